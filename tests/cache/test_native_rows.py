@@ -110,7 +110,7 @@ def test_batches_are_the_same_where_no_cache_is_to_be_had(
             found, stats = epochs(kept)
         assert_same(found, epochs(pipeline.map(*before, *behind).batch(4))[0])
         assert (stats.cache_hits, stats.cache_misses, stats.cache_stored) == (0, 0, 0)
-        assert caplog.text.count("going on without a cache") == 1
+        assert caplog.text.count("goes on without a cache") == 1
 
 
 def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: sp.Cache) -> None:

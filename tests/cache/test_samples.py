@@ -511,4 +511,4 @@ def test_a_cache_that_cant_be_had(
         found, stats = epochs(PLACES["a dataset"](tmp_path, replace(cache, strict=False)), executor)
     assert_same(found, epochs(PLACES["a dataset"](tmp_path, None), executor)[0])
     assert stats.cache_hits == 0
-    assert caplog.text.count("going on without a cache") == 1
+    assert caplog.text.count("goes on without a cache") == 1

@@ -138,7 +138,7 @@ def child(running, iterator):
         try:
             attempt()
         except sp.StandpipeError as error:
-            print("make a loader here" in str(error), flush=True)
+            print("Make a new loader" in str(error), flush=True)
     running.close()
     with loader() as own:
         print(sum(len(batch["index"]) for batch in own), flush=True)

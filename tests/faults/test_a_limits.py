@@ -56,7 +56,7 @@ def test_file_limit_hit_says_the_limit_and_the_need(tmp_path: Path) -> None:
     assert text.startswith(begin)
     assert "num_workers=8, executor='process' need 40 more to start" in text
     assert "or use fewer workers" in text
-    enough = int(text.partition("raise the limit to at least ")[2].partition(",")[0])
+    enough = int(text.partition("Raise the limit to at least ")[2].partition(",")[0])
     assert said(enough) == "True 0 0\n"
 
 

@@ -323,7 +323,7 @@ def test_advice_is_given_where_it_helps(executor: str) -> None:
 
     how_to_replace = ["to replace bad samples: .on_error(sp.Replace(at_most=0.001))"]
     assert notes(some) == notes(first) == how_to_replace
-    assert notes(none) == ["100 samples in its place were bad too"]
+    assert notes(none) == ["100 replacement samples were bad too"]
     assert notes(stream) == []  # nobody knows another sample
     for policy in (sp.Raise(), sp.Replace(at_most=2)):
         assert (

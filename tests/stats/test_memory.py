@@ -337,7 +337,7 @@ def test_batches_that_are_held_are_named_before_none_is_left(
         (text,) = until_warned(loader, caplog)
         assert text.startswith("slots: ")
         assert re.search(
-            rf"your code holds ({until}|{until + 1}) batches, and {loader.plan.most_slots} fit", text
+            rf"Your code holds ({until}|{until + 1}) batches, and {loader.plan.most_slots} fit", text
         )
         assert len(held) == until < loader.plan.most_slots
 

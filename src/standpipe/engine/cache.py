@@ -1,4 +1,4 @@
-"""A loader's part in a cache: it has the set open, gives it room for new rows, and says once what goes wrong."""
+"""A loader's use of a cache: open the cache set, reserve room for new rows, and log each problem once."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 
     from standpipe import _native
 
-LEAST_MEASURED = 16  # rows, to say what one costs
-STAMPS_S = 5.0  # between two notes of last use and counters
-SOON_S, LATER_S = (
-    0.02,
-    0.5,
-)  # until room is asked for again that another process kept from it, at first and at most
-FIRST_S = 2.0  # that a start waits for room, which comes in milliseconds, so that the first rows are kept too
+LEAST_MEASURED = 16  # rows that must be measured before their cost is noted
+STAMPS_S = 5.0  # seconds between two records of last use and counters
+# Seconds until the next request for room while another process reserves some: the first pause and the longest.
+SOON_S, LATER_S = 0.02, 0.5
+# Seconds that a start waits for room, so that the first rows are stored too. Room usually comes in milliseconds.
+FIRST_S = 2.0
 
-Tell = Callable[[str], object]  # is given what is worth a warning, each thing once
+Tell = Callable[[str], object]  # called with the text of each warning, once per problem
 
-# Of the store, and what ``Stats`` calls them.
+# The store's counters, and their names in ``Stats``.
 COUNTS = {
     "hits": "cache_hits",
     "misses": "cache_misses",
@@ -44,18 +43,18 @@ COUNTS = {
 
 
 def counted(store: _native.CacheStore) -> dict[str, Any]:
-    """Counters by their names in ``Stats``."""
+    """Return a store's counters, by their names in ``Stats``."""
     found = store.stats()
     return {name: getattr(found, theirs) for theirs, name in COUNTS.items()}
 
 
 def warn(text: str) -> None:
-    """Say that something about a cache isn't as it should be."""
+    """Log a warning about a cache."""
     _logger().warning("%s", text)
 
 
 def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
-    """Open the cache set of a plan. Return None where that isn't possible, and log why.
+    """Open the cache set of a plan. If that isn't possible, report why and return None.
 
     strict  raise a ``CacheError`` instead
     """
@@ -70,19 +69,19 @@ def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | Non
     except CacheError as error:
         if strict:
             raise
-        tell(f"going on without a cache: {error}")
+        tell(f"the loader goes on without a cache: {error}")
         return None
 
 
 class Keeper:
-    """A cache set that a process has open, and the thread that maintains it: making rows never waits for
-    storage.
+    """An open cache set of one process, with a thread that maintains it.
 
-    The thread reserves room that the set wants, records its use, logs what goes wrong, and closes it at the
-    end. While storage blocks the thread, new rows aren't kept, and everything else continues.
+    The thread reserves room for new rows, records the set's use, reports problems, and closes the set at the
+    end. So workers never wait for storage: while it blocks the thread, new rows aren't stored, and the rest
+    continues.
 
     store   index of the rows, for any thread
-    checks  True if rows are compared with their files
+    checks  True if cached rows are checked against their files
     """
 
     def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = warn) -> None:
@@ -95,9 +94,11 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def start(self, ends: Ends) -> None:
-        """Begin, in the process that makes rows, and wait a moment for room for the first of them.
+        """Start the thread, and wait up to ``FIRST_S`` for room for the first rows.
 
-        ends  is given the error of the thread if it ends by itself
+        Call it in the process that makes rows.
+
+        ends  called with the thread's error if the thread ends by itself
         """
         self._thread = guarded("standpipe-cache", self._keep, ends)
         try:
@@ -105,25 +106,28 @@ class Keeper:
         except RuntimeError as error:
             self.store.refuse()
             self._tell(
-                f"cache {self._plan.cache.name!r} keeps no new rows: {error}; those that are there are used"
+                f"cache {self._plan.cache.name!r} stores no new rows: {error}. Rows that it has already are used"
             )
             return
         self._supplied.wait(FIRST_S)
 
     def enter(self, epoch: int) -> None:
-        """Rows of this epoch are made now. Rows of one before may be made yet."""
+        """Note that rows of this epoch are made from now on. Rows of the previous epoch may still follow."""
         if epoch <= self._epoch:
             return
         with self._entering:
             begins, self._epoch = epoch > self._epoch >= 0, max(epoch, self._epoch)
         if not begins:
             return
-        self.store.ask_again()  # there may be room that there wasn't: others have gone, or idle for long enough
+        self.store.ask_again()  # there may be new room: other users have ended, or were idle for long enough
         if self._plan.cache.validate == "epoch":
             self.store.forget_checks()
 
     def close(self, patience_s: float) -> bool:
-        """End it, which closes the set. A thread that is stuck in the system is left behind, and closes it then."""
+        """End the thread, which closes the set; return True if it has ended in ``patience_s``.
+
+        A thread that is stuck in a system call closes the set when the call returns.
+        """
         ends = time.monotonic() + patience_s
         self.store.close(int(1000 * patience_s))
         if self._thread is not None and not has_ended(self._thread, ends - time.monotonic()):
@@ -137,7 +141,7 @@ class Keeper:
         while self.store.wait(int(1000 * patience_s)):
             self._set.supply()
             if self.store.wants().extent:
-                # It will have that soon: another process is just giving room to the same session.
+                # Another process is reserving room of the same session at this moment, so ask again soon.
                 patience_s = min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S)
             else:
                 patience_s = STAMPS_S
@@ -161,7 +165,7 @@ class Keeper:
 
 
 class Costing:
-    """Writes down, once, what rows cost as long as none was found in a cache: plans to come choose by that."""
+    """Note once how long rows take without a cache; later plans decide by that where to cache."""
 
     def __init__(self, source: OpenSource) -> None:
         self._source = source
@@ -169,13 +173,16 @@ class Costing:
         self._noted = False
 
     def enter(self, epoch: int, counted: Callable[[], Stats]) -> None:
-        """Rows of this epoch are made now."""
+        """Note the costs so far when a new epoch begins.
+
+        counted  returns the current counters
+        """
         if epoch != self._epoch and self._epoch is not None:
             self.note(counted())
         self._epoch = epoch
 
     def note(self, made: Stats) -> None:
-        """Note the counters so far."""
+        """Store the costs of a row, if enough rows were made and none came from a cache."""
         if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
             return
         self._noted = True
@@ -185,6 +192,6 @@ class Costing:
 
 
 def _logger() -> logging.Logger:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     return logging.getLogger("standpipe")

@@ -1,8 +1,8 @@
-"""The loop's side of a run: it takes batches, in order, and says where it wants to go on.
+"""The training loop's side of a run: take batches in order, and set where the run continues.
 
-``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. When the batch that is wanted
-isn't the one that comes, because of a ``break``, an error or an interrupt between two steps of handing over, filling
-starts again at the wanted one: no batch is lost or delivered twice.
+``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. After a ``break``, an error or
+an interrupt, the next batch in the queue may not be the one that the loop wants. Then filling starts again at that
+one, so that no batch is lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Take the batches of one run, in one thread at a time.
+    """The taker of one run's batches, in one thread at a time.
 
-    probe    looks for code that uses this process's global generators; None where there is nothing to look
-    for
-    drawing  functions that were found to use them
+    probe    finds functions that use this process's global random generators; None if no such code can run
+    drawing  names of the functions that use them, as far as known
     """
 
     def __init__(
@@ -51,15 +50,16 @@ class Consumer:
         self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
         self._ledger, self._watch, self._times, self._probe = ledger, watch, times, probe
         self._steps = queue.plan.steps
-        self._torn = False  # whether a batch may have left the queue and not reached the caller
+        self._torn = False  # True if a batch may have left the queue without reaching the caller
         self.drawing = queue.plan.drawing
 
     def take(self, at: Cursor, *, counts: bool = True) -> Delivered:
         """Wait for the batch that starts at ``at``, and return it.
 
-        counts  whether it is a step of the training loop, and its bad samples are taken down; else it comes again
+        counts  True: count it as a training step, and record its bad samples; False: the same batch is taken again
+                later
 
-        Raises what made it impossible. Asked for the same batch again, it tries again.
+        Raises the error that kept the batch from being made. The next call for the same batch tries again.
         """
         queue, steps = self._queue, self._times.steps
         queue.check_process()
@@ -73,26 +73,26 @@ class Consumer:
                     if self._settled():
                         self._await_news(begin)
                     else:
-                        time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
+                        time.sleep(LOOKS_S)  # instead of a wait inside CUDA, which Ctrl-C can't interrupt
         except BaseException:
-            self._torn |= self._workers.helps  # an interrupt may have left a row half made
+            self._torn |= self._workers.helps  # an interrupt may have left a row incomplete
             raise
         finally:
             queue.waiting = False
         if delivered.batch is not None and counts:
             steps.gets(delivered.rows, ready)
         if self._probe is not None:
-            self._probe.start()  # not before the first batch, which it would delay
+            self._probe.start()  # after the first batch, which it would otherwise delay
         return delivered
 
     def seek(self, at: Cursor) -> None:
-        """Fill from ``at`` on: what was filled ahead is dropped, unless it is what comes there."""
+        """Continue at ``at``. Drop prefetched batches, unless the next one starts there."""
         self._queue.check_process()
         with self._queue.lock:
             self._aim(self._steps.settled(at))
 
     def follow(self, order: AnyOrder, at: Cursor) -> None:
-        """Fill from ``at`` on by another order: what was filled ahead by the old one is dropped."""
+        """Continue at ``at`` by another order, and drop all batches that were prefetched by the old one."""
         self._queue.check_process()
         with self._queue.lock:
             self._queue.plan = replace(self._queue.plan, order=order)
@@ -100,9 +100,9 @@ class Consumer:
             self._aim(self._steps.settled(at))
 
     def leave(self) -> None:
-        """Leave the epoch of the last batch: nobody asks for more of it."""
+        """Note that the loop takes no more batches of the current epoch."""
         if not self._queue.is_here:
-            return  # of a forked child: a thread that isn't there may hold the lock for ever
+            return  # in a forked child the lock may be held for ever, by a thread that exists only in the parent
         with self._queue.lock:
             self._times.steps.leaves()
             if not self._queue.closed:
@@ -126,7 +126,7 @@ class Consumer:
                     raise queue.stuck
                 if not queue.waiting:
                     queue.waiting, queue.starved = True, False
-                    queue.bell.ring()  # only a waiting loop makes the ring grow
+                    queue.bell.ring()  # the ring of slots grows only while the loop waits
                 return None
             self._torn = True
             filled = queue.ready.popleft()
@@ -142,7 +142,7 @@ class Consumer:
             self._times.device.end(filled.rows)
             self._torn = False
             if not delivery.settle():
-                queue.bell.ring()  # the filling thread looks when the slot is free
+                queue.bell.ring()  # the filling thread must check when the device has read the slot
             after = self._after_end(at) if filled.ended else self._steps.after(at)
             if after.epoch == at.epoch:
                 delivery.send(queue.ready)
@@ -151,16 +151,19 @@ class Consumer:
             return Delivered(batch, filled.rows, after)
 
     def _after_end(self, at: Cursor) -> Cursor:
-        """Return the next epoch's cursor, now that a stream has ended in this one."""
+        """Return the next epoch's cursor after a stream ended in this epoch.
+
+        Raises ``PlanError`` if the stream had no full batch, and a partial one is dropped.
+        """
         if at.consumed == 0 and self._steps.last_batch is LastBatch.DROP:
             raise PlanError(
-                f"the stream has fewer samples than a batch of {self._steps.batch}: use a smaller batch or "
+                f"the stream has fewer samples than a batch of {self._steps.batch}. Use a smaller batch or "
                 'last_batch="partial"'
             )
         return Cursor(at.epoch + 1)
 
     def _aim(self, at: Cursor) -> None:
-        """See to it that the next batch starts at ``at``. The lock is held."""
+        """Make sure that the next batch starts at ``at``. The caller holds the lock."""
         queue = self._queue
         if queue.coming == at and not self._torn:
             return
@@ -172,11 +175,10 @@ class Consumer:
         self._torn = False
 
     def _help(self) -> bool:
-        """Do a task of the awaited batch in this thread, where there are no other workers.
+        """Do one task of the awaited batch in this thread if there are no other workers; return True if it did.
 
-        A task of a later batch would run the user's code between training steps, or not, as timing has it.
-        Random numbers that this code takes from the process's global generators would then differ from run to
-        run.
+        It does no tasks of later batches. Otherwise timing would decide if the user's code runs between two
+        training steps, and random numbers from the process's global generators would differ from run to run.
         """
         if not self._workers.helps:
             return False
@@ -187,7 +189,7 @@ class Consumer:
         return self._workers.help()
 
     def _settled(self) -> bool:
-        """Return whether no device reads slots of batches that were taken."""
+        """Return True if the device has finished reading the slots of all batches that were taken."""
         with self._queue.lock:
             return self._delivery.settle()
 
@@ -199,13 +201,13 @@ class Consumer:
             if patience > 0:
                 queue.news.acquire(timeout=min(patience, INTERRUPTED_S))
                 return
-            gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
+            gc.collect()  # reference cycles may hold batches, such as an exception with its frames
             if self._room.no_slot():
                 raise self._room.all_lent()
         queue.news.acquire(timeout=INTERRUPTED_S)
 
     def _tell_of_draws(self, probe: Probe) -> None:
-        """Warn once of code that uses this process's global generators, when that is known."""
+        """Warn once about code that uses this process's global generators, when the probe has its result."""
         if probe.drawing is None:
             return
         self._probe = None

@@ -13,19 +13,20 @@ from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import UInt8Array
 
-BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
-LOOKS_S = 0.002  # between two looks at what a device reads yet
+BATCH_FIELDS = ("index", "valid")  # fields that a batch always has, whatever its functions return
+LOOKS_S = 0.002  # seconds between two checks if a device still reads a slot
 
-_read_yet: list[_native.SlotRing] = []  # maybe for ever, by devices that hang: these stay mapped
+# Slots that a hanging device may still read. They stay mapped until the process ends.
+_read_yet: list[_native.SlotRing] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One batch, and the cursor once it is delivered.
+    """A batch, and the run's cursor after it.
 
-    batch  None when a stream had none left
-    rows   in it
-    after  where the run stands then; another epoch than the batch's when it was the epoch's last
+    batch  None if the stream had no samples left
+    rows   number of rows in the batch
+    after  the cursor after this batch; after an epoch's last batch it is in the next epoch
     """
 
     batch: dict[str, Any] | None
@@ -34,10 +35,10 @@ class Delivered:
 
 
 class Delivery:
-    """Brings batches to the plan's device. Its caller holds the queue's lock.
+    """The path of batches to the plan's device. Callers of its methods hold the queue's lock.
 
-    Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for
-    him to enter it, so that between epochs nothing of this loader's is on the device.
+    Batches of the current epoch are sent to the device ahead of time. Those of the next epoch wait until the
+    training loop enters it. So between two epochs the loader has no batch on the device.
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:
@@ -46,13 +47,13 @@ class Delivery:
         self._epoch: int | None = None
 
     def enter(self, epoch: int) -> None:
-        """The caller asks for a batch of this epoch."""
+        """Note the epoch whose batches the training loop takes now."""
         self._epoch = epoch
 
     def send(self, ready: Iterable[Filled]) -> None:
-        """Begin to bring batches to the device, the first ones of ``ready``, as far as there is room."""
+        """Begin to send the first batches of ``ready`` to the device, as many as it has room for."""
         if self._plan.device.lends:
-            return  # they are where they shall be
+            return  # batches stay in host memory
         for filled in ready:
             if filled.slot is None or filled.error is not None or filled.at.epoch != self._epoch:
                 return
@@ -61,7 +62,7 @@ class Delivery:
                 return
 
     def take(self, filled: Filled) -> dict[str, Any]:
-        """The batch. Its slot is lent until nobody holds any part of it."""
+        """Return the batch of a slot. The slot is lent until the last view of the batch is gone."""
         assert filled.slot is not None
         memory = self._ring.lend(filled.slot)
         plan, epoch = self._plan, filled.at.epoch
@@ -70,25 +71,25 @@ class Delivery:
 
     @property
     def copying_s(self) -> float:
-        """Seconds that the device has copied batches beside the host."""
+        """The seconds of copying by the device, in parallel with the host."""
         return self._device.copying_s
 
     def settle(self) -> bool:
-        """Let go of slots whose batches were taken, as far as they aren't read any more; whether that is all."""
+        """Free the slots of taken batches that the device has finished reading; return True if none is left."""
         return self._device.settle()
 
     def rest(self) -> None:
-        """The caller has left the epoch, or goes on somewhere else in it."""
+        """Stop sending batches: the training loop left the epoch, or continues elsewhere in it."""
         self._epoch = None
         self._device.rest()
 
     def drop_ready(self) -> None:
-        """Free all ready slots, also those whose hand-over was interrupted."""
+        """Free all ready slots, including those whose delivery was interrupted."""
         self.rest()
         self._ring.release_ready()
 
     def close(self) -> None:
-        """Let go of the slots; nothing is sent any more."""
+        """Release the slots, and send no more batches."""
         self._epoch = None
         if not self._device.close():
             _read_yet.append(self._ring)

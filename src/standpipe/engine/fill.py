@@ -1,4 +1,4 @@
-"""Fill a slot: turn a place in the epoch into tasks for the workers, and their results into a batch."""
+"""Fill a slot: turn a cursor into tasks for the workers, and their results into a batch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
 from standpipe.stats.bad_samples import Ledger
 
-NO_SLOT = "no slot was free in which another sample could take its place: raise memory="
+NO_SLOT = "no slot was free to make the batch again with another sample: raise memory="
 
 
 class Filler:
-    """The steps of the thread that fills slots, for one slot.
+    """The steps of the filling thread for one slot: begin a batch, and finish it.
 
-    queue  has the plan; learns that the thread hangs
-    times  counts this work, and rows that can't be made
+    queue  has the plan; gets the error if this thread hangs
+    times  counts this work, and bad rows
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Filler:
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
-        """The work on a batch, or why there can be none."""
+        """Begin to fill a slot with the batch at a cursor; return a ``Filled`` with the error if that fails."""
         self._times.order.begin()
         filling: Filling | Filled
         try:
@@ -59,7 +59,10 @@ class Filler:
         return filling
 
     def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
-        """The work on a batch in another slot, without a row that can't be made; or that row's error."""
+        """Begin to make a batch again in another slot, without the failed row.
+
+        Return a ``Filled`` with the row's error if rows aren't replaced, or no slot is free.
+        """
         at, origins, plan = filling.at, filling.origins, self._queue.plan
         self._count([failure])
         replaces = isinstance(plan.pipeline.bad, Replace) and not failure.whole
@@ -83,8 +86,9 @@ class Filler:
             return Filled(slot, at, error=error)
 
     def outcome(self, filling: Filling | Filled) -> Filled | None:
-        """Return the finished slot, or None while rows are missing. Bad rows may be made again from other
-        records.
+        """Return the finished slot, or None while rows are missing.
+
+        If bad samples are replaced, this starts to make their rows from other records.
         """
         if not filling.is_over:
             return None
@@ -106,7 +110,7 @@ class Filler:
         plan = self._queue.plan
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
-        if self._streams:  # a rank's own samples, by their place in its stream
+        if self._streams:  # a stream's records are numbered per rank
             places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)
@@ -151,11 +155,11 @@ class Filler:
         )
 
     def _count(self, failures: Sequence[Failure]) -> None:
-        """Count each bad row once, in however many fields and by however many workers it was found."""
+        """Count each bad row once, even if several fields or workers reported it."""
         self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
-        """A slot's fields, of which those are written that are no sample's."""
+        """Return views of a slot's fields, with ``index`` and ``valid`` written."""
         views = self._layout.views(self._ring.view(slot), len(indices))
         views["index"][...] = indices
         if "valid" in views:
@@ -164,7 +168,7 @@ class Filler:
 
     @contextmanager
     def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
-        """Let the watchdog see what this thread does itself."""
+        """Let the watchdog time the work that this thread does itself."""
         batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
         try:
             with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._give_up):

@@ -1,8 +1,8 @@
-"""The thread that keeps slots filling, in order.
+"""The thread that fills slots, in the order of the batches.
 
-Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the workers; ``_collect`` sees the oldest
-job done (FILLING → READY). The thread is woken by a native bell that finished jobs, freed slots and the loop ring;
-nothing polls.
+Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the workers. ``_collect`` marks it ready
+when its job is the oldest one and done (FILLING → READY). The thread waits for a native bell. Finished jobs, freed
+slots and the training loop ring it. Only the end of a device's reading is polled.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Job, Workers
 from standpipe.errors import StandpipeError
 
-RESTS_S = 1.0  # without anything to do, after which a loader leaves its part of the machine to others
+RESTS_S = 1.0  # seconds of idleness after which a loader leaves its part of the machine to other loaders
 
 
 class FillingThread:
-    """Fills the slots of one run until the run is closed or the watch ends it.
+    """The filling thread of one run. It ends when the run is closed or the watchdog ends the run.
 
-    thread  not started yet
+    thread  the thread, which the run starts
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class FillingThread:
         self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
         self._filler, self._watch, self._upkeep, self._times = filler, watch, upkeep, times
         self._ring = queue.ring
-        self._lends = queue.plan.device.lends  # else a slot comes back by itself, soon
-        self._lacks_slot = False  # whether the next batch has none
-        self._quarantined: list[tuple[int, Job]] = []  # slots into which a stuck thread may write yet
+        self._lends = queue.plan.device.lends  # otherwise a slot is free again once the device has read it
+        self._lacks_slot = False  # True if there is no slot for the next batch
+        self._quarantined: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
         self.thread = guarded("standpipe-fill", self._keep_filling, self._break)
 
     def _keep_filling(self) -> None:
@@ -68,18 +68,18 @@ class FillingThread:
         return not self._queue.closed and self._watch.ended is None
 
     def _break(self, error: StandpipeError) -> None:
-        """End the run: an error has ended the thread."""
+        """End the run after an error that ended this thread."""
         self._watch.end(error)
         self._queue.tell()
 
     # Waiting.
 
     def _wait(self, seen: int) -> int:
-        """Wait until the bell has rung more often than ``seen`` says; return how often it has."""
+        """Wait until the bell has rung more than ``seen`` times; return how many times it has rung."""
         try:
             with self._queue.lock:
                 settled = self._delivery.settle()
-        except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
+        except RuntimeError:  # the device has failed; the next batch that the loop asks for raises the error
             settled = True
         if self._queue.filling:
             if self._workers.helps:
@@ -95,11 +95,11 @@ class FillingThread:
             self._times.no_slot = before_s + time.perf_counter() - begin, None
 
     def _await_bell(self, seen: int, *, settled: bool) -> int:
-        # It doesn't ring when a device has read a slot.
+        # The bell doesn't ring when a device has read a slot, so the wait is short while one reads.
         return self._workers.wait(seen, None if settled else LOOKS_S)
 
     def _await_consumer(self, seen: int, *, settled: bool) -> int:
-        """Wait until the loop takes a batch or names records. After ``RESTS_S`` the loader says that it rests."""
+        """Wait until the loop takes a batch or names records. After ``RESTS_S``, mark the loader as idle."""
         if settled:
             rung = self._workers.wait(seen, RESTS_S)
             if rung != seen:
@@ -111,7 +111,7 @@ class FillingThread:
     # Batches whose slots are being filled.
 
     def _obey_seek(self) -> None:
-        """Start again where the loop wants to go on, when nobody writes into a slot any more."""
+        """Start again at the loop's new cursor, once no worker writes to a slot any more."""
         queue = self._queue
         if queue.sought is None:
             return
@@ -134,9 +134,9 @@ class FillingThread:
             queue.next, queue.sought = queue.sought, None
 
     def _isolate(self, *, again: bool = True) -> None:
-        """See that nobody uses a slot into which a thread that hangs may write.
+        """Keep slots aside that a hanging thread may still write to.
 
-        again  whether its batch is made in another one
+        again  True: make their batches again in other slots
         """
         over = [(slot, job) for slot, job in self._quarantined if job.done]
         for each in over:
@@ -157,7 +157,7 @@ class FillingThread:
         while queue.filling:
             filled = self._filler.outcome(queue.filling[0])
             if filled is None:
-                self._wake_helper()  # rows may be made again
+                self._wake_helper()  # replacement rows may have to be made
                 return
             with queue.lock:
                 if queue.sought is not None:
@@ -170,7 +170,10 @@ class FillingThread:
                 queue.tell()
 
     def _submit(self) -> None:
-        """Fill every free slot. The ring grows only while the training loop waits and nothing comes."""
+        """Begin a batch in every free slot.
+
+        The ring of slots grows only while the training loop waits and no batch is ready or being filled.
+        """
         queue = self._queue
         self._lacks_slot = False
         while not queue.closed and queue.sought is None and queue.next_is_known:
@@ -181,7 +184,7 @@ class FillingThread:
             if slot < 0:
                 self._lacks_slot = True
                 with queue.lock:
-                    # A slot that came back meanwhile isn't lent any more, and has rung the bell.
+                    # Check again: a slot that was freed since isn't lent any more, and has rung the bell.
                     queue.starved = needed and self._room.no_slot()
                     if queue.starved:
                         queue.tell()
@@ -194,15 +197,15 @@ class FillingThread:
             self._start_on(filling)
 
     def _start_on(self, filling: Filling | Filled) -> None:
-        """Give a batch to the workers, if there is anything to do."""
+        """Give a batch to the workers, unless it is finished."""
         if isinstance(filling, Filling):
             self._workers.submit(filling.job)
             self._watch.wake()
             self._wake_helper()
         else:
-            self._queue.bell.ring()  # it is done
+            self._queue.bell.ring()  # so that it is collected
 
     def _wake_helper(self) -> None:
-        """Wake a loop that makes rows itself: there is work."""
+        """Wake the training loop for new work, if it makes rows itself."""
         if self._workers.helps:
             self._queue.tell()

@@ -31,21 +31,21 @@ from standpipe.system import machine
 from standpipe.system.sharing import Claim
 from standpipe.units import show_bytes
 
-EVERY_S = 1.0
-WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has
-LEAST_GROWTH = 0.1  # of what it has, from which on this process's own growth is named
-TAKEN = ("lent", "filling", "ready", "quarantined", "held")  # states of slots that are somebody's
+EVERY_S = 1.0  # seconds between two measurements
+WARNED_SHARE = 0.8  # warn above this fraction of ``memory=``, or of the machine's or container's memory
+LEAST_GROWTH = 0.1  # report this process's own growth above this fraction of that memory
+TAKEN = ("lent", "filling", "ready", "quarantined", "held")  # states of slots that aren't free
 
 
 class Meter:
-    """Measure a run's memory: once a second in the thread that fills batches, and on request.
+    """A meter of a run's memory. It measures once a second in the filling thread, and on request.
 
     Native code counts its own memory and its peak. The thread that drives worker processes measures them. The
-    rest of this process's growth since ``start`` counts for its threads and the engine, up to their forecast;
-    more counts as growth for other reasons.
+    rest of this process's growth since ``start`` is attributed to its threads and the engine, up to their
+    forecast. What remains is attributed to other causes.
 
-    claim  learns how much memory the run may still take
-    due_s  time of the next measurement, as ``time.monotonic()`` counts
+    claim  gets the memory that the run may still take
+    due_s  time of the next measurement, in seconds of ``time.monotonic()``
     start  heaps and stacks of this process before the run began, in bytes
     """
 
@@ -54,18 +54,18 @@ class Meter:
     ) -> None:
         self._plan, self._ring, self._workers, self._claim, self._start = plan, ring, workers, claim, start
         self._planned = planned_memory(plan)
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # guards the peaks
         self._peaks: dict[str, int] = {}
         self._warned: set[str] = set()
         self.due_s = 0.0
         self._closed = False
 
     def close(self) -> None:
-        """The run's threads have ended."""
+        """Note that the run's threads have ended, and take no memory any more."""
         self._closed = True
 
     def look(self) -> None:
-        """Warn of owners that take too much memory, if it is time for the next measurement."""
+        """If the next measurement is due, measure, and warn about owners that use too much memory."""
         now = time.monotonic()
         if now < self.due_s:
             return
@@ -105,7 +105,10 @@ class Meter:
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
-        """This process's growth as far as nobody counts it: of threads, the engine, and for other reasons."""
+        """Return the parts of this process's growth that no owner counts itself, in bytes.
+
+        These are the parts of its threads, of the engine, and of other causes.
+        """
         in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now + memory.cache.now
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
@@ -137,7 +140,7 @@ class Meter:
         return self._peaks[name]
 
     def _excesses(self, ledger: MemoryLedger) -> Iterator[tuple[str, str]]:
-        """Yield who takes much more than was forecast while memory runs short, and what to say of it."""
+        """Yield each owner that uses more than its forecast while memory runs short, and a warning's text."""
         worst = max(ledger.owners, key=_above)
         short = ledger.now >= WARNED_SHARE * ledger.limit
         for owner in ledger.owners:
@@ -145,8 +148,8 @@ class Meter:
             if self._may_be_above(owner) and _above(owner) > 0 and (full or (short and owner is worst)):
                 yield (
                     owner.name,
-                    f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast, of "
-                    f"{show_bytes(ledger.now)} that all owners have together and memory={show_bytes(ledger.limit)!r}; "
+                    f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast. All "
+                    f"owners together use {show_bytes(ledger.now)} of memory={show_bytes(ledger.limit)!r}. "
                     f"{self._remedy(owner)}",
                 )
         grown = ledger[GROWTH].now
@@ -154,29 +157,29 @@ class Meter:
         if used >= WARNED_SHARE * size and grown > max(_above(worst), LEAST_GROWTH * size):
             yield (
                 GROWTH,
-                f"this process has grown by {show_bytes(grown)} since the loader started, for other reasons than "
-                f"that, and {show_bytes(used)} of the machine's or container's {show_bytes(size)} are in use",
+                f"this process has grown by {show_bytes(grown)} since the loader started, besides the loader's own "
+                f"memory, and {show_bytes(used)} of the machine's or container's {show_bytes(size)} are in use",
             )
 
     def _may_be_above(self, owner: MemoryOwner) -> bool:
-        """Return True if a warning is useful when this owner takes more than was forecast."""
-        if owner.name == SLOTS:  # else there are as many as are best
+        """Return True if a warning is useful when this owner uses more than its forecast."""
+        if owner.name == SLOTS:  # unless the caller holds them, more slots are the tuner's choice
             return self._ring.count("lent") > self._plan.memory.slots
-        # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
-        # many threads as are best.
+        # These limit themselves: a file larger than all buffers is read alone, a thread that needs more of the side
+        # arena waits, and the tuner chooses the number of threads.
         return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))
 
     def _remedy(self, owner: MemoryOwner) -> str:
         if owner.name == SLOTS:
             held, most = self._ring.count("lent"), self._plan.memory.most_slots
-            return f"your code holds {held} batches, and {most} fit: drop them sooner, or raise memory="
+            return f"Your code holds {held} batches, and {most} fit: drop them sooner, or raise memory="
         if owner.name == PROCESSES:
             share = show_bytes(self._plan.pool.worker_bytes)
             return (
-                f"one with more than {share} of its own is replaced by a new one; what makes them grow is in your "
-                "dataset or functions"
+                f"A worker with more than {share} of its own is replaced by a new one. The cause of the growth is in "
+                "your dataset or functions"
             )
-        return "make batches smaller, or raise memory="
+        return "Make batches smaller, or raise memory="
 
 
 def _above(owner: MemoryOwner) -> int:
@@ -184,6 +187,6 @@ def _above(owner: MemoryOwner) -> int:
 
 
 def _warn(text: str) -> None:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     logging.getLogger("standpipe").warning("memory runs short: %s", text)

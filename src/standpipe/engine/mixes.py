@@ -1,4 +1,4 @@
-"""Mix batches on a device: this chooses the partners and factors, as workers would, and checks the batches."""
+"""Prepare mixing on a device: choose partners and factors as workers would, and check the batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from standpipe.transform import BATCH_OP
 
 
 def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
-    """Yield what is done to the batch of ``rows`` whose first one stands at a position of an epoch."""
+    """Yield the random choices of each mixing for a batch.
+
+    The batch has ``rows`` rows; its first row is at ``position`` of the epoch.
+    """
     image = plan.batch.fields["image"] if plan.samples.finish is None else plan.samples.finish.output
     for number, mixing in enumerate(plan.samples.mixings):
         key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)
@@ -25,7 +28,7 @@ def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
 
 
 def unmixable(plan: Plan, batch: Mapping[str, AnyArray]) -> Iterator[Failure]:
-    """Yield why a batch's labels can't be mixed, if they can't."""
+    """Yield a failure of the whole batch if its labels can't be mixed."""
     for function, mixing in zip(
         plan.pipeline.batch_functions, plan.samples.mixings, strict=bool(plan.samples.mixings)
     ):

@@ -1,4 +1,4 @@
-"""Count the files that a run needs open, and make the error for a limit that is too low."""
+"""Count the open files that a run needs, and make the error for a limit that is too low."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from standpipe.read import ReadAhead
 from standpipe.spec import Executor
 from standpipe.system import machine
 
-SPARE_FILES = 16  # that reading threads leave to the user's code
+SPARE_FILES = 16  # open files that reading threads leave to the user's code
 
 
 def check_files(plan: Plan) -> None:
-    """Raise ``PlanError`` when a run can't have as many files open as it needs to start."""
+    """Raise ``PlanError`` if the limit of open files is lower than a run needs to start."""
     open_now, limit = machine.open_files()
     if open_now + least_files(plan) > limit:
         raise too_few_files(plan)
 
 
 def least_files(plan: Plan) -> int:
-    """Without which a run can't start. Threads that find none to read a file with try again."""
+    """Return how many open files a run needs to start. A thread that can't open a file later tries again."""
     if plan.samples.program is None or plan.pool.executor is not Executor.PROCESS:
-        return 2  # the arena of slots; a file that is read
-    # The arena, and what wakes the filling thread.
+        return 2  # the arena of slots, and a file that is read
+    # The arena, and the descriptor that wakes the filling thread.
     return 2 + plan.files_of_server + plan.pool.workers * FILES_OF_PROCESS
 
 
 def reading_threads(plan: Plan) -> int:
-    """Return how many read-ahead threads may have a file open at once; at least 1."""
+    """Return how many read-ahead threads may have a file open at the same time, at least 1."""
     open_now, limit = machine.open_files()
     each = 1 if plan.options.reads.hedge_after_s is None else 2
     free = (limit - open_now - SPARE_FILES) // each - plan.pool.workers
@@ -38,13 +38,13 @@ def reading_threads(plan: Plan) -> int:
 
 
 def too_few_files(plan: Plan) -> PlanError:
-    """Return the error for a system that refused to open another file, or would."""
+    """Return the error for a limit of open files that is too low to start the run."""
     open_now, limit = machine.open_files()
     need = least_files(plan)
     pool = plan.pool
     fewer = ", or use fewer workers" if pool.workers > 1 and need > 2 else ""
     return PlanError(
         f"too many open files: this process may have {limit} (ulimit -n) and has {open_now}, and "
-        f"num_workers={pool.workers}, executor={pool.executor.value!r} need {need} more to start; raise the "
+        f"num_workers={pool.workers}, executor={pool.executor.value!r} need {need} more to start. Raise the "
         f"limit to at least {open_now + need}{fewer}"
     )

@@ -1,7 +1,7 @@
-"""Find the user's functions that use global random generators, by one sample that is made in another process.
+"""Find user functions that use global random generators, by making one sample in another process.
 
-In threads and inline these functions use the trainer's own generators, which standpipe never reads. So
-nothing else would show it.
+With the executors ``thread`` and ``inline`` these functions use the trainer's own generators. standpipe never reads
+these, so it can't detect their use in the trainer.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from standpipe.errors import PlanError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 
-MOST_BYTES = 4 << 20  # of a dataset on its way: packing it takes some 40 ms of the start
-NICENESS = 10  # so that the first batches come first
+MOST_BYTES = 4 << 20  # size of a packed dataset; packing so much takes some 40 ms of the start
+NICENESS = 10  # so that the process doesn't delay the first batches
 
 
 class Probe:
-    """A process that makes one sample, and its findings.
+    """A process that makes one sample, and the functions that it finds.
 
-    drawing  functions that use global generators, each with the generators' names; None until it is known
+    drawing  functions that use global generators, each with the generators' names; None until the probe has ended
     looked   True if the sample was made
     """
 
     def __init__(self, plan: Plan, at: Cursor) -> None:
         self._plan, self._at = plan, at
-        self._lock = threading.Lock()  # of the server: it ends once
+        self._lock = threading.Lock()  # guards the server, which must end only once
         self._server: WorkerServer | None = None
         self._closed = False
-        # Packed now, before other threads use what is packed: a dataset may close its files for that.
+        # Packed now, before other threads use the dataset: it may close its files when it is pickled.
         self._recipe = replace(recipe_of(plan), cache=None)
         self._luggage = self._packed()
         self._thread = threading.Thread(target=self.run, name="standpipe-probe", daemon=True)
@@ -47,22 +47,22 @@ class Probe:
         self.looked = False
 
     def start(self) -> None:
-        """Begin, in a thread of its own; not at all when nothing can travel, or the system allows no thread."""
+        """Start the probe's thread, unless the dataset can't be sent or the system allows no more threads."""
         with contextlib.suppress(RuntimeError):
             if self._luggage is not None and self._thread.ident is None:
                 self._thread.start()
 
     def run(self) -> None:
-        """Make the sample. A dataset that can't travel, or is too large to, has nothing found of it."""
+        """Make the sample. For a dataset that can't be sent, or is too large, ``drawing`` stays empty."""
         found: tuple[str, ...] = ()
-        with contextlib.suppress(Exception):  # whatever it is: the run meets it where it matters, and says so
+        with contextlib.suppress(Exception):  # an error that matters also occurs in the run, which raises it
             found = self._found()
             self.looked = True
         self._end()
         self.drawing = found
 
     def close(self, patience_s: float) -> bool:
-        """End it, whatever it is at. False when its thread is still busy then."""
+        """End the process at once; return True if the probe's thread has ended in ``patience_s``."""
         self._closed = True
         self._end()
         with contextlib.suppress(RuntimeError):  # it wasn't started
@@ -70,7 +70,7 @@ class Probe:
         return not self._thread.is_alive()
 
     def _packed(self) -> Luggage | None:
-        """Return what travels; None where it can't, or is too large."""
+        """Return the packed recipe, or None if it can't be pickled or is too large."""
         with contextlib.suppress(PlanError):
             return pack(self._recipe, parts={}, pack=False, most_bytes=MOST_BYTES)
         return None
@@ -81,7 +81,7 @@ class Probe:
             if self._closed or self._luggage is None:
                 raise PlanError("the dataset can't be sent to another process")
             luggage, self._luggage = self._luggage, None
-            self._server = server = WorkerServer(  # of an interpreter of its own: it is ended at any time
+            self._server = server = WorkerServer(  # a new interpreter, which can be ended at any time
                 self._recipe, share_lists=False, workers=1, luggage=luggage
             )
         with contextlib.suppress(OSError):
@@ -98,19 +98,21 @@ class Probe:
         return tuple(f"{name} ({', '.join(generators)})" for name, generators in drawn.items())
 
     def _sample(self) -> tuple[RowKey, Records]:
-        """Return the sample to make: the run's first, or the dataset's first for streams and given batches."""
+        """Return the key and record of the run's first sample; for given batches, of the dataset's first one.
+
+        For a stream it is the epoch's first sample.
+        """
         plan, epoch = self._plan, self._at.epoch
         if plan.pipeline.batch_sampler:
             return RowKey(0, epoch, 0), plan.source.locate(np.zeros(1, np.int64))
         return first_record(plan, self._at if plan.samples.stream is None else Cursor(epoch))
 
     def _end(self) -> None:
-        with (
-            self._lock
-        ):  # kept in mind until it has ended: asked again, after an interrupt, this goes on with it
+        with self._lock:
+            # The server is forgotten only once it has ended: after an interrupt, the next call ends it.
             if self._server is not None:
                 self._server.end()
-                self._server.close(0)  # with the worker, whatever it is at
+                self._server.close(0)  # this ends the worker too
                 self._server = None
             if self._luggage is not None:
                 os.close(self._luggage.descriptor)

@@ -1,8 +1,8 @@
-"""The queue of batches: what the thread that fills slots and the loop that takes batches share.
+"""The queue of batches, which the filling thread and the training loop share.
 
 A batch joins ``filling`` when its slot is taken, moves to ``ready`` when its rows are made, and leaves when the loop
-takes it. Batches stay in order. The loop names the batch that it wants by its cursor. When another one is coming, the
-loop sets ``sought``, and filling starts again there.
+takes it. Batches stay in order. The loop names the batch that it wants by its cursor. If the next batch is another
+one, the loop sets ``sought``, and filling starts again there.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Filling:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nobody writes into the slot any more."""
+        """Return True if no worker writes to the slot any more."""
         return self.job.done
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A slot whose rows are finished, or can't be: then ``error`` says why.
+    """A slot whose rows are finished, or an error that kept them from being made.
 
-    It keeps the slot until the consumer takes it, so that bad batches come in their turn as good ones do. A
-    slot that a thread which hangs may still write to isn't kept.
+    It keeps its slot until the consumer takes it, so that failed batches keep their place in the order. It has no
+    slot if a hanging thread may still write to it.
     """
 
     slot: int | None
@@ -54,7 +54,7 @@ class Filled:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     made: BatchMade | None = None
     position: int = 0  # of the first row
-    ended: bool = False  # a stream has no more
+    ended: bool = False  # True if a stream ended in this batch
     error: Exception | None = None
     origins: Origins | None = None
 
@@ -62,27 +62,27 @@ class Filled:
 
 
 class BatchQueue:
-    """Batches of one run on their way, from ``plan.steps.settled(at)`` on.
+    """The batches of one run that are being filled or are ready, from ``plan.steps.settled(at)`` on.
 
-    plan     what is run; the loop may change its order
+    plan     the plan of the run; the loop may change its order
     ring     the slots
-    bell     wakes the thread that fills slots
-    lock     held while more than one of what follows is read or changed; it guards the ``Delivery`` too
-    news     a lock that is free once something happened that a waiting loop has to see
+    bell     wakes the filling thread
+    lock     held to read or change several of the following attributes; it guards the ``Delivery`` too
+    news     a lock that is released to wake a waiting loop
     filling  batches whose rows are being made, the oldest first
-    ready    batches whose rows are made, likewise
-    next     where the batch begins whose slot is taken next
-    sought   where the loop wants filling to start again, until it does
-    waiting  whether the loop waits for a batch
-    starved  whether it waits while its own batches hold all slots
-    stuck    why nothing comes: the filling thread hangs in what was given up
-    closed   whether the run is closed
+    ready    batches whose rows are made, the oldest first
+    next     cursor of the next batch to begin
+    sought   cursor where filling must start again; None once it has
+    waiting  True if the loop waits for a batch
+    starved  True if the loop waits while it holds all slots
+    stuck    the error if the filling thread itself hangs and was given up
+    closed   True if the run is closed
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, bell: _native.Bell, at: Cursor) -> None:
         self.plan, self.ring, self.bell = plan, ring, bell
-        # The lock is entered itself, not through a condition, whose methods are Python: an interrupt inside them would
-        # leave it locked.
+        # A plain lock instead of a condition: a condition's methods are Python code, and an interrupt inside them
+        # would leave the lock held.
         self.lock = threading.RLock()
         self.news = threading.Lock()
         self.news.acquire()
@@ -96,13 +96,13 @@ class BatchQueue:
 
     @property
     def coming(self) -> Cursor:
-        """Return where the next batch begins that the loop can take. The caller holds the lock."""
+        """Return the cursor of the next batch that the loop can take. The caller holds the lock."""
         first = self.ready or self.filling
         return self.sought or (first[0].at if first else self.next)
 
     @property
     def next_is_known(self) -> bool:
-        """Return whether the records of the batch that is filled next are known."""
+        """Return True if the records of the next batch to begin are known."""
         return self.plan.steps.is_known(self.plan.order, self.next)
 
     def tell(self) -> None:
@@ -112,7 +112,7 @@ class BatchQueue:
                 self.news.release()
 
     def close(self) -> None:
-        """Refuse to hand over batches from now on, and wake the loop."""
+        """Deliver no more batches, and wake the loop."""
         self.closed = True
         self.tell()
 
@@ -122,18 +122,19 @@ class BatchQueue:
         self.filling.clear()
 
     def check_open(self) -> None:
-        """Raise ``StandpipeError`` when the run is closed."""
+        """Raise ``StandpipeError`` if the run is closed."""
         if self.closed:
             raise StandpipeError("the loader is closed")
 
     @property
     def is_here(self) -> bool:
-        """Return whether this process started the run: a forked child has none of its threads."""
+        """Return True if this process started the run. A forked child has none of the run's threads."""
         return os.getpid() == self._pid
 
     def check_process(self) -> None:
         """Raise ``StandpipeError`` in a forked child."""
         if not self.is_here:
             raise StandpipeError(
-                "this loader was started in another process; threads don't survive a fork: make a loader here"
+                "this loader was started in another process, and its threads don't survive a fork. Make a new loader "
+                "in this process"
             )

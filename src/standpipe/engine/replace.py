@@ -18,17 +18,17 @@ from standpipe.spec import Replace
 from standpipe.stats.bad_samples import BadSample, Ledger
 
 HOW_TO_REPLACE = "to replace bad samples: .on_error(sp.Replace(at_most=0.001))"
-MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad waits no longer than that
+MOST_ATTEMPTS = 100  # replacements of one row; it bounds the wait if ``at_most`` allows a wholly bad epoch
 
 
 @dataclass(slots=True)
 class Origins:
-    """The records of one batch, including replacements of bad ones.
+    """The records of one batch, with replacements of bad ones.
 
     assignment  the slot to fill
     valid       (rows,) bool: False for padding
-    bad         replaced records, in order
-    error       the error of the last one
+    bad         bad samples that were replaced, in order
+    error       the error of the last bad sample
     """
 
     plan: Plan
@@ -42,9 +42,9 @@ class Origins:
     _lost: tuple[Failure, ...] = ()
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
-        """Return an assignment that makes the batch again in another slot, without a row that can't be made.
+        """Return an assignment that makes the batch again in another slot, without the failed row.
 
-        It also leaves out rows that were replaced before: ``substitutes`` has them when the others are made.
+        It also leaves out rows that were replaced before. ``substitutes`` returns them once the others are made.
         """
         self._left_out = frozenset(self._now)
         self._lost = (*self._lost, failure)
@@ -52,7 +52,7 @@ class Origins:
         return self.assignment
 
     def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
-        """The error of the first bad row in order, or None. Who found it first doesn't matter."""
+        """Return the error of the failed row with the lowest number, or None without failures."""
         failures = [*self._lost, *failures]
         if not failures:
             return None
@@ -60,9 +60,9 @@ class Origins:
         return raised_for(first, *self._record(first.row), self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
-        """Return replacements for rows that failed or were left out; None where they stay failures.
+        """Return replacement records for rows that failed or were left out; None if bad rows aren't replaced.
 
-        Raises ``TooManyBadSamples``.
+        Raises ``TooManyBadSamples`` above the limit of ``Replace``.
         """
         failures = [*self._lost, *failures]
         failed = {failure.row: failure for failure in failures}
@@ -87,7 +87,7 @@ class Origins:
         return Substitutes(self.assignment, rows, records, attempts)
 
     def _substitute(self, failure: Failure) -> int:
-        """The record that takes a row's place; the bad one is taken down."""
+        """Return the record that replaces a failed row, and record the bad sample."""
         row, at = failure.row, self.assignment.at
         self.error = error = self._error(failure)
         attempt = self._attempt(row)
@@ -120,21 +120,24 @@ class Origins:
         return int(records.index[number])
 
     def _record(self, row: int) -> tuple[Records, int]:
-        """The record that a row is made of now, as a row of others."""
+        """Return the records that contain a row's current one, and its number in them."""
         return self._now[row][:2] if row in self._now else (self.assignment.records, row)
 
 
 def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:
-    """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
+    """Return the error, with a note that says how to replace bad samples, or why replacing them failed.
+
+    It adds no note for streams and for failures that no other sample can replace.
+    """
     if plan.samples.stream is not None or not all(map(is_replaced, failures)):
         return error
     replaced = isinstance(plan.pipeline.bad, Replace)
-    error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)
+    error.add_note(f"{MOST_ATTEMPTS} replacement samples were bad too" if replaced else HOW_TO_REPLACE)
     return error
 
 
 def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:
-    """Return the record that replaces one, as ``order.substitute`` computes it."""
+    """Return the number of the record that replaces ``index``, computed by ``order.substitute``."""
     return substitute(
         plan.order, seed=plan.pipeline.seed, epoch=epoch, position=position, attempt=attempt, index=index
     )

@@ -1,6 +1,4 @@
-"""Decide if a run's memory has room for one more batch, and make the error for held batches that take all of
-it.
-"""
+"""Decide if a run's memory has room for one more batch, and make the error for a loop that holds all slots."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ from standpipe.units import show_bytes
 
 
 class Room:
-    """Slots, and what worker processes handed over beside them, within the plan's part of the budget.
+    """The memory of batches: slots, and values that worker processes sent outside the slots.
 
-    varies  whether batches take memory beside their slots; else there is room for as many as there are slots
+    varies  True if batches take memory outside their slots; otherwise every slot has room
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers) -> None:
@@ -24,19 +22,17 @@ class Room:
         self.varies = plan.hands_over
 
     def reclaim(self) -> None:
-        """Take slots back that nobody holds any more."""
+        """Free the slots of batches that the caller has dropped."""
         self._ring.reclaim()
 
     def no_slot(self) -> bool:
-        """Return True if every slot is held, until the caller drops a batch or a thread that hangs returns."""
+        """Return True if no slot can be used before the caller drops a batch or a hanging thread returns."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
         return taken == self._memory.most_slots or (taken >= self._memory.slots and not self.has_room())
 
     def has_room(self) -> bool:
-        """Return True if the memory has room for one more batch, besides the existing ones and their values
-        outside slots.
-        """
+        """Return True if one more batch fits the memory, in addition to all slots in use and their other values."""
         if not self.varies:
             return True
         slot, taken = self._slot_bytes, sum(map(self._ring.count, TAKEN))
@@ -44,22 +40,22 @@ class Room:
         return taken * slot + self._workers.waiting_bytes + one <= self._memory.batches_bytes
 
     def all_lent(self) -> StandpipeError:
-        """Return the error for a loop that holds every slot."""
+        """Return the error for a loop that waits for a batch while all slots are held."""
         lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
         if stuck > 0:
             return StalledError(
                 f"of the {self._memory.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
-                f"the caller holds {lent}: raise memory=, or use executor='process', where what hangs can be ended"
+                f"the caller holds {lent}. Raise memory=, or use executor='process', which can end code that hangs"
             )
         slot = self._slot_bytes
         budget = self._memory.budget_bytes
         waiting = self._workers.waiting_bytes
-        apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
+        apart = f", with {show_bytes(waiting)} outside the slots," if waiting else ""
         held = self._ring.count("held")
-        forked = f", and {held} by processes that were forked since" if held else ""
+        forked = f" and by its forked child processes ({held})" if held else ""
         return BudgetError(
             f"all {lent + held} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held "
-            f"by the caller{forked}; drop some, raise memory=, or set batch_release_timeout_s= when another "
+            f"by the caller{forked}; drop some, raise memory=, or set batch_release_timeout_s= if another "
             "thread will drop them",
             asked_bytes=(lent + 1) * slot,
             budget_bytes=budget,
