@@ -1,4 +1,4 @@
-"""Name the rows to make: their records, the source's values for them, and where results are written."""
+"""Describe the rows to make: their records, the source's values for them, and where results are written."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from standpipe.spec import AnyArray, Int64Array
 
 Sample = dict[str, Any]
 
-END = "end"  # the place of a failure that is none: a stream of unknown length has ended
+END = "end"  # the place of a ``Failure`` that marks the end of a stream
 
 Place = str  # "source", "read", "decode", "transform" or "batch"
 
 
 class RowFailed(Exception):
-    """A sample can't be made. ``cause``: what the user's code raised, if that is why."""
+    """The error for a sample that can't be made.
+
+    cause  the exception of the user's code, if there was one
+    """
 
     def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
         super().__init__(place, reason)
@@ -33,7 +36,7 @@ class RowFailed(Exception):
 
 
 class CantWork(RowFailed):
-    """The plan can't work, whatever the sample, so no other sample takes its place."""
+    """The error for a plan that can't work with any sample, so no other sample replaces this one."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(place, reason, CantWorkError(reason))
@@ -53,9 +56,9 @@ class EncodedFile:
 
 
 def counted(positions: Int64Array) -> Sequence[int]:
-    """Positions in an epoch, which rise one by one unless they begin again at 0: as a range where they don't.
+    """Return positions in an epoch as a range, or as a list if they start again at 0 in between.
 
-    A range takes no time to send.
+    A range is faster to send than a list.
     """
     span = range(int(positions[0]), int(positions[0]) + len(positions))
     return span if span[-1] == positions[-1] else positions.tolist()
@@ -64,8 +67,8 @@ def counted(positions: Int64Array) -> Sequence[int]:
 class Inputs:
     """The source's values for each row of a batch, by field.
 
-    empty    True if there are none
-    instead  values of rows whose record was replaced
+    empty    True if the source gives no values
+    instead  values of rows whose record was replaced, by row
     """
 
     def __init__(self, records: Records) -> None:
@@ -88,9 +91,7 @@ class Inputs:
         }
 
     def part(self, first: int, stop: int) -> Inputs:
-        """Return the values of rows [first, stop), with arrays of their own that can be sent to another
-        process.
-        """
+        """Return the values of rows [first, stop) as a copy that can be sent to another process."""
         if self.empty:
             return NO_INPUTS
         part = Inputs(Records(np.zeros(0, np.int64)))
@@ -107,7 +108,7 @@ class Inputs:
         return part
 
     def row(self, row: int) -> dict[str, Any]:
-        """The values of one row."""
+        """Return the values of one row, by field."""
         if self.empty:
             return {}
         if row in self.instead:
@@ -116,12 +117,12 @@ class Inputs:
         for name, (files, offsets, lengths) in self._files.items():
             inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
         for name, array, rows in self._rows:
-            if rows[row] >= 0:  # else it lies in another array
+            if rows[row] >= 0:  # -1: the row is in another array
                 inputs[name] = array[rows[row]]
         return inputs
 
     def name(self, row: int, index: int) -> str | None:
-        """The path of a row's file, or the key that its record stands for, if it has one."""
+        """Return the path of a row's file, or the name of its key; None if it has neither."""
         inputs = self.row(row)
         if isinstance(file := inputs.get("image"), EncodedFile):
             return shown(file.path)
@@ -133,7 +134,7 @@ NO_INPUTS = Inputs(Records(np.zeros(0, np.int64)))
 
 
 def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]:
-    """A copy of the rows that are in an array, and which of them each number is, or −1 for one that isn't."""
+    """Copy the rows with numbers from 0 on; return the copy and each row's place in it, -1 for a row not in it."""
     inside = [number for number in numbers if number >= 0]
     places = iter(range(len(inside)))
     return array[inside], [next(places) if number >= 0 else -1 for number in numbers]
@@ -141,10 +142,10 @@ def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]
 
 @dataclass(slots=True)
 class RowKey:
-    """Identify a sample: its record, and the key of its random numbers.
+    """The identity of a sample: its record, and the key of its random numbers.
 
     attempt  0; 1 and more for a sample that replaces a bad one
-    asked    a tuple with the key for the dataset; None: the record's number
+    asked    a tuple with the key for the dataset; None: the key is the record's number
     """
 
     index: int
@@ -156,7 +157,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class PartOfRows:
-    """Some rows, as they are sent to another process; ``Rows`` says what each field is."""
+    """Some rows in the form that is sent to another process. ``Rows`` describes the fields."""
 
     epoch: int
     indices: list[int]
@@ -165,22 +166,22 @@ class PartOfRows:
     inputs: Inputs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its fields' values, in a tenth of the time that a frozen dataclass takes."""
+        """Pickle the fields' values, in a tenth of the time that a frozen dataclass takes by default."""
         return PartOfRows, (self.epoch, self.indices, self.positions, self.attempts, self.inputs)
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows to fill.
+    """The rows to fill, and their inputs.
 
     indices     (rows) record numbers
-    positions   (rows) places in the epoch's global order
+    positions   (rows) positions in the epoch's global order
     attempts    (rows) 0; 1 and more for a record that replaces a bad one
     inputs      the source's values for each row
     views       (rows, …) by field, for fields that are stored in the slot
     lists       (rows) values by field, for fields that aren't
-    given       (rows, …) by field, of what every batch has: ``index``, ``valid``
-    known_from  where the layout of a sample was learned: ``"in record 7"``
+    given       (rows, …) by field, for the fields of every batch: ``index``, ``valid``
+    known_from  the sample from which the layout is known: ``"in record 7"``
     """
 
     epoch: int
@@ -199,11 +200,11 @@ class Rows:
 
     @property
     def batch_key(self) -> RowKey:
-        """The key of a batch's random numbers: its first row's, whether or not that record was replaced."""
+        """The key of the batch's random numbers: the first row's with attempt 0, even if its record was replaced."""
         return replace(self.key(0), attempt=0)
 
     def cut(self, rows: int) -> Rows:
-        """The first ``rows`` rows."""
+        """Return the first ``rows`` rows."""
         return replace(
             self,
             indices=self.indices[:rows],

@@ -1,7 +1,7 @@
-"""A running loader: its parts, from start to end.
+"""A run of a loader: its parts, from start to end.
 
-The ``Consumer`` takes batches, in the thread of the training loop. The ``FillingThread`` keeps slots filling. They
-share a ``BatchQueue`` and nothing else that both change. ``Upkeep`` looks at memory and tunes workers now and then.
+The ``Consumer`` takes batches, in the thread of the training loop. The ``FillingThread`` fills slots. The
+``BatchQueue`` is the only state that both change. ``Upkeep`` measures memory and tunes workers at intervals.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
     from standpipe.engine.probe import Probe
 
-PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
-HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
+PATIENCE_S = 1.0  # seconds that closing waits for threads inside a system call or a large image
+HASTE_S = 0.5  # the same, when closing was interrupted
 
-# Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
+# Closed runs with threads that are still busy. These threads may still use the run's arrays.
 _abandoned: list[Run] = []
 
 
 class Run:
-    """Workers and slots of one plan, from ``start`` to ``close``.
+    """The workers and slots of one plan, from ``start`` to ``close``.
 
-    consumer  takes the batches, once it has started
+    consumer  takes the batches; set by ``start``
     """
 
-    consumer: Consumer  # these are there once it has started
+    consumer: Consumer  # set by ``start``, like those below
     _workers: Workers
     _ring: _native.SlotRing
     _queue: BatchQueue
@@ -62,10 +62,10 @@ class Run:
     _filling: FillingThread
 
     def __init__(self, plan: Plan, ledger: Ledger, claim: Claim) -> None:
-        """Start nothing yet.
+        """Prepare a run without starting it.
 
-        plan    what is run
-        ledger  takes down the bad samples of what is delivered
+        plan    the plan to run
+        ledger  records the bad samples of delivered batches
         claim   the loader's part of the machine
         """
         self._planned, self._ledger, self._claim = plan, ledger, claim
@@ -73,19 +73,19 @@ class Run:
         self._bell = _native.Bell()
         self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
         self._unattended = Unattended(self._watch.end)
-        self._lock = threading.RLock()  # of the start and the end
+        self._lock = threading.RLock()  # guards start and end
         self._starts = self._closed = self._ended = False
         self._probe: Probe | None = None
 
     @property
     def plan(self) -> Plan:
-        """The plan that is run, with what was measured at the start."""
+        """The plan of the run, with the values that were measured at the start."""
         return self._queue.plan
 
     def start(self, at: Cursor) -> None:
         """Begin to fill batches, from ``at`` on. If it raises, no thread or process is left.
 
-        Raises what ``started`` raises, and ``StandpipeError`` if another thread closed the run.
+        Raises the errors of ``started``, and ``StandpipeError`` if another thread closed the run.
         """
         with self._lock:
             self._check_open()
@@ -106,7 +106,7 @@ class Run:
         with refusals(self._planned):
             before = anonymous_bytes()
         if self._planned.probes:
-            from standpipe.engine.probe import Probe  # which takes as long to import as what else a run needs
+            from standpipe.engine.probe import Probe  # here, as it doubles the time of a run's imports
 
             self._probe = Probe(self._planned, at)
         plan, self._workers, self._ring = started(self._planned, at, self._bell, self._watch)
@@ -157,12 +157,12 @@ class Run:
         return self._upkeep.memory()
 
     def tuning(self) -> Tuning:
-        """Return how many workers and slots there are now, and what was tried."""
+        """Return the current numbers of workers and slots, and the tuner's trials."""
         return self._upkeep.tuning()
 
     @property
     def since(self) -> Stats:
-        """Counters of when there were first as many workers and slots as now."""
+        """The counters when the run first worked with the current numbers of workers and slots."""
         return self._upkeep.since
 
     @property
@@ -172,11 +172,11 @@ class Run:
 
     @property
     def in_flight(self) -> bool:
-        """Return whether a slot is being filled."""
+        """Return True if a slot is being filled."""
         return bool(self._queue.filling)
 
     def at_work(self) -> Sequence[Work]:
-        """Return the work that workers have in hand, for the watch; if there is none, the batch that waits for them."""
+        """Return the workers' current tasks, for the watchdog. Without any, return the batch that waits for workers."""
         works = self._workers.at_work()
         waits = next((each for each in tuple(self._queue.filling) if not each.is_over), None)
         if works or self._workers.helps or waits is None:
@@ -189,9 +189,9 @@ class Run:
         ]
 
     def close(self) -> None:
-        """End all threads. Batches that were lent stay valid; calling it again does nothing.
+        """End all threads. Held batches stay valid; calling it again does nothing.
 
-        A start that is under way in another thread notices when it is through, and ends itself.
+        If another thread is just starting the run, that start ends the run itself.
         """
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads
@@ -204,14 +204,14 @@ class Run:
         self._end()
 
     def _end(self) -> None:
-        """End what there is; of a start that was interrupted that may be anything."""
+        """End all parts that exist, once. After an interrupted start some may be missing."""
         with self._lock:
             if self._ended:
                 return
             self._ended = True
         try:
             self._end_all(PATIENCE_S)
-        except BaseException:  # an interrupt: everything ends all the same
+        except BaseException:  # after an interrupt everything must end too
             self._end_all(HASTE_S)
             raise
 
@@ -222,17 +222,17 @@ class Run:
         ends = time.monotonic() + patience_s
         self._bell.ring()
         all_ended = True
-        if self._probe is not None:  # before the workers, who may take all of the time
+        if self._probe is not None:  # before the workers, which may need all of the time
             all_ended = self._probe.close(patience_s)
         filling = self._filling.thread if hasattr(self, "_filling") else None
         if filling is threading.current_thread():
             filling = None
         if filling is not None:
-            has_ended(filling, patience_s)  # it takes what workers owe
+            has_ended(filling, patience_s)  # it first takes the answers that workers still owe
         if hasattr(self, "_workers"):
             all_ended &= self._workers.close(max(ends - time.monotonic(), 0))
         if filling is not None:
-            # Without workers it ends soon; an interpreter that ends while it runs may abort.
+            # Without workers the thread ends soon. If the interpreter ends while it runs, the process may abort.
             all_ended &= has_ended(filling, max(ends - time.monotonic(), HASTE_S))
         if hasattr(self, "_upkeep"):
             self._upkeep.close()
@@ -256,6 +256,6 @@ class Run:
 
 
 def _logger() -> logging.Logger:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     return logging.getLogger("standpipe")

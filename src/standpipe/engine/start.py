@@ -1,4 +1,4 @@
-"""Make workers and slots for a plan; measure on one sample what the plan left open."""
+"""Make workers and slots for a plan, and measure on one sample the sizes that the plan left open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
 from standpipe.spec import ArraySpec, Executor, Listed
 
-PATIENCE_S = 1.0  # for a cache's thread, where there will be no workers
+PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
 
 
 def started(
@@ -35,13 +35,16 @@ def started(
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Return the complete plan, the workers and the slots.
 
-    at  where the run begins; its first sample is measured
+    at  where the run begins; the sample there is measured
 
-    Raises ``SampleError`` if that sample can't be made, ``WorkerDiedError`` or ``StalledError`` if workers
-    die of it or hang, ``BudgetError`` if batches of such samples don't fit the memory, ``PlanError`` if
-    worker processes can't have the dataset or the run needs more open files than allowed, ``StandpipeError``
-    if the system refuses threads, processes or memory, and any error of the source when it locates that
-    sample.
+    Raises, among others an error of the source when it locates that sample:
+
+    SampleError      the sample can't be made
+    WorkerDiedError  two workers died while making it
+    StalledError     workers hang while making it
+    BudgetError      batches of such samples don't fit the memory
+    PlanError        the dataset can't be sent to worker processes, or the limit of open files is too low
+    StandpipeError   the system refuses threads, processes or memory
     """
     check_files(plan)
     if plan.samples.program is not None and plan.pool.executor is Executor.PROCESS:
@@ -106,7 +109,7 @@ def _measured_in_threads(
 
 
 def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs) -> Measured:
-    """Measure in a thread of its own, which can be left behind when it hangs."""
+    """Measure a sample in a separate thread, which can be given up if it hangs."""
     answers: SimpleQueue[Measured] = SimpleQueue()
 
     def measure() -> None:
@@ -128,7 +131,7 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
     with watch.errand(
         record_name(key.index, inputs.name(0, key.index)),
         MEASURING,
-        "a thread that does only that",
+        "a thread that only measures",
         where=lambda: stack_of_thread(thread.ident or 0),
         give_up=give_up,
     ):

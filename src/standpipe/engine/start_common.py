@@ -1,4 +1,4 @@
-"""Share what all kinds of workers need at their start: recipe, first sample, slots, and errors of the system."""
+"""The parts of a start that all kinds of workers share: recipe, first sample, slots, and errors of the system."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from standpipe.units import show_bytes
 
 Measured = Mapping[str, ArraySpec | Listed] | Failure
 Measure = Callable[[RowKey, Inputs], Measured]
-MEASURING = "measuring what a sample looks like"
+MEASURING = "measuring the fields of a sample"
 
 
 @contextlib.contextmanager
 def refusals(plan: Plan) -> Iterator[None]:
-    """Turn the system's refusals into ``StandpipeError``. No code of the user runs inside."""
+    """Turn system errors of the block into ``StandpipeError``. The block must not run the user's code."""
     try:
         yield
     except StandpipeError:
@@ -41,13 +41,13 @@ def refusals(plan: Plan) -> Iterator[None]:
         if is_short_of_files(error):
             raise too_few_files(plan) from error
         raise StandpipeError(
-            f"the system refused what the loader needs, {plan.pool.workers} workers and "
+            f"the system refused the resources for {plan.pool.workers} workers and "
             f"{show_bytes(plan.memory.most_slots * plan.batch.layout.stride_bytes)} of address space: {error}"
         ) from error
 
 
 def recipe_of(plan: Plan) -> Recipe:
-    """Return how to make the plan's samples."""
+    """Return the recipe of the plan's samples."""
     assert plan.samples.program is not None
     return Recipe(
         program=plan.samples.program,
@@ -73,7 +73,7 @@ def _dataset(plan: Plan) -> Any:
 
 
 def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
-    """Return the first sample that comes at a cursor, and where its record is."""
+    """Return the key of the first sample from a cursor on, and its record."""
     at = plan.steps.settled(at)
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
     index = int(drawn.indices[0])
@@ -84,7 +84,10 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
 
 
 def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, ArraySpec | Listed], int]:
-    """Return the fields of the first sample, or of the first good one in its place, and its record number."""
+    """Return the fields of the first sample, and its record number. If it is bad and replaced, use its replacement.
+
+    measure  makes one sample, and returns its fields or a failure
+    """
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
     while True:
@@ -99,8 +102,8 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, 
 
 
 def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
-    """The slots of a run."""
-    keeps = not plan.device.lends  # which may have pinned it
+    """Return the slots of a run."""
+    keeps = not plan.device.lends  # a device that copies may have pinned their memory
     return _native.SlotRing(
         plan.batch.layout.slot_bytes, plan.memory.slots, plan.memory.most_slots, bell, keeps=keeps
     )

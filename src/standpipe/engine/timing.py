@@ -10,9 +10,9 @@ from typing import NamedTuple
 from standpipe import _native
 from standpipe.stats.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
 
-# Timing a piece of work costs some twenty microseconds: so not oftener than this, and no more of its rows.
-EVERY_NS = 10_000_000
-TIMED_ROWS = 4
+# Timing a task costs about 20 µs. These limits bound that cost.
+EVERY_NS = 10_000_000  # nanoseconds between two timed tasks
+TIMED_ROWS = 4  # rows of a task that are timed
 
 
 class Took(NamedTuple):
@@ -20,10 +20,9 @@ class Took(NamedTuple):
 
     seconds   from its beginning to its end
     cpu_s     processor seconds of its thread
-    queued_s  seconds that the thread was ready to run and had no processor
+    queued_s  seconds that the thread was ready to run but waited for a processor
     rows      nanoseconds of each of the task's first rows
-    steps     seconds of each step, by its number as in ``board``: for all rows, scaled from those that were
-    timed
+    steps     seconds of each step, by its number as in ``board``, for all rows: scaled from the timed ones
     """
 
     seconds: float
@@ -34,24 +33,24 @@ class Took(NamedTuple):
 
 
 class Laps:
-    """Times a piece of work now and then: its first rows, and the steps that make them. One thread's.
+    """The timer of one thread. Now and then it times a task: its first rows, and their steps.
 
-    on      whether what is at hand is timed
-    guest   whether the thread is somebody else's, who does other things between pieces
+    on      True if the current row is timed
+    guest   True if the thread is the caller's, which does other things between tasks
     """
 
     def __init__(self) -> None:
         self.on = self.guest = False
-        self._piece = False  # whether this piece is timed
+        self._piece = False  # True if the current task is timed
         self._next_ns = self._begin_ns = 0
-        self._spent_ns: tuple[int, int] | None = None  # of the thread, as ``_spent_ns`` last said
-        self._untimed = 0  # rows since then
+        self._spent_ns: tuple[int, int] | None = None  # last result of ``_spent_ns()``
+        self._untimed = 0  # rows since the last timed ones
         self._rows: list[int] = []
         self._steps: dict[int, int] = {}
         self._whole: dict[int, int] = {}
 
     def piece_begins(self) -> None:
-        """A piece of work begins."""
+        """Note that a task begins, and decide if it is timed."""
         self._begin_ns = now = time.monotonic_ns()
         self._piece = now >= self._next_ns
         if self._piece:
@@ -60,18 +59,19 @@ class Laps:
             self._spent_ns = _spent_ns()
 
     def begins(self) -> None:
-        """A row begins."""
+        """Note that a row begins, and decide if it is timed."""
         self.on = self._piece and len(self._rows) < TIMED_ROWS
 
     def ends(self, since_ns: int) -> None:
-        """The row that is timed, since that time of ``time.monotonic_ns()``, is made."""
+        """Note that the timed row is made.
+
+        since_ns  when it began, in nanoseconds of ``time.monotonic_ns()``
+        """
         self._rows.append(time.monotonic_ns() - since_ns)
         self.on = False
 
     def together(self, rows: int, since_ns: int) -> None:
-        """Note that the dataset made ``rows`` samples since ``since_ns``; the first one's time stands for
-        all.
-        """
+        """Note that the dataset made ``rows`` samples together since ``since_ns``; count their mean time as one row."""
         if self.on:
             each = (time.monotonic_ns() - since_ns) // rows
             self._rows.append(each)
@@ -79,13 +79,16 @@ class Laps:
             self.on = False
 
     def step(self, number: int, begin_ns: int) -> int:
-        """A step of the row that is timed, since that time; the time now."""
+        """Count the time of a step of the timed row, and return the current time.
+
+        begin_ns  when the step began, in nanoseconds of ``time.perf_counter_ns()``, as returned
+        """
         now = time.perf_counter_ns()
         self._steps[number] = self._steps.get(number, 0) + now - begin_ns
         return now
 
     def whole(self, number: int, begin_ns: int) -> None:
-        """A step with the whole batch, since that time."""
+        """Count the time of a step with the whole batch, since ``begin_ns`` of ``time.perf_counter_ns()``."""
         self._whole[number] = self._whole.get(number, 0) + time.perf_counter_ns() - begin_ns
 
     def took(self, rows: int) -> Took:
@@ -114,7 +117,7 @@ class Laps:
 
 
 def _spent_ns() -> tuple[int, int]:
-    """Nanoseconds of this thread: on a processor, and without one although it could have run, where the system says."""
+    """Return this thread's nanoseconds on a processor, and of waiting for one (0 if the system doesn't report it)."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -131,12 +134,13 @@ def stats_of(counter: _native.PlaceCounter) -> PlaceStats:
 
 
 class RunTimes:
-    """Counters of a run, besides its workers'.
+    """The counters of a run, except those of its workers.
 
-    order, batch, device  its threads' work at these places
-    steps                 the training loop's
+    order, batch, device  work of the run's own threads at these places
+    steps                 steps of the training loop
     bad                   rows that could not be made
-    no_slot               seconds without a free slot, and since when that is so now; replaced as one value
+    no_slot               seconds without a free slot so far, and since when there is none now or None; a tuple, so
+                          that both change together
     """
 
     def __init__(self) -> None:
@@ -148,13 +152,13 @@ class RunTimes:
 
     @property
     def no_slot_s(self) -> float:
-        """Seconds that nothing was made because there was no slot to make it in, up to now."""
-        now = time.perf_counter()  # first: what ends meanwhile has lasted longer, so the number never falls
+        """The seconds in which no batch was begun because no slot was free, up to now."""
+        now = time.perf_counter()  # before no_slot is read, so that the number never falls
         before_s, begin = self.no_slot
         return before_s if begin is None else before_s + max(now - begin, 0.0)
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
-        """Return the counters together with the workers', the slots' states and a device's copy seconds."""
+        """Return all counters: these, the workers', the slots', and a device's seconds of copying."""
         device, steps = stats_of(self.device), self.steps
         return replace(
             workers,

@@ -1,4 +1,4 @@
-"""The figures of a run, and what looks at them now and then: the memory meter and the tuner."""
+"""The counters of a run, and the memory meter and tuner that check them at intervals."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from standpipe.system.sharing import Claim
 
 
 class Upkeep:
-    """The figures of one run, and those who look at them.
+    """The counters of one run, its memory meter, and its tuner.
 
     claim   the loader's part of the machine
     before  heaps and stacks of this process before the run began, in bytes
-    due_s   when it is time to look again, as ``time.monotonic()`` counts
+    due_s   time of the next check, in seconds of ``time.monotonic()``
 
-    It has no reference to the run, which shall end by itself and not by a collection.
+    It has no reference to the run. A reference cycle would keep a dropped run alive until the next garbage
+    collection.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class Upkeep:
         self.due_s = 0.0
 
     def look(self) -> None:
-        """Warn of owners that take too much memory, and tune; each when it is due."""
-        with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
+        """Check the memory and tune, each when it is due."""
+        with suppress(OSError):  # both read /proc; without a free descriptor they try again next time
             self._meter.look()
             self._adjuster.look(self)
         self.due_s = min(self._meter.due_s, self._adjuster.due_s)
 
     def rest(self) -> None:
-        """Leave the loader's part of the machine to others: there is nothing to do."""
+        """Leave the loader's part of the machine to other loaders while it is idle."""
         self._claim.rest()
 
     def stats(self) -> Stats:
@@ -70,12 +71,12 @@ class Upkeep:
         return self._meter.ledger()
 
     def tuning(self) -> Tuning:
-        """Return how many workers and slots there are now, and what was tried."""
+        """Return the current numbers of workers and slots, and the tuner's trials."""
         return self._adjuster.tuning()
 
     @property
     def since(self) -> Stats:
-        """Counters of when there were first as many workers and slots as now."""
+        """The counters when the run first worked with the current numbers of workers and slots."""
         return self._adjuster.since
 
     def close(self) -> None:
@@ -83,5 +84,5 @@ class Upkeep:
         self._meter.close()
 
     def end(self) -> None:
-        """End tuning: nobody uses the workers any more."""
+        """End tuning, once the workers have ended."""
         self._adjuster.close()

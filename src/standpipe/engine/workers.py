@@ -37,25 +37,29 @@ _ERRORS = {
     "end": EmptyStreamError,
 }
 _PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
-WHOLE = -1  # stands for a row: what functions do with the batch
-# Python sees signals before a wait and when one ends it. One that comes on the way into the wait, or that the system
-# gives to another thread, ends none: so no wait of the caller's own thread is longer than this, and Ctrl-C isn't lost.
+WHOLE = -1  # used as a row number for the functions of the whole batch
+# Python handles a signal before a wait, or when the signal ends the wait. A signal that comes just as the wait begins,
+# or that the system gives to another thread, doesn't end it. So no wait of the caller's thread is longer than this
+# many seconds, and Ctrl-C isn't lost.
 INTERRUPTED_S = 1.0
-CALLER = "the thread that asks for a batch"  # what it is called where it does the work
+CALLER = "the thread that asks for a batch"  # name of the caller's thread in messages, where it makes rows
 
 
 class CantWorkError(PlanError):
-    """The plan can't work, which only making a sample shows: no cache can keep it, or a field would be left behind."""
+    """The error for a plan that can't work, found when a sample was made.
+
+    Examples: no cache can store the sample, or a field would be lost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that can't be made.
 
-    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"died"`` or ``"stalled"`` for one
-            that workers were lost over; ``"cancelled"`` when nobody wanted it any more
-    cause   what the user's code raised, if that is why; of a lost worker the ``WorkerDiedError`` or ``StalledError``
-    whole   whether it is no row's fault but that of the batch as a whole
+    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"died"`` or ``"stalled"`` if a
+            worker died or hung while making it; ``"cancelled"`` if the row isn't needed any more
+    cause   the exception of the user's code, or the ``WorkerDiedError`` or ``StalledError`` of a lost worker
+    whole   True if the whole batch failed, and not a single row
     """
 
     row: int
@@ -67,11 +71,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A slot to fill.
+    """A slot to fill, and the records for its rows.
 
     views      the slot's fields, (rows, …) each
-    positions  (rows,) uint64, places in the epoch's global order
-    without    rows that are left out: other records will come in their place, before anything is done with the batch
+    positions  (rows,) uint64, positions in the epoch's global order
+    without    rows that are left out; replacement records fill them before the batch is used
     """
 
     slot: int
@@ -83,16 +87,16 @@ class Assignment:
 
     @property
     def rows_to_make(self) -> Int64Array:
-        """The rows that aren't left out."""
+        """The numbers of the rows that aren't left out."""
         return np.array([row for row in range(len(self.positions)) if row not in self.without], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Substitutes:
-    """Records that replace rows which couldn't be made.
+    """The records that replace failed rows of a batch.
 
     assignment  the slot
-    rows        (k,) int64: their places in the slot
+    rows        (k,) int64: the rows of the slot that they replace
     records     k records
     attempts    (k,) int64: 1 for the first replacement of a row
     """
@@ -105,20 +109,19 @@ class Substitutes:
 
 @dataclass(frozen=True, slots=True)
 class Flaws:
-    """Problems of files and storage that keep no row from being made.
+    """The counters of reads and of a cache, and of problems that didn't keep rows from being made.
 
-    damaged         rows of JPEGs with damage that Pillow decodes too
+    damaged         rows of damaged JPEGs that Pillow decodes too
     truncated       rows of files that end too soon
     retries         repeated reads
-    hedged          reads that got a second one in parallel
-    slowest_read_s  seconds of the slowest read; of two parallel ones the longer counts
+    hedged          reads that were sent a second time in parallel
+    slowest_read_s  seconds of the slowest read; of two parallel reads the longer one counts
     reads           files that sample makers read
-    read_bytes      bytes of these
-    read_s          seconds of these
-
+    read_bytes      bytes of these files
+    read_s          seconds of these reads
     notes           texts for warnings
 
-    The rest is what a cache has done, as in ``Stats``.
+    The ``cache_…`` counters are those of ``Stats``.
     """
 
     damaged: int = 0
@@ -155,7 +158,7 @@ _SUMMED = tuple(each.name for each in fields(Flaws) if each.name not in ("slowes
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Bytes that somebody takes, and took at most."""
+    """An owner's memory in bytes, now and at its peak."""
 
     now: int = 0
     peak: int = 0
@@ -163,15 +166,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class WorkersMemory:
-    """Memory that workers count themselves, besides the slots.
+    """The memory that workers measure themselves, without the slots.
 
     read_ahead  encoded samples
     frames      images that the GPU decoded
     cache       marks of cached rows, and rows being written to the disk
     side        the side arena
-    waiting     samples of worker processes that aren't in a slot
-    in_heap     part of these that is in this process's heap
-    processes   by name: the server, and each worker with the memory that it shares with no other
+    waiting     samples of worker processes that are stored outside the slots
+    in_heap     bytes of ``waiting`` that are in this process's heap
+    processes   by name: the memory that processes share, and each worker's own memory
     """
 
     read_ahead: Use = Use()
@@ -185,10 +188,10 @@ class WorkersMemory:
 
 @dataclass(frozen=True, slots=True)
 class BatchMade:
-    """A batch after its functions.
+    """The result of the functions of a batch.
 
-    kept     fields that are in the slot
-    objects  the others, by name
+    kept     names of fields that are in the slot
+    objects  the other fields, by name
     rows     number of samples, if a stream ended before the batch was full
     """
 
@@ -205,23 +208,23 @@ class Job(Protocol):
         """True if no worker works on it any more."""
 
     def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made. Once it is done."""
+        """Return the rows that can't be made. The job must be done."""
 
     @property
     def ended_after(self) -> int | None:
-        """Rows that a stream still had, when it ended before the batch was full."""
+        """The number of rows that a stream still had; None unless it ended before the batch was full."""
 
     @property
     def lists(self) -> Mapping[str, list[Any]]:
-        """Fields that are in no slot, value by value."""
+        """The fields that are stored outside the slot, each as a list with a value per row."""
 
     @property
     def made(self) -> BatchMade | None:
-        """The batch after its functions; None without functions."""
+        """The result of the batch's functions; None without functions."""
 
 
 class Workers(Protocol):
-    """Threads or processes that fill slots, the oldest first, and ring the run's bell when one is done."""
+    """The threads or processes that fill slots, the oldest first. They ring the run's bell when a slot is done."""
 
     @property
     def helps(self) -> bool:
@@ -229,63 +232,64 @@ class Workers(Protocol):
 
     @property
     def employed(self) -> int:
-        """Number of workers that work at once."""
+        """The number of workers that work in parallel."""
 
     def employ(self, number: int) -> None:
-        """Let so many work at once from now on, at least 1 and at most ``plan.pool.most_workers``.
+        """Set how many workers work in parallel, from 1 to ``plan.pool.most_workers``.
 
-        Threads that there aren't are started, as far as the system allows; ``employed`` says how many there
-        are then. Those that are too many wait.
+        Missing threads are started, as far as the system allows; ``employed`` then has the actual number.
+        Surplus workers wait.
         """
 
     def start(self) -> None:
-        """Begin to wait for work. Raises ``RuntimeError`` when the system allows no more threads."""
+        """Start to wait for jobs. Raises ``RuntimeError`` if the system allows no more threads."""
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> Job:
-        """Prepare a job. Raises what makes it impossible."""
+        """Return a job for an assignment, which ``submit`` starts. Raises if the job can't be prepared."""
 
     def submit(self, job: Any) -> None:
-        """Work on it, after those submitted before."""
+        """Queue a job behind those submitted before."""
 
     def exchange(self, job: Any, new: Substitutes, ring: _native.SlotRing) -> None:
-        """Make some rows of a job that is done from other records, before all other work."""
+        """Make some rows of a finished job again from other records, before all queued jobs."""
 
     def cancel(self, job: Any) -> None:
-        """Give up rows that nobody has begun; the job is done all the same."""
+        """Drop the rows of a job that no worker has begun; the job is still reported as done."""
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
         """Wait for the run's bell in the thread that submits jobs, and drive the workers in the meantime."""
 
     def settle(self) -> None:
-        """Collect what was handed out, in the same thread, at its end."""
+        """Collect the results of all tasks that workers still have. Called by that thread when it ends."""
 
     def help(self) -> bool:
-        """Do a piece of the work in the caller's thread, where that is who works; False when there is none."""
+        """Do one task in the caller's thread, if that thread makes rows; return False if there was no task."""
 
     def stats(self) -> Stats:
-        """Counters since the start."""
+        """Return the counters since the start."""
 
     def at_work(self) -> Sequence[Work]:
         """Return every worker's task."""
 
     def take_lost(self) -> Sequence[tuple[Any, Failure]]:
-        """Jobs given up since, because a thread hangs over a row of theirs: which, and its fate. Until such a job is
-        done, that thread may write into its slot.
+        """Return the jobs that were given up since the last call, each with the failure of the row that hangs.
+
+        Until such a job is done, the hanging thread may still write to its slot.
         """
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of samples that came from worker processes and aren't in a slot."""
+        """The bytes of samples from worker processes that are stored outside the slots."""
 
     def memory(self) -> WorkersMemory:
-        """Return the workers' memory, as far as they know it."""
+        """Return the memory that workers measure themselves."""
 
     def close(self, patience_s: float) -> bool:
-        """End everything, whatever has begun. False when some threads were still busy then."""
+        """End all workers; return False if some threads were still busy after ``patience_s``."""
 
 
 class DrivesItself:
-    """The part of ``Workers`` that those with threads of their own share: nobody else drives them."""
+    """A base class of ``Workers`` whose own threads take their work, so that ``wait`` only waits."""
 
     _bell: _native.Bell
 
@@ -294,12 +298,12 @@ class DrivesItself:
         return self._bell.wait(seen) if patience_s is None else self._bell.wait_for(seen, patience_s)
 
     def settle(self) -> None:
-        """Do nothing: no answer is left to take."""
+        """Do nothing: these workers owe no answers."""
 
 
 def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> None:
-    """Start a thread that is kept among ``threads``. Raises ``RuntimeError`` when the system allows no more."""
-    threads.append(thread)  # before it runs: whoever is interrupted here finds it when all is ended
+    """Start a thread and add it to ``threads``. Raises ``RuntimeError`` if the system allows no more threads."""
+    threads.append(thread)  # first: after an interrupt it is then ended with the others
     try:
         thread.start()
     except RuntimeError:
@@ -308,28 +312,28 @@ def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> Non
 
 
 def has_ended(thread: threading.Thread, patience_s: float) -> bool:
-    """Wait for a thread's end; one that nobody started, or the system refused, has ended."""
-    with contextlib.suppress(RuntimeError):  # it wasn't started, or whoever started it was interrupted
+    """Wait for a thread's end; return True if it has ended, or was never started."""
+    with contextlib.suppress(RuntimeError):  # it wasn't started, or its start was interrupted
         thread.join(max(patience_s, 0))
     return not thread.is_alive()
 
 
 def name_of(records: Records, row: int) -> tuple[int, str | None]:
-    """A row's record, and the path of its file if it has one: from what is in memory, whatever storage does."""
+    """Return the number of a row's record, and the path of its file if it has one. This reads no storage."""
     files = records.files.get("image")
     return int(records.index[row]), None if files is None else shown(files.paths[row])
 
 
 def too_long(row: int, stalled: StalledError) -> Failure:
-    """The fate of a row, or of the batch, that was given up."""
+    """Return the failure of a row, or of the whole batch, that took too long and was given up."""
     reason = f"took too long: {stalled.seconds:.1f} s, {stalled.doing}"
     return Failure(max(row, 0), "stalled", reason, stalled, row == WHOLE)
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> StandpipeError:
-    """Return the error of a failure where no sample replaces the row.
+    """Return the error of a failure that isn't replaced by another sample.
 
-    A lost worker's error, or that of a plan that can't work, is completed with what is known of the row.
+    It is the cause itself for a lost worker or a plan that can't work.
     """
     known = failure.cause
     if isinstance(known, WorkerDiedError | StalledError | CantWorkError):
@@ -338,7 +342,10 @@ def raised_for(failure: Failure, records: Records, row: int, source: OpenSource)
 
 
 def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -> SampleError:
-    """The error that says which record it was. ``row``: of ``records``."""
+    """Return the error of a failure, with the record's number and path.
+
+    row  the failed row's number in ``records``
+    """
     index = int(records.index[row])
     files = records.files.get("image")
     error = _ERRORS.get(failure.place, SampleError)(

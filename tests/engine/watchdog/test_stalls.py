@@ -189,7 +189,7 @@ def test_a_slow_first_sample_is_named(executor: str, gate: Gate) -> None:
     with Log() as log, loader(of(Numbers(gate, at=0)), executor) as batches:
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()
-        line = log.wait_for("record 0 has taken", "measuring what a sample looks like")
+        line = log.wait_for("record 0 has taken", "measuring the fields of a sample")
         assert re.search(r"in __getitem__", line)
         with gate.opened():
             consumer.join(WAIT_S)

@@ -1,4 +1,4 @@
-"""JPEGs that the GPU decodes: a thread takes them from the native ones, and gives their pixels back."""
+"""JPEG decoding on the GPU: a thread takes files from the native threads, and returns their pixels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GpuDecoding:
-    """The GPU's decoder, and the thread that gives it files. A thread that hangs is replaced by another one.
+    """The GPU's decoder, and the thread that gives it files. A new thread replaces one that hangs.
 
     device  GPU number, from ``decode_device=``
     ends    called with the error of a thread that ends by itself
@@ -27,7 +27,7 @@ class GpuDecoding:
     """
 
     def __init__(self, plan: Plan, pool: _native.Pool, ends: Ends) -> None:
-        # With a number: the current device of the thread that starts another one later isn't this one's.
+        # With a device number: a thread that starts another decoder later may have another current device.
         self._device = numbered(plan.options.decode_device)
         self._pool, self._ends = pool, ends
         self._decoder: Decoder = NvDecoder(self._device)
@@ -35,17 +35,17 @@ class GpuDecoding:
         self._told = False
 
     def start(self) -> None:
-        """Begin to wait for files. Raises ``RuntimeError`` when the system allows no more threads."""
+        """Start a thread that waits for files. Raises ``RuntimeError`` if the system allows no more threads."""
         name = f"standpipe-gpu-{len(self._threads) + 1}"
         start_kept(self._threads, guarded(name, partial(self._decode, self._decoder), self._ends))
 
     def start_again(self) -> None:
-        """Let another thread, with a decoder of its own, take the place of one that hangs."""
+        """Start a thread with a new decoder in place of one that hangs."""
         self._decoder = NvDecoder(self._device)
         self.start()
 
     def have_ended(self, patience_s: float) -> bool:
-        """Wait for the threads' end, after the pool's."""
+        """Wait for the threads' end, after the pool has ended; return True if all have ended."""
         ends = time.monotonic() + patience_s
         ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
         return all(ended)
@@ -61,13 +61,13 @@ class GpuDecoding:
                 batch.hand_back(decoded)
 
     def _tell_of_refusals(self, count: int) -> None:
-        """Say it once: another decoder's pixels take the place of those that the plan named."""
+        """Warn once that the GPU refused JPEGs, which another decoder decodes."""
         if count == 0 or self._told:
             return
         self._told = True
-        import logging  # a tenth of what importing standpipe costs beside NumPy
+        import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
         logging.getLogger("standpipe").warning(
-            "the GPU's decoder refused a JPEG that any decoder should take; such ones are decoded exactly, or are bad, "
-            "and counted as gpu_refused in loader.stats()"
+            "the GPU's decoder refused a JPEG that it should support. Such files are decoded by the exact decoder, or "
+            "are bad samples if that fails too; loader.stats() counts them as gpu_refused"
         )

@@ -1,4 +1,4 @@
-"""Slots filled by native threads alone; Python helps with rows that are no JPEG."""
+"""Workers that are native threads. Python threads help with images that aren't JPEGs."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Hand:
 
 
 class NativeJob:
-    """The rows of one slot.
+    """The rows of one slot that native threads make.
 
-    native   what native threads do now; None where that is nothing
-    records  of its rows
-    rows     (n,) int64: where they are in the slot
-    values   fields that no kernel makes, whose values are looked at
+    native   the native job; None if there is nothing to make
+    records  records of the rows
+    rows     (n,) int64: their row numbers in the slot
+    values   fields that no kernel makes, whose values are checked
     """
 
     lists: Mapping[str, list[Any]] = {}
@@ -84,16 +84,16 @@ class NativeJob:
 
     @property
     def done(self) -> bool:
-        """True if every row is made or given up."""
+        """True if every row is made or has failed."""
         return self.native is None or self.native.done
 
     def has(self, row: _native.AtWork) -> bool:
-        """Return True if a row that a thread makes belongs to this job."""
+        """Return True if this job contains the row that a thread is making."""
         native = self.native
         return native is not None and native.has(row)
 
     def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made."""
+        """Return the failures of rows that can't be made."""
         failures = [] if self.native is None else self.native.failures()
         bad = [Failure(row, place, reason) for row, place, reason in failures]
         if self._checks.finite is None:
@@ -103,9 +103,9 @@ class NativeJob:
 
 
 class NativeWorkers(DrivesItself):
-    """The native pool, and one to ``workers`` Python threads for rows that are no JPEG.
+    """The native pool, and one to ``workers`` Python threads for images that aren't JPEGs.
 
-    ends  is given the error of a thread that ends by itself
+    ends  called with the error of a thread that ends by itself
     """
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
@@ -128,11 +128,12 @@ class NativeWorkers(DrivesItself):
         self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
         if plan.cache is not None and kept is not None:
             self._keeper = Keeper(plan.cache, kept)
-        # Rows are planned to be made in two parts, whether a cache is to be had between them or not.
+        # The plan splits the work at the cache. So rows are made in two parts, even if the cache can't be opened.
         if plan.cache is not None and (before := plan.cache.before) is not None:
             self._before = before.compile(plan.pipeline.decoding, plan.samples.simd)
         self._checks = Checks(plan.pipeline.finite)
-        self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
+        # Jobs in flight. The list is replaced and never changed, as the watchdog's thread reads it.
+        self._jobs: list[NativeJob] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -142,16 +143,16 @@ class NativeWorkers(DrivesItself):
 
     @property
     def employed(self) -> int:
-        """Decoding threads that work at once."""
+        """The number of decoding threads that work in parallel."""
         return self._employed
 
     def employ(self, number: int) -> None:
-        """Let so many of them work; there are no more than the plan says."""
+        """Set how many decoding threads work in parallel, at most the plan's number of workers."""
         self._employed = min(number, self._plan.pool.workers)
         self._pool.employ(self._employed)
 
     def start(self) -> None:
-        """Begin to decode what native threads don't, which wait already."""
+        """Start the Python threads for other images, for the GPU and for the cache. The native ones run already."""
         if self._program is not None:
             self._start_thread()
         if self._gpu is not None:
@@ -160,7 +161,7 @@ class NativeWorkers(DrivesItself):
             self._keeper.start(self._ends)
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
-        """Say where every field of every row comes from; small values are written at once."""
+        """Return a native job with the origin of each field of each row. Small values are written at once."""
         if self._keeper is not None:
             self._keeper.enter(assignment.at.epoch)
         if self._costing is not None:
@@ -177,17 +178,17 @@ class NativeWorkers(DrivesItself):
         return NativeJob(some, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
-        """Make rows again from other records, before all else."""
+        """Make rows again from other records, before all queued jobs."""
         assignment = new.assignment
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
         job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
-        job.records, job.rows = new.records, new.rows  # in this order: the watch looks meanwhile
+        job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self._submit(job, first=True)
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
-        """Fields of a slot that aren't the kernel's."""
+        """Return the fields of a slot that no kernel makes."""
         made = () if self._program is None else ("image",)
         return {name: view for name, view in assignment.views.items() if name not in made}
 
@@ -233,20 +234,20 @@ class NativeWorkers(DrivesItself):
         return job
 
     def submit(self, job: NativeJob) -> None:
-        """Work on it after those before."""
+        """Queue a job behind those submitted before."""
         self._submit(job, first=False)
 
     def cancel(self, job: NativeJob) -> None:
-        """Give up what nobody has begun."""
+        """Drop the rows of a job that no thread has begun."""
         if job.native is not None:
             self._pool.cancel(job.native)
 
     def help(self) -> bool:
-        """The caller's thread makes no rows."""
+        """Return False: the caller's thread makes no rows."""
         return False
 
     def stats(self) -> Stats:
-        """Counters of the native threads."""
+        """Return the counters of the native threads and of the cache."""
         counted = self._pool.stats()
         stats = Stats(
             read=PlaceStats(
@@ -273,12 +274,12 @@ class NativeWorkers(DrivesItself):
         return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
 
     def at_work(self) -> Sequence[Work]:
-        """Return what every thread is doing."""
+        """Return the current work of every thread."""
         works = (self._work(row) for row in self._pool.at_work())
         return [work for work in works if work is not None]
 
     def where(self, work: Work) -> str:
-        """The stack of a thread that decodes by Pillow; of another, what the kernel says if it doesn't get on."""
+        """Return the stack of a Python thread; of a native thread, its state in the kernel if it is blocked."""
         assert isinstance(work.hand, Hand)
         if work.hand.row.kind in ("Pillow", "GPU"):
             return stack_of_thread(work.hand.row.thread)
@@ -286,11 +287,11 @@ class NativeWorkers(DrivesItself):
         return f"  the thread is {state}" if state else ""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """Let another thread take the place of one that hangs."""
+        """Note that a thread hangs; ``take_lost`` replaces it."""
         return self._overdue.add(work, error)
 
     def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
-        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        """Return the jobs over which a thread hangs, each with the row's failure, and start other threads instead."""
         if (broken := self._pool.broken) is not None:
             self._ends(WorkerDiedError(f"the loader's {broken}"))
         lost = []
@@ -310,11 +311,11 @@ class NativeWorkers(DrivesItself):
 
     @property
     def waiting_bytes(self) -> int:
-        """0: nothing came from processes."""
+        """Always 0: there are no worker processes."""
         return 0
 
     def memory(self) -> WorkersMemory:
-        """Buffers of encoded samples, and the side arena."""
+        """Return the memory of read-ahead buffers, GPU frames, the cache and the side arena."""
         counted = self._pool.stats()
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
@@ -324,7 +325,10 @@ class NativeWorkers(DrivesItself):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End all threads; those inside a system call or a large image end by themselves."""
+        """End all threads; return False if some are still busy, which then end by themselves.
+
+        A thread may be inside a system call or a large image.
+        """
         ends = time.monotonic() + patience_s
         with self._lock:
             self._closed = True
@@ -335,19 +339,20 @@ class NativeWorkers(DrivesItself):
             all_ended &= self._gpu.have_ended(ends - time.monotonic())
         if self._costing is not None:
             self._costing.note(self.stats())
-        if self._keeper is not None and all_ended:  # else a thread may look a row up yet
+        if self._keeper is not None and all_ended:  # otherwise a thread may still look up a row in it
             all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
         return all_ended
 
     def _submit(self, job: NativeJob, *, first: bool) -> None:
-        if job.native is None:  # all its rows are left out
+        if job.native is None:  # all rows of the job are left out
             self._bell.ring()
             return
         self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
         self._pool.submit(job.native, first=first)
 
     def _work(self, row: _native.AtWork) -> Work | None:
-        named = [(job, job.records) for job in self._jobs]  # before it is seen which of them has the row
+        # The records are read before the jobs are searched, as ``exchange`` may change both at any time.
+        named = [(job, job.records) for job in self._jobs]
         records = next((records for job, records in named if job.has(row)), None)
         if records is None:
             return None
@@ -373,7 +378,7 @@ class NativeWorkers(DrivesItself):
                     and len(self._threads) < self._employed
                     and not self._closed
                 ):
-                    # Where the system allows no more threads, this one does all.
+                    # If the system allows no more threads, this one does all the work.
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()
             finish_foreign(row, self._plan.pipeline.decoding)
