@@ -1,20 +1,20 @@
-"""Every error that standpipe raises, in one tree.
+"""The errors that standpipe raises, in one tree.
 
 ::
 
     StandpipeError
     ├── PlanError          the description can't work
-    ├── SampleError        one sample can't be delivered
+    ├── SampleError        a sample can't be delivered
     │   ├── ReadError
     │   ├── DecodeError
     │   ├── TransformError
     │   ├── EmptyStreamError
     │   └── TooManyBadSamples
-    ├── BudgetError        the memory budget doesn't allow it
-    ├── StateError         a saved state belongs to another recipe
-    ├── WorkerDiedError         a worker ended before its work was done
-    ├── StalledError       something took longer than it may
-    └── CacheError
+    ├── BudgetError        the memory budget is too small
+    ├── StateError         a saved state is damaged or belongs to another recipe
+    ├── WorkerDiedError    a worker ended before its work was done
+    ├── StalledError       work took longer than its time limit
+    └── CacheError         a cache can't be used
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FIRST_KEY = 1 << 40  # records from this number on stand for keys, which have no
 
 
 def record_name(index: int, path: str | None, end: str = "") -> str:
-    """Return what messages call a record: ``"record 7, photos/7.jpg"``, or ``"key 'dog'"``.
+    """Return a record's name for messages: ``"record 7, photos/7.jpg"``, or ``"key 'dog'"``.
 
-    path  its file, or the key that it stands for
-    end   what follows a file, such as a comma
+    path  the record's file, or the key that the number stands for
+    end   text after a file's path, such as a comma
     """
     if path is None:
         return f"record {index}"
@@ -36,21 +36,58 @@ def record_name(index: int, path: str | None, end: str = "") -> str:
 
 
 class StandpipeError(Exception):
-    """The root of all errors that standpipe raises on purpose."""
+    """The base class of all errors that standpipe raises on purpose.
+
+    Examples
+    --------
+    >>> try:
+    ...     sp.Pipeline(sp.ImageFolder("missing")).map(sp.CenterCrop(64)).batch(8).plan()
+    ... except sp.StandpipeError as error:
+    ...     print(type(error).__name__)
+    PlanError
+    """
 
 
 class PlanError(StandpipeError, ValueError):
-    """The description can't work: the message says which field, what it got, and what would fit."""
+    """An error for a description that can't work.
+
+    The message names the field, its value, and a value that would work. It is a ``ValueError`` too.
+
+    Examples
+    --------
+    >>> sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(0).plan()
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.PlanError: ...integer...
+    """
 
 
 class SampleError(StandpipeError):
-    """One sample can't be delivered.
+    """An error for a sample that can't be delivered.
 
-    place   the place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``
-    index   the record's number in its source
-    path    the record's file as a printable string, or None for records that have none
-    offset  byte offset of the record inside ``path``; 0 for whole files
-    reason  what is wrong, without the facts above
+    Attributes
+    ----------
+    place : str
+        The place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``.
+    index : int
+        The record's number in its source.
+    path : str or None
+        The record's file as a printable string; None for records without a file.
+    offset : int
+        Byte offset of the record inside ``path``; 0 for whole files.
+    reason : str
+        The fault, without the facts above.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"not an image")
+    >>> with sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4).loader() as loader:
+    ...     try:
+    ...         next(iter(loader))
+    ...     except sp.SampleError as error:
+    ...         print(error.place, error.index)
+    transform 0
     """
 
     def __init__(
@@ -70,36 +107,115 @@ class SampleError(StandpipeError):
 
 
 class ReadError(SampleError):
-    """The bytes of a sample could not be read: missing file, permission, I/O error."""
+    """A ``SampleError`` for bytes that can't be read: missing file, no permission, I/O error.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> with sp.Pipeline(sp.FileList("list.txt")).map(sp.CenterCrop(32)).batch(4).loader() as loader:
+    ...     pathlib.Path("photos/cat/000.jpg").unlink()
+    ...     try:
+    ...         next(iter(loader))
+    ...     except sp.ReadError as error:
+    ...         print(error.place, error.index)
+    read 0
+    """
 
 
 class DecodeError(SampleError):
-    """The bytes were read and are not the image they should be: empty, truncated, foreign, unsupported."""
+    """A ``SampleError`` for bytes that can't be decoded.
+
+    They aren't the expected image: empty, truncated, damaged, or in an unsupported format.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"")
+    >>> with sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4).loader() as loader:
+    ...     try:
+    ...         next(iter(loader))
+    ...     except sp.DecodeError as error:
+    ...         print(error.path)
+    /.../photos/cat/000.jpg
+    """
 
 
 class TransformError(SampleError):
-    """A transform failed on this sample."""
+    """A ``SampleError`` for a transform that failed. The transform's own error is its ``__cause__``.
+
+    Examples
+    --------
+    >>> def fails(sample):
+    ...     raise ValueError("too dark")
+    >>> pipeline = sp.Pipeline(sp.MapSource([{"x": 1}])).map(fails).batch(1)
+    >>> with pipeline.loader(executor="thread") as loader:
+    ...     next(iter(loader))
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.TransformError: ...too dark...
+    """
 
 
 class EmptyStreamError(SampleError):
-    """A stream has no sample at the place where an epoch begins, so nobody knows what its batches look like."""
+    """A ``SampleError`` for a stream without a sample where an epoch begins.
+
+    The layout of its batches is then unknown.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.IterableSource(lambda: iter(()))).batch(2).loader(executor="thread") as loader:
+    ...     next(iter(loader))
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.EmptyStreamError: ...
+    """
 
 
 class TooManyBadSamples(SampleError):
-    """More samples of an epoch were bad than ``Replace(at_most=…)`` allows. The facts are those of the last one.
+    """A ``SampleError`` for an epoch with more bad samples than ``Replace(at_most=…)`` allows.
 
-    counts  bad samples of the epoch by what is wrong with them, the most frequent first
+    Its other attributes describe the last bad sample.
+
+    Attributes
+    ----------
+    counts : mapping of str to int
+        Number of bad samples of the epoch for each fault, the most frequent fault first.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"not an image")
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
+    >>> with pipeline.on_error(sp.Replace(at_most=0)).loader() as loader:
+    ...     try:
+    ...         next(iter(loader))
+    ...     except sp.TooManyBadSamples as error:
+    ...         print(error.index, sum(error.counts.values()))
+    0 1
     """
 
     counts: Mapping[str, int] = {}
 
 
 class BudgetError(StandpipeError):
-    """The memory budget doesn't allow it.
+    """An error for a memory budget that is too small.
 
-    asked_bytes     what was asked for
-    budget_bytes    what there is
-    smallest_bytes  the smallest budget that would work, when one is known
+    Attributes
+    ----------
+    asked_bytes : int
+        Bytes that are needed.
+    budget_bytes : int
+        Bytes of the budget.
+    smallest_bytes : int or None
+        Bytes of the smallest budget that would work; None if it is unknown.
+
+    Examples
+    --------
+    >>> try:
+    ...     sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(224)).batch(256).plan(memory="20MiB")
+    ... except sp.BudgetError as error:
+    ...     print(error.smallest_bytes > error.budget_bytes)
+    True
     """
 
     def __init__(
@@ -115,16 +231,37 @@ class BudgetError(StandpipeError):
 
 
 class StateError(StandpipeError, ValueError):
-    """A saved state is damaged or doesn't belong to this recipe; the message says what differs."""
+    """An error for a saved state that is damaged or belongs to another recipe.
+
+    The message names the parts that differ. It is a ``ValueError`` too.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).loader() as loader:
+    ...     loader.load_state_dict({})
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.StateError: the state has version None, this standpipe reads version 1
+    """
 
 
 class WorkerDiedError(StandpipeError, RuntimeError):
-    """A worker process or a thread of the loader ended before its work was done.
+    """An error for a worker process or thread that ended before its work was done.
 
-    The message says which one, how, and over what.
+    The message says which one, how it ended, and during which work. It is a ``RuntimeError`` too, as in
+    torch.
 
-    index  the record that it died of twice, or None where it wasn't a sample's fault
-    path   the record's file, or None
+    Attributes
+    ----------
+    index : int or None
+        The record over which two workers died; None if no single sample was at fault.
+    path : str or None
+        The record's file, if it has one.
+
+    Examples
+    --------
+    >>> issubclass(sp.WorkerDiedError, RuntimeError)
+    True
     """
 
     def __init__(self, message: str, *, index: int | None = None, path: str | None = None) -> None:
@@ -134,14 +271,29 @@ class WorkerDiedError(StandpipeError, RuntimeError):
 
 
 class StalledError(StandpipeError, RuntimeError):
-    """Something took longer than ``stall_timeout_s``.
+    """An error for work that took longer than its time limit, such as ``stall_timeout_s``.
 
-    index    the record that was at work, or None where it was no sample
-    path     its file, or None
-    doing    what was done: a step of the pipeline, ``"reading its file"``, …
-    worker   who did it
-    seconds  for how long
-    where    the Python stacks of that thread or process, or what the kernel said of it; empty when neither is known
+    It is a ``RuntimeError`` too, as in torch.
+
+    Attributes
+    ----------
+    index : int or None
+        The record that was being made; None if the work wasn't on a single sample.
+    path : str or None
+        The record's file, if it has one.
+    doing : str
+        The work: a step of the pipeline, ``"reading its file"``, …
+    worker : str
+        The worker that did it.
+    seconds : float
+        Seconds since that work began.
+    where : str
+        The Python stacks of that thread or process, or its state in the kernel; empty if neither is known.
+
+    Examples
+    --------
+    >>> issubclass(sp.StalledError, RuntimeError)
+    True
     """
 
     def __init__(
@@ -165,7 +317,15 @@ class StalledError(StandpipeError, RuntimeError):
 
 
 class CacheError(StandpipeError):
-    """A cache can't be used as asked."""
+    """An error for a cache that can't be used: its folder, session or files are missing or unusable.
+
+    Examples
+    --------
+    >>> sp.destroy_cache(sp.Cache("no-such-cache"))
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.CacheError: ...
+    """
 
 
 def _rebuild_budget(kind: type[BudgetError], message: str) -> BudgetError:

@@ -45,7 +45,7 @@ class Interpolation(Enum):
 
 
 class LastBatch(Enum):
-    """What happens to the rows of an epoch that don't fill a whole global batch."""
+    """The treatment of an epoch's last rows when they don't fill a whole global batch."""
 
     DROP = "drop"
     PAD = "pad"
@@ -60,7 +60,7 @@ class DecodeMode(Enum):
 
 
 class Executor(Enum):
-    """Where Python code runs: in threads, processes, or the thread that asks for a batch."""
+    """The place where Python code runs: threads, processes, or the thread that asks for a batch."""
 
     THREAD = "thread"
     PROCESS = "process"
@@ -69,10 +69,19 @@ class Executor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one sample's value of a field.
+    """The shape and dtype of one sample's value of a field.
 
-    shape  without the batch axis; () for a scalar such as a label
-    dtype  a NumPy dtype
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape without the batch axis; ``()`` for a scalar such as a label.
+    dtype : numpy.dtype
+        A NumPy dtype.
+
+    Examples
+    --------
+    >>> sp.ArraySpec((3, 224, 224), np.dtype("float32")).row_bytes
+    602112
     """
 
     shape: tuple[int, ...]
@@ -80,7 +89,7 @@ class ArraySpec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """The size of one row in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -104,11 +113,21 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """Caps that are checked from a file's header, before anything is allocated.
+    """Limits that are checked from a file's header, before memory is allocated.
 
-    max_pixels  width × height of the encoded image; the default is where Pillow refuses too, twice its
-                ``PIL.Image.MAX_IMAGE_PIXELS``, which goes on to hold for formats other than JPEG
-    max_scans   scans of a progressive JPEG
+    Parameters
+    ----------
+    max_pixels : int, default 178,956,970
+        Largest width × height of an encoded image. The default is Pillow's limit, twice its
+        ``PIL.Image.MAX_IMAGE_PIXELS``. For formats other than JPEG, Pillow's own limit applies too.
+    max_scans : int, default 100
+        Largest number of scans of a progressive JPEG.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).decode(limits=sp.DecodeLimits(max_pixels=50_000_000))
+    >>> pipeline.limits.max_pixels
+    50000000
     """
 
     max_pixels: int = 178_956_970
@@ -117,13 +136,24 @@ class DecodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What happens when a file isn't read at once.
+    """Settings for files that can't be read at once: retries, and a second read in parallel.
 
-    retries        how often a read is tried again after an error that may pass, such as EIO, ESTALE or EMFILE, and
-                   when the file ended too soon or changed meanwhile; never for a file that isn't there
-    backoff_s      seconds before the second try; each later pause is twice as long, give or take a half
-    hedge_after_s  seconds after which a read that the system hasn't answered gets a second one beside it: the first
-                   to succeed counts. None: never
+    Parameters
+    ----------
+    retries : int, default 3
+        Further attempts after an error that may pass, such as EIO, ESTALE or EMFILE. A file that ended
+        too soon or changed while it was read is tried again too; a missing file isn't.
+    backoff_s : float, default 0.05
+        Seconds before the second attempt. Each later pause is twice as long, at random up to a half
+        longer or shorter.
+    hedge_after_s : float, optional
+        Seconds after which a read without an answer gets a second one in parallel; the first to succeed
+        counts. Default: never.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(64)).batch(8)
+    >>> plan = pipeline.plan(reads=sp.Reads(retries=5, hedge_after_s=2.0))
     """
 
     retries: int = 3
@@ -133,25 +163,46 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """A bad sample raises its ``SampleError``; nothing is left out and nothing replaced."""
+    """A policy for ``on_error``: a bad sample raises its ``SampleError``. This is the default.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).on_error(sp.Raise())
+    """
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return "a bad sample raises"
 
 
 def plain(number: Any) -> Any:
-    """A number of NumPy's as Python's, which prints as one and goes into a state; anything else as it is."""
+    """Return a NumPy number as a Python number, which prints and saves as one; other values unchanged."""
     return number.item() if isinstance(number, np.number) else number
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A bad sample gives way to another one, drawn as a function of (seed, epoch, position, attempt).
+    """A policy for ``on_error``: another sample of the epoch replaces a bad one.
 
-    at_most  bad rows of an epoch, over all ranks; one more, and the run ends with ``TooManyBadSamples``. A share of
-             the epoch's rows, a float in (0, 1], rounded up to whole rows and at least one; or a number of rows, an
-             int from 0 on. Each rank counts its own against its part, ``at_most`` ÷ ranks, rounded up
+    The replacement is a function of seed, epoch, position and attempt.
+
+    Parameters
+    ----------
+    at_most : int or float
+        Largest number of bad rows in an epoch, over all ranks. One more ends the run with
+        ``TooManyBadSamples``. A float in (0, 1] is a fraction of the epoch's rows, rounded up to at least
+        one row; an int of at least 0 is a number of rows. Each rank compares its own bad rows with
+        ``at_most`` ÷ ranks, rounded up.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"not an image")
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
+    >>> with pipeline.on_error(sp.Replace(at_most=0.05)).loader() as loader:
+    ...     batch = next(iter(loader))
+    ...     print(loader.bad_samples[0].index, 0 in batch["index"])
+    0 False
     """
 
     at_most: float
@@ -160,22 +211,22 @@ class Replace:
         object.__setattr__(self, "at_most", plain(self.at_most))
 
     def rows(self, epoch_rows: int, world_size: int) -> int:
-        """Bad rows of an epoch that one rank may meet."""
+        """Return the number of bad rows that one rank may have in an epoch."""
         share = isinstance(self.at_most, float)
         most = max(math.ceil(self.at_most * epoch_rows), 1) if share else int(self.at_most)
         return -(-most // world_size)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         many = f"{self.at_most:.4g} of" if isinstance(self.at_most, float) else f"{self.at_most:,} of"
         return f"bad samples are replaced, at most {many} an epoch's rows"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuDecode:
-    """Which JPEGs the GPU decodes.
+    """The settings of decoding on the GPU.
 
-    share   fraction of the records, in (0, 1]
+    share   fraction of the records that the GPU decodes, in (0, 1]
     memory  bytes of the GPU's memory for decoding
     """
 
@@ -184,27 +235,27 @@ class GpuDecode:
 
     @property
     def most_pixels(self) -> int:
-        """Width × height of the largest image that it decodes."""
+        """The width × height of the largest image that the GPU decodes."""
         return self.memory // (GPU_THREADS * GPU_BYTES_PER_PIXEL)
 
     @property
     def frame_bytes(self) -> int:
-        """Host memory for what is decoded at once."""
+        """The bytes of host memory for images that are decoded at once."""
         return max(FRAME_BYTES, 3 * self.most_pixels)
 
     def describe(self) -> str:
-        """One phrase for ``explain()`` and the recipe."""
+        """Return one phrase for ``explain()`` and the recipe."""
         which = "baseline JPEGs" if self.share == 1 else f"baseline JPEGs of {self.share!r} of the records"
         return f"{which} up to {self.most_pixels:,} pixels on the GPU, else exact"
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How images become pixels.
+    """The settings that determine which pixels an image's bytes become.
 
     limits           limits above which an image is refused
     allow_truncated  True if files that end too soon are decoded as far as they go
-    gpu              the GPU's part; None: nothing
+    gpu              settings of the GPU; None: it decodes nothing
     """
 
     mode: DecodeMode
@@ -213,7 +264,7 @@ class Decoding:
     gpu: GpuDecode | None = None
 
     def describe(self) -> str:
-        """One phrase for ``explain()`` and the recipe, without the limits."""
+        """Return one phrase for ``explain()`` and the recipe, without the limits."""
         how = self.mode.value if self.gpu is None else self.gpu.describe()
         return how + (", truncated files too" if self.allow_truncated else "")
 
@@ -236,11 +287,11 @@ class Labels:
         return wrong if self.ignore is None else wrong & (numbers != self.ignore)
 
     def describe(self) -> str:
-        """One phrase for errors and ``explain()``."""
+        """Return one phrase for errors and ``explain()``."""
         beside = "" if self.ignore is None else f", or {self.ignore}"
         return f"labels are from 0 to {self.classes - 1:,}{beside}"
 
 
 def shape_text(*sides: object) -> str:
-    """A shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
+    """Return a shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
     return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"
