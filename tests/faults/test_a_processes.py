@@ -267,8 +267,8 @@ def test_poison_sample_is_replaced() -> None:
         assert content(batches) == delivered
         assert [each.replacement for each in batches.bad_samples] == [each.replacement for each in bad]
     assert {(each.index, each.place, each.kind) for each in bad} == {
-        (17, "died", "workers died of it"),
-        (30, "died", "workers died of it"),
+        (17, "died", "two workers died while they made it"),
+        (30, "died", "two workers died while they made it"),
     }
 
 
@@ -294,7 +294,7 @@ def test_workers_that_only_die_end_the_run() -> None:
     pipeline = sp.Pipeline(sp.MapSource(dataset)).on_error(sp.Replace(at_most=1.0)).batch(ROWS)
     with (
         pipeline.loader(executor="process", num_workers=1, memory="512MiB") as batches,
-        pytest.raises(sp.WorkerDiedError, match=r"3 workers in a row have died with nothing done in between"),
+        pytest.raises(sp.WorkerDiedError, match=r"3 workers in a row have died without a finished task in between"),
     ):
         list(batches)
 

@@ -87,7 +87,7 @@ def test_an_answer_above_the_cap_is_an_error_that_names_it() -> None:
     with (
         loader(pipeline(9), large_image_memory="8MiB", num_workers=1) as batches,
         pytest.raises(
-            sp.SampleError, match=r"no slot take 9,\d+,\d+ bytes.*large_image_memory=8388608.*record 1"
+            sp.SampleError, match=r"outside the slots take 9,\d+,\d+ bytes.*large_image_memory=8388608.*record 1"
         ),
     ):
         next(iter(batches))

@@ -1,4 +1,4 @@
-"""Hand results of worker processes over outside the slots, within the memory that the forecast allows."""
+"""Send results of worker processes that don't fit into slots, within the memory of the forecast."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
 
 
 class TooMuch(Exception):
-    """An answer needs more bytes than may ever be used; ``args`` has how many."""
+    """The error for an answer above the memory limit; ``args`` has its size in bytes."""
 
 
 class Answers:
-    """Give the answers of one worker the memory that they need; what the forecast lacks comes from the side
-    arena.
+    """The memory for the answers of one worker. Bytes above the forecast are taken from the side arena.
 
-    row_bytes  forecast for the values of one row that aren't stored in a slot
+    row_bytes  forecast for the values of one row that aren't stored in a slot, in bytes
     """
 
     def __init__(self, side: _native.SideArena, desk: Desk) -> None:
         self._side, self._desk = side, desk
         self.row_bytes = 0
-        self._held = 0  # bytes of the side arena, for the answer that is being given
+        self._held = 0  # bytes of the side arena that the current answer takes
 
     def parcel(self, answer: Answer, met: tuple[Flaws | None, Took | None], first: int, rows: int) -> Parcel:
-        """The answer to a piece of ``rows`` rows from ``first`` on, once there is memory for it.
+        """Wait for memory for the answer to a task of ``rows`` rows from ``first`` on, and pack it.
 
-        A row whose own values are more than was forecast for one, and all of the side arena, can't be made:
-        so it is whatever other rows are with it. Nor can such a batch, where one worker makes all of it.
+        A row fails if its values take more than the forecast for a row plus the whole side arena. This doesn't
+        depend on the other rows of the task. A batch that one worker makes as a whole fails in the same way.
         """
         failures, lists, made = answer
         most = self._side.cap_bytes + self.row_bytes * (1 if made is None else rows)
@@ -50,14 +49,15 @@ class Answers:
         return parcel((failures, lists, None, *met), self._admits(rows, None))
 
     def given(self) -> None:
-        """The last one is the trainer's now."""
+        """Release the memory of the last answer, which the trainer has now."""
         held, self._held = self._held, 0
         if held:
             self._side.release(held)
 
     def _admits(self, rows: int, most: int | None) -> Callable[[int], None]:
-        """Wait for memory for a number of bytes; raise ``TooMuch`` above ``most``. Only a larger one waits to
-        be alone.
+        """Return a function that waits for memory for a number of bytes, and raises ``TooMuch`` above ``most``.
+
+        Only the bytes above the forecast of ``rows`` rows are taken from the side arena, and at most all of it.
         """
 
         def admit(size: int) -> None:
@@ -78,7 +78,7 @@ class Answers:
         desk[STEP] -= FOR_MEMORY
 
     def _too_large(self, lists: dict[str, list[Any]], first: int, most: int) -> list[Failure]:
-        """Rows whose own values are too large; these are dropped."""
+        """Return the failures of rows with more than ``most`` bytes of values, and drop these values."""
         failures = []
         for row, values in enumerate(zip(*lists.values(), strict=True)):
             if (size := sum(map(bytes_of, values))) > most:
@@ -89,6 +89,6 @@ class Answers:
 
     def _reason(self, whose: str, size: int) -> str:
         return (
-            f"{whose} values outside the slots take {size:,} bytes, far more than was forecast, and the rest is "
-            f"above large_image_memory={self._side.cap_bytes}: raise it, or make them smaller"
+            f"{whose} values outside the slots take {size:,} bytes. The excess over the forecast is more than "
+            f"large_image_memory={self._side.cap_bytes}: raise it, or make the values smaller"
         )

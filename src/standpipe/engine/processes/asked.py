@@ -1,4 +1,4 @@
-"""A piece of work that a worker process is asked for."""
+"""A task that was sent to a worker process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from standpipe.engine.rows import PartOfRows
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A piece, and the number that the worker writes down while it is at it."""
+    """A task, and the number that the worker writes into its heartbeat while it works on it."""
 
     number: int
     piece: Piece
 
     def message(self, *, gathers: bool) -> tuple[Any, ...]:
-        """Return the message that asks a worker for the piece. Functions of a batch may need its rows made again.
+        """Return the message that sends the task to a worker.
 
-        gathers  whether a function takes the samples of a batch
+        For functions of a batch it includes all rows, as these may have to be made again.
+
+        gathers  True if a function takes the samples of a batch
         """
         piece, job, content = self.piece, self.piece.job, self.piece.job.content
         first, stop = (0, job.rows) if piece.is_functions else (piece.first, piece.stop)

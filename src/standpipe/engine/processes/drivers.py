@@ -1,4 +1,4 @@
-"""Hand worker processes their work, take their answers, and replace them when they die."""
+"""Give worker processes their tasks, take their answers, and replace workers that die."""
 
 from __future__ import annotations
 
@@ -47,28 +47,27 @@ from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import WorkerStats
 
-MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
-MOST_IN_VAIN = 2  # that have too much memory from the beginning
-# Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
+MOST_DEATHS = 3  # deaths in a row at one worker's place, without a finished task of any worker in between
+MOST_IN_VAIN = 2  # workers in a row that use too much memory after their first task
+# Seconds of work in one task, at least and at most. Sending a task costs the trainer about 100 µs.
 LEAST_S, MOST_S = 5e-3, 20e-3
-LET_GO_S = 1.0  # for a worker that gives way, to let go of the cache
-MOST_ASKED = 2  # pieces of work that a worker is asked for at once
-AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
+LET_GO_S = 1.0  # seconds for a worker that is being replaced to close its cache
+MOST_ASKED = 2  # tasks that a worker has at once: the current one and the next
+AHEAD_BYTES = 64 << 10  # largest message to a worker that may be sending too: it fits a socket's buffers
 
 
 class Driver:
-    """Keep one worker busy: the worker does one task, and one waits.
+    """The driver of one worker: it keeps one task running in the worker, and one waiting.
 
     One thread drives all workers. It calls ``ask`` and ``take_answer``, which return soon. Measuring or
-    replacing a worker takes long, so that happens in another thread; until it is done this driver gives no
-    work.
+    replacing a worker takes long, so another thread does it. Until that is done, the driver sends no tasks.
 
     worker    the worker process; its successor once it has ended
     deaths    how often a worker ended by itself
-    recycled  how often a worker used more memory than allowed, and was replaced
-    memory    memory of its own
+    recycled  how often a worker was replaced because it used more memory than allowed
+    memory    the worker's own memory
 
-    ``unsaid`` is free until one of all drivers has warned that a worker uses too much memory.
+    All drivers share ``unsaid``: the first one that warns about a worker's memory locks it for ever.
     """
 
     def __init__(
@@ -91,25 +90,25 @@ class Driver:
         )
         self.memory.begin(worker.process)
         self._apart, self._unsaid, self._hands_over, self._bell = apart, unsaid, plan.hands_over, bell
-        self._in_vain = 0  # workers in a row that had too much after their first piece of work
+        self._in_vain = 0  # workers in a row that used too much memory after their first task
         self._plan, self._ring, self._queue, self._watch = plan, ring, queue, watch
         self._numbers = 0
         self._asked: deque[Asked] = deque()
         self._waiting: tuple[Asked, bytes] | None = None
-        self._front_since_s = 0.0  # when the first of those asked for became the first
+        self._front_since_s = 0.0  # when the oldest task became the oldest
         self._stalled: StalledError | None = None  # why the worker is being killed
         self._deaths_in_a_row = 0
-        self._done_before = 0  # of all workers' work, when the last of them was counted
+        self._done_before = 0  # finished tasks of all workers at the last death
         self._sees_slots = False
         self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
-        self._idle_since_s: float | None = None  # since when it could work, and there is nothing to do
-        self._errand: threading.Thread | None = None  # the newest one, which may have ended
-        self._away = False  # whether it is under way
-        self._over = False  # whether there is no worker any more
+        self._idle_since_s: float | None = None  # since when the worker waits for a task
+        self._errand: threading.Thread | None = None  # the last thread that measured or replaced a worker
+        self._away = False  # True while that thread works
+        self._over = False  # True if there is no worker any more
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Readable once the worker has answered or is gone. Empty while nobody waits for that."""
+        """The descriptors that become readable when the worker answers or ends; empty if no answer is due."""
         if not self._asked or self._away or self._over:
             return ()
         channel, handle = self.worker.channel.fileno(), self.worker.handle
@@ -117,11 +116,11 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """True if the worker has no task, and isn't being measured or replaced."""
+        """True if the worker has no task, and no thread measures or replaces it."""
         return not self._asked and not self._away
 
     def join(self, patience_s: float) -> None:
-        """Wait until the worker is measured or replaced, if that is under way."""
+        """Wait for the thread that measures or replaces the worker, if there is one."""
         if self._errand is not None:
             has_ended(self._errand, patience_s)
 
@@ -130,28 +129,28 @@ class Driver:
         return WorkerStats(f"worker {self.worker.number}", self._rows, self._busy_s)
 
     def let_go(self, patience_s: float) -> None:
-        """Have the worker, which does nothing, let go of the cache; ``has_let_go`` waits for that."""
+        """Tell the idle worker to close its cache; ``has_let_go`` waits for that."""
         with contextlib.suppress(Ended):
             self.worker.let_go(patience_s)
 
     def has_let_go(self, patience_s: float) -> None:
-        """Count the flaws that the worker found until it let go of its slots, if it reports them in time."""
+        """Wait until the worker has closed its cache, and count the flaws that it reports, if it does in time."""
         with contextlib.suppress(Ended, Unreadable):
             self._queue.meet(self.worker.has_let_go(patience_s))
 
     def end(self) -> None:
-        """End the worker, whatever it is at."""
+        """End the worker at once."""
         self.worker.kill()
         if self._errand is not None:
-            self._errand.join()  # also of one that is just ending: the interpreter may end next
+            self._errand.join()  # even if it is just ending, as the interpreter may end next
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)
 
-    # What the watch wants to know.
+    # Methods for the watchdog.
 
     def at_work(self) -> Work | None:
-        """Return the worker's task, or the one that it hasn't begun."""
+        """Return the worker's current work: its oldest task, begun or not."""
         try:
             asked = self._asked[0]
         except IndexError:
@@ -159,12 +158,12 @@ class Driver:
         worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
         row, doing, desk = piece.first, "not begun", worker.desk
         number, step, at, since_ns = desk[PIECE], int(desk[STEP]), int(desk[ROW]), desk[SINCE]
-        # A worker writes the number first: when that hasn't changed, the rest is of the same piece.
+        # A worker writes the number first. If that hasn't changed, the other words belong to the same task.
         if number == desk[PIECE] == asked.number and step != IDLE:
             row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = worker.process, asked.number, row, begin_s
-        waits = step >= FOR_MEMORY or has_come(worker.channel)  # its answer is there: it waits to be taken
+        waits = step >= FOR_MEMORY or has_come(worker.channel)  # an answer has come, and waits to be taken
         return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=waits)
 
     def where(self, work: Work) -> str:
@@ -172,7 +171,7 @@ class Driver:
         return self.worker.where()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """Kill the worker; another one takes its place."""
+        """Kill the worker if it is still at this work; another worker replaces it. Return True if it was killed."""
         now = self.at_work()
         if now is None or now.hand != work.hand:
             return False
@@ -180,13 +179,13 @@ class Driver:
         self.worker.kill()
         return True
 
-    # The thread that drives all workers.
+    # Methods for the thread that drives all workers.
 
     def ask(self, most: int) -> None:
-        """Ask the worker for work until it has ``most`` pieces, as far as there is any."""
+        """Send tasks to the worker until it has ``most``, or there are no more."""
         if len(self._asked) >= most or self._away or self._over:
             return
-        if self.memory.over:  # it is to do nothing soon, to be measured
+        if self.memory.over:  # it gets no more tasks, and is measured once it is idle
             if not self._asked:
                 self._leave_for(self._recycle)
             return
@@ -201,7 +200,7 @@ class Driver:
             self._idle_since_s = time.perf_counter()
 
     def take_answer(self) -> None:
-        """Take the answer to the oldest piece of work."""
+        """Take the answer to the oldest task."""
         if self._away or not self._asked:
             return
         try:
@@ -218,7 +217,7 @@ class Driver:
             self.memory.look()
 
     def _has_asked(self) -> bool:
-        """Ask for one more piece. False when there is none, or the worker has to answer first. Raises ``Ended``."""
+        """Send one more task; return False if there is none, or the worker must answer first. Raises ``Ended``."""
         worker = self.worker
         if not self._sees_slots:
             worker.map_slots(self._plan, self._ring)
@@ -232,7 +231,7 @@ class Driver:
             asking = Asked(self._numbers, piece)
             self._waiting = asking, encoded(asking.message(gathers=self._plan.gathers))
         asked, data = self._waiting
-        # What is larger than a socket's buffers waits until the worker does nothing but read.
+        # A message larger than a socket's buffers waits until the worker has answered, and only reads.
         if self._asked and len(data) > AHEAD_BYTES:
             return False
         self._waiting = None
@@ -260,7 +259,7 @@ class Driver:
         self._errand.start()
 
     def _answered(self) -> Piece:
-        """The oldest piece, which isn't the worker's any more."""
+        """Remove the oldest task, and return it."""
         self._front_since_s = time.monotonic()
         return self._asked.popleft().piece
 
@@ -280,7 +279,10 @@ class Driver:
         self._queue.finish(piece, bad, seconds, flaws or NO_FLAWS, took)
 
     def _replace(self) -> bool:
-        """The worker is gone: its work is issued again, and another one takes its place. False when none can."""
+        """Give the tasks of a worker that has ended to others, and start its successor.
+
+        Return False if there is no successor.
+        """
         if self._queue.closed:
             return False
         worker, stalled = self.worker, self._stalled
@@ -301,7 +303,7 @@ class Driver:
         if stalled is None or not suspects:
             self._deaths_in_a_row += not guilty
         if self._deaths_in_a_row == MOST_DEATHS:
-            reason = f"{MOST_DEATHS} workers in a row have died with nothing done in between"
+            reason = f"{MOST_DEATHS} workers in a row have died without a finished task in between"
             self._queue.break_with(WorkerDiedError(f"{worker} {how}; {reason}"))
             return False
         worker.close()
@@ -310,7 +312,7 @@ class Driver:
     def _recycle(self) -> bool:
         """Measure the idle worker, and replace it if it uses more memory than allowed.
 
-        Return False if a new worker can't be had, or would use as much.
+        Return False if no new worker can be started, or new ones use too much memory as well.
         """
         worker, memory = self.worker, self.memory
         worker.trim()
@@ -332,10 +334,13 @@ class Driver:
             self.let_go(LET_GO_S / 2)
             self.has_let_go(LET_GO_S)
         worker.retire()
-        return self._succeed(f"{worker} was to be replaced by a new one, for the memory that it had")
+        return self._succeed(f"{worker} was to be replaced by a new one, as it used too much memory")
 
     def _succeed(self, death: str) -> bool:
-        """Start another worker. False when that can't be."""
+        """Start another worker; if that fails, end the run with an error, and return False.
+
+        death  how the worker before it ended, for that error
+        """
         number = self.worker.number
         try:
             with self._watch.errand(
@@ -354,7 +359,7 @@ class Driver:
         return True
 
     def _suspects(self) -> Sequence[int]:
-        """Return the rows that may be at fault: the current one, all rows of the task, or the batch."""
+        """Return the rows that may have killed the worker: the current one, all rows of the task, or the batch."""
         desk = self.worker.desk
         step = int(desk[STEP])
         if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
@@ -368,7 +373,11 @@ class Driver:
     def _verdict(
         self, piece: Piece, doing: str, how: str, stalled: StalledError | None
     ) -> Callable[[int], Failure]:
-        """Return a function that makes the failure of a row that two workers were lost over."""
+        """Return a function that makes the failure of a row over which two workers were lost.
+
+        doing  the step that the worker was at
+        how    how it ended
+        """
 
         def verdict(row: int) -> Failure:
             what, index, path = piece.job.named(row)
@@ -382,7 +391,7 @@ class Driver:
             return Failure(
                 max(row, 0),
                 "died",
-                f"workers died of it: the last one {how}, at {doing}",
+                f"two workers died while they made it: the last one {how}, at {doing}",
                 error,
                 row == WHOLE,
             )

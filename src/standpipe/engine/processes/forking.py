@@ -1,6 +1,4 @@
-"""Start servers of worker processes: by a new interpreter, a fork of one that is kept, or a fork of the
-trainer.
-"""
+"""Start worker servers: as a new interpreter, as a fork of a prepared process, or as a fork of the trainer."""
 
 from __future__ import annotations
 
@@ -28,16 +26,17 @@ from standpipe.errors import WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 
-# Libraries that would start a thread for every CPU: workers are as many as shall work at once.
+# Set to 1 in workers. Otherwise these libraries start a thread per CPU in each worker, though workers already use the
+# CPUs.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
-ANSWER_S = 30.0  # to say how a server ended
-PATIENCE_S = 1.0  # for a process that was told to end
+ANSWER_S = 30.0  # seconds to wait for the report how a server ended
+PATIENCE_S = 1.0  # seconds that a process has to end after it was told to
 
 
 def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
-    """A new interpreter that runs ``main()`` of a module, with these descriptors.
+    """Start a new interpreter that runs ``main()`` of a module, with the descriptors in ``given``.
 
-    Its ``main()`` calls ``ignore_interrupts``.
+    That ``main()`` must call ``ignore_interrupts``.
     """
     with _interrupts_blocked():
         return subprocess.Popen(
@@ -56,9 +55,10 @@ def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
 
 
 class Forked:
-    """A server that was forked, or is about to be, with what of ``subprocess.Popen`` is needed of it.
+    """A worker server that is a fork, with the needed part of the interface of ``subprocess.Popen``.
 
-    origin  the process that forks it; None: this one
+    origin  the process that forks it; None: this process
+    pid     its process number; 0: it isn't known yet
     """
 
     def __init__(self, origin: Preloaded | None, pid: int = 0) -> None:
@@ -70,16 +70,16 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Process number; until the server has started, that of the process it is forked from."""
+        """The process number; until the server has started, that of the process that forks it."""
         return self._pid or (self._origin.pid if self._origin is not None else 0)
 
     @property
     def extra_bytes(self) -> int:
-        """Memory that there is beside the server because of where it comes from."""
+        """The memory of the process that forked it, in bytes; 0 for the trainer."""
         return 0 if self._origin is None else self._origin.bytes()
 
     def where_from(self) -> str:
-        """Return the stacks of the process that forks it, before it has begun; empty afterwards."""
+        """Return the stacks of the process that forks it; empty once the server has started."""
         return "" if self._pid or self._origin is None else self._origin.where()
 
     def begun(self, pid: int) -> None:
@@ -89,7 +89,7 @@ class Forked:
             self._handle = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        """End it now, whatever it does; if it hasn't begun that is the doing of the process that forks it."""
+        """End it at once. Before it has started, end the process that forks it."""
         if not self._pid and self._origin is not None:
             self._origin.kill()
         with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class Forked:
         return self._code
 
     def poll(self) -> int | None:
-        """Return how it ended; None while it lives."""
+        """Return its exit code; None while it lives."""
         try:
             return self.wait(0)
         except subprocess.TimeoutExpired:
@@ -121,29 +121,30 @@ class Forked:
 
 
 class Unforkable(Exception):
-    """This process can't be forked now; says why."""
+    """The error for a process that can't be forked now, with the reason."""
 
 
 def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
-    """A fork of this process, which has its memory, and does that.
+    """Fork this process, and run a function in the fork.
 
-    close  closes there what only this process is to have
+    run    the function
+    close  called in the fork first, to close descriptors that only this process may have
 
-    Raises ``Unforkable`` while threads of standpipe's run here: the fork would have their locks, and not
-    them. Threads of others are not looked at, as torch doesn't, nor whether CUDA is in use, which torch
-    refuses in a fork by itself.
+    Raises ``Unforkable`` while threads of standpipe run here, as the fork would copy their locks but not the
+    threads. Other libraries' threads aren't checked, as in torch. Nor is the use of CUDA, which torch itself
+    refuses in a fork.
     """
     if _own_threads():
-        gc.collect()  # garbage may hold loaders: an exception's frames refer to themselves
+        gc.collect()  # reference cycles may hold loaders, such as an exception with its frames
     if ours := _own_threads():
         raise Unforkable(
-            f"standpipe runs {len(ours)} threads in it already ({ours[0]}, …), and a fork copies the locks that they "
-            "hold, and not them"
+            f"standpipe runs {len(ours)} threads in it already ({ours[0]}, …), and a fork copies the locks of these "
+            "threads, but not the threads"
         )
 
     def work() -> None:
         close()
-        gc.freeze()  # garbage of this process's is nobody's there, and looking for it would copy all that there is
+        gc.freeze()  # a collection in the fork would copy all pages of this process's objects
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
@@ -155,14 +156,14 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
 
 
 class Preloaded:
-    """The process of a ``ForkServer``, seen from the trainer.
+    """The trainer's handle of a ``ForkServer``'s process.
 
-    inherits  objects that it is to have: then it is a fork of this process, else a new interpreter
+    inherits  objects that the process must inherit: then it is a fork of this one; without any, a new interpreter
     """
 
     def __init__(self, inherits: Objects) -> None:
         self._lock = threading.Lock()
-        self._talks = 0  # the thread that has the lock
+        self._talks = 0  # identifier of the thread that holds the lock
         self._trainer = os.getpid()
         self._modules = _module_specs()
         self._files = _file_times({}, self._modules)
@@ -186,7 +187,7 @@ class Preloaded:
             os.close(read_end)
 
     def _be(self, inherits: Objects, given: tuple[int, int, int]) -> None:
-        """Be that process, which is a fork of this one."""
+        """Run the fork server's loop, in the fork of this process."""
         adopt(inherits)
         fork_on_demand(given, self._trainer)
 
@@ -197,14 +198,12 @@ class Preloaded:
 
     @property
     def pid(self) -> int:
-        """Process number."""
+        """The process number."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """True if the process lives, belongs to this one, and has the same modules, none of them reloaded
-        since.
-        """
+        """True if the process lives, is this one's child, and none of its modules was reloaded here since."""
         now = _module_specs()
         return (
             self._trainer == os.getpid()
@@ -214,7 +213,7 @@ class Preloaded:
 
     @property
     def is_as_new(self) -> bool:
-        """True if a new process would be the same: no import and no setting has changed since it started."""
+        """True if a new process would be the same: no module's file and no setting has changed since it started."""
         return (
             self.is_usable
             and self._surroundings == _surroundings()
@@ -222,10 +221,10 @@ class Preloaded:
         )
 
     def bytes(self) -> int:
-        """Return its memory, of a fork of this process without what it shares, in bytes."""
+        """Return its memory in bytes; for a fork of this process only its own. Return 0 if it has ended."""
         with contextlib.suppress(OSError, ValueError):  # it has ended
             if isinstance(self._process, Forked):
-                return own_memory_bytes(self.pid, sharers=4)  # this process, it, a server and a worker
+                return own_memory_bytes(self.pid, sharers=4)  # trainer, it, server, worker
             return process_memory_bytes(self.pid)
         return 0
 
@@ -234,12 +233,12 @@ class Preloaded:
         return self._stacks.of(self.pid)
 
     def prepare(self, modules: Sequence[str], idle_s: float | None) -> None:
-        """Begin to import modules. Raises ``Ended``."""
+        """Tell it to import modules, without waiting. Raises ``Ended``."""
         with self._talk():
             send(self._control, self._order(modules, idle_s, forks=False))
 
     def fork(self, modules: Sequence[str], idle_s: float | None, given: Sequence[int]) -> None:
-        """Begin to fork a server with these descriptors. Raises ``Ended``."""
+        """Tell it to fork a worker server with the descriptors in ``given``, without waiting. Raises ``Ended``."""
         order = self._order(modules, idle_s, forks=True)
         with self._talk():
             send(self._control, order)
@@ -249,7 +248,7 @@ class Preloaded:
                 raise Ended(str(error)) from error
 
     def _order(self, modules: Sequence[str], idle_s: float | None, *, forks: bool) -> Order:
-        """Take down what it may import now, as it is now."""
+        """Return an order with the current import settings, and record the modules that it may import now."""
         now = _module_specs()
         self._files |= _file_times(self._files, now)
         self._modules |= {name: spec for name, spec in now.items() if name not in self._modules}
@@ -257,10 +256,10 @@ class Preloaded:
         return Order(modules, path, folder, environment, idle_s, forks)
 
     def status(self, process: int) -> int | None:
-        """Return how a server ended, as ``status_of`` does, or None if that isn't known.
+        """Return how a server ended, see ``status_of``, or None if that isn't known.
 
-        A garbage collection may close a loader at any time, so also while this thread exchanges other
-        messages.
+        It isn't known if this thread is just exchanging other messages: a garbage collection may close a loader
+        at any time.
         """
         if self._talks == threading.get_ident():
             return None
@@ -272,7 +271,7 @@ class Preloaded:
 
     @contextlib.contextmanager
     def _talk(self) -> Iterator[None]:
-        """One at a time."""
+        """Hold the lock for one exchange of messages."""
         with self._lock:
             self._talks = threading.get_ident()
             try:
@@ -282,14 +281,14 @@ class Preloaded:
                 self._talks = 0
 
     def kill(self) -> None:
-        """End it now, whatever it does. Servers live on."""
+        """End it at once. Its worker servers live on."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it. Servers live on."""
+        """Let it end, and wait for that. Its worker servers live on."""
         is_ours = self._trainer == os.getpid()  # else the process is the parent's
         if is_ours:
-            hang_up(self._control)  # a forked child of ours may hold our ends of this and of the pipe
+            hang_up(self._control)  # closing isn't enough, as a forked child may also hold our ends
         self._close_ends()
         self._stacks.close()
         if not is_ours:
@@ -302,18 +301,21 @@ class Preloaded:
 
 
 def fork_from(server: ForkServer, modules: Sequence[str], given: Sequence[int]) -> Forked:
-    """A server that a fork server forks. Raises ``WorkerDiedError`` when that doesn't live."""
+    """Tell a fork server to fork a worker server. Raises ``WorkerDiedError`` if the fork server ends twice."""
     for _ in range(2):
         origin = _preloaded(server)
         with contextlib.suppress(Ended):
             origin.fork(modules, server.idle_s, given)
             return Forked(origin)
         server.close()
-    raise WorkerDiedError("the process that workers' servers are forked from has ended twice")
+    raise WorkerDiedError("the process from which worker servers are forked has ended twice")
 
 
 def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
-    """The work of ``ForkServer.preload``. What the system refuses, the loader will meet again, and say so."""
+    """Do the work of ``ForkServer.preload``: import the modules of values, and return the fork server to use.
+
+    Errors of the system are ignored here: the loader meets them again, and raises them.
+    """
     found = outline(values)
     with contextlib.suppress(Unforkable, Ended, OSError):
         if found.inherited:
@@ -325,7 +327,7 @@ def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
 
 
 def heir_of(server: ForkServer | None, objects: Objects) -> ForkServer:
-    """A fork server that has these objects: a fork of this process, where ``server`` and its forks haven't got them.
+    """Return a fork server that has these objects: ``server``, one of its forks, or else a new fork of this process.
 
     Raises ``Unforkable``.
     """
@@ -342,7 +344,7 @@ def heir_of(server: ForkServer | None, objects: Objects) -> ForkServer:
 
 
 def _preloaded(server: ForkServer) -> Preloaded:
-    """The process of a fork server, which is started if there is none, or it is another one's."""
+    """Return the process of a fork server. Start one if there is none, or it can't be used."""
     process: Preloaded | None = server._process
     if process is None or not process.is_usable:
         server.close()
@@ -353,7 +355,7 @@ def _preloaded(server: ForkServer) -> Preloaded:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in this thread, and in a process that it starts until that process ignores it."""
+    """Block SIGINT in this thread. A process that it starts keeps it blocked until it ignores SIGINT."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -362,7 +364,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _own_threads() -> list[str]:
-    """Names of the threads that loaders have here."""
+    """Return the names of standpipe's threads in this process."""
     return [each.name for each in threading.enumerate() if each.name.startswith("standpipe")]
 
 
@@ -377,10 +379,10 @@ def _module_specs() -> dict[str, Any]:
 
 
 def _file_times(known: Mapping[str, int], modules: Iterable[str]) -> dict[str, int]:
-    """Return when the files of modules, except known ones, were changed, in nanoseconds; 0 where there is no file."""
+    """Return the modification times of modules' files, except known ones, in nanoseconds; 0 without a file."""
     times = {}
     for name in modules:
-        if name in known or name == "__main__":  # which no worker imports
+        if name in known or name == "__main__":  # no worker imports the main module
             continue
         file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
         times[name] = 0
@@ -390,5 +392,5 @@ def _file_times(known: Mapping[str, int], modules: Iterable[str]) -> dict[str, i
 
 
 def _surroundings() -> tuple[list[str], str, dict[str, str]]:
-    """Return what importing depends on: ``sys.path``, the working folder, the environment."""
+    """Return the settings that imports depend on: ``sys.path``, the working folder, the environment."""
     return list(sys.path), str(Path.cwd()), _environment()

@@ -1,7 +1,7 @@
-"""Objects that a process can only inherit: multiprocessing's values, locks, queues and pipes.
+"""Objects that a process can only inherit from its parent: multiprocessing's values, locks, queues and pipes.
 
-Their memory, semaphores and descriptors have no name by which another process finds them. They travel to a fork of
-the process that made them, as the addresses that they have in both.
+Their memory, semaphores and descriptors have no name by which another process could find them. Only a fork of the
+process that made them has them. They are pickled as their addresses, which are the same in the fork.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ KINDS = {
 }
 PUBLIC = {"Synchronized": "Value", "SynchronizedArray": "Array", "SynchronizedString": "Array"}
 
-Objects = Mapping[int, object]  # by their addresses
+Objects = Mapping[int, object]  # objects by their addresses
 
-_adopted: Objects = {}  # what this process, a fork, can hand on to servers
+_adopted: Objects = {}  # in a fork: the objects that its worker servers may use
 
 
 def is_only_inherited(value: object) -> bool:
-    """Say whether a process can have an object only from the process that it was forked from."""
+    """Return True if a process can get an object only by inheritance from the process that made it."""
     kinds = [getattr(sys.modules.get(module), name, None) for module in KINDS for name in KINDS[module]]
     return isinstance(value, tuple(filter(None, kinds))) or _is_raw(value)
 
 
 def _is_raw(value: object) -> bool:
-    """Say whether an object is a ``RawValue`` or ``RawArray``: one of ctypes that has its shared memory."""
+    """Return True if an object is a ``RawValue`` or ``RawArray``: a ctypes object in shared memory."""
     memory = getattr(sys.modules.get("multiprocessing.heap"), "BufferWrapper", None)
     if memory is None or not isinstance(value, sys.modules["ctypes"].Structure.__base__):
         return False
@@ -38,7 +38,7 @@ def _is_raw(value: object) -> bool:
 
 
 def public_name(value: object) -> str:
-    """Return how the user made an object: ``"multiprocessing.Value"``."""
+    """Return the public name of an object's type: ``"multiprocessing.Value"``."""
     name = type(value).__name__
     if _is_raw(value):
         return "shared ctypes object of multiprocessing"
@@ -46,7 +46,7 @@ def public_name(value: object) -> str:
 
 
 def adopt(objects: Objects) -> None:
-    """Let servers that are forked from this process, which is a fork itself, have these objects."""
+    """Keep these objects for the worker servers that are forked from this process."""
     global _adopted
     _adopted = objects
 
@@ -57,7 +57,7 @@ def adopted(address: int) -> object:
 
 
 def reduced_proxy(value: object) -> tuple[Callable[..., object], tuple[Any, ...]] | None:
-    """Return how the proxy of a ``multiprocessing.Manager`` is made again; None for everything else."""
+    """Return a function and arguments that rebuild a ``multiprocessing.Manager``'s proxy; None for other objects."""
     kind = getattr(sys.modules.get("multiprocessing.managers"), "BaseProxy", None)
     if kind is None or not isinstance(value, kind):
         return None
@@ -66,9 +66,7 @@ def reduced_proxy(value: object) -> tuple[Callable[..., object], tuple[Any, ...]
 
 
 def connected(key: bytes, rebuild: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-    """Rebuild a proxy. Its manager accepts processes that have the trainer's key, as children of
-    multiprocessing do.
-    """
+    """Set the trainer's key, which the manager requires, and rebuild a proxy."""
     import multiprocessing
 
     multiprocessing.current_process().authkey = key

@@ -1,7 +1,8 @@
-"""Arrays and tensors of a dataset on their way to other processes: their memory is mapped there, not copied into each.
+"""Send arrays and tensors of a dataset to other processes as mapped memory, instead of a copy for each.
 
-It is written to an anonymous file once. A page of it is a process's own only after it has written to it, as memory is
-after a fork. What maps a file already, such as ``numpy.load(…, mmap_mode="r")`` gives, maps it there too.
+The memory is written to an anonymous file once. A process gets its own copy of a page only when it writes to it, as
+after a fork. An array that maps a file already, as ``numpy.load(…, mmap_mode="r")`` returns it, maps the same file
+there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from standpipe.source.packed import SharedFile
 from standpipe.spec import AnyArray
 
-LEAST_BYTES = 64 << 10  # less isn't worth a page
+LEAST_BYTES = 64 << 10  # smaller buffers are copied: a mapping takes whole pages
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -37,19 +38,17 @@ class Blocks:
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
-        self._storages: dict[int, AnyArray] = {}  # bytes of tensors' storages, by where they lie
+        self._storages: dict[int, AnyArray] = {}  # bytes of tensors' storages, by their addresses
 
     def block(self, buffer: Any) -> Block | None:
-        """A ``PickleBuffer`` that is written; None for one that isn't worth it."""
+        """Write a ``PickleBuffer`` to the file, and return its block; None for a small one, which is copied."""
         view = buffer.raw()
         if view.nbytes < LEAST_BYTES:
             return None
         return Block(self._file.append(view, mmap.PAGESIZE), view.nbytes, view.readonly)
 
     def reduced(self, value: Any) -> Reduced | None:
-        """Return how to rebuild a value over the file, instead of copying it; None if ``pickle`` wouldn't
-        copy it.
-        """
+        """Return a function and arguments that rebuild a memory map or a tensor's storage; None for other values."""
         kind = type(value)
         if kind is np.memmap:
             return _reduced_memmap(value)
@@ -58,7 +57,10 @@ class Blocks:
         return None
 
     def _bytes_of(self, storage: Any) -> AnyArray:
-        """Return the same array for the same memory, so that tensors that share memory share it there too."""
+        """Return a storage's bytes, as the same array for the same memory.
+
+        So tensors that share memory also share it in the other process.
+        """
         untyped = storage._untyped_storage
         if untyped.data_ptr() not in self._storages:
             torch: Any = sys.modules["torch"]
@@ -75,7 +77,7 @@ class BlocksThere:
         self._memory: memoryview | None = None
 
     def view(self, block: Block) -> memoryview:
-        """Return the memory of a block."""
+        """Return a view of a block's memory."""
         if self._memory is None:
             flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
             prot = mmap.PROT_READ | mmap.PROT_WRITE
@@ -85,12 +87,12 @@ class BlocksThere:
 
 
 def _storage_class() -> Any:
-    """torch's; None while torch isn't even imported."""
+    """Return torch's class of typed storages; None if torch isn't imported."""
     return getattr(sys.modules.get("torch.storage"), "TypedStorage", None)
 
 
 def _storage(content: AnyArray, dtype: Any) -> Any:
-    """A storage of torch's over the bytes."""
+    """Return a torch storage over an array's memory."""
     import torch
 
     storage = torch.from_numpy(content).untyped_storage()
@@ -99,12 +101,15 @@ def _storage(content: AnyArray, dtype: Any) -> Any:
 
 
 def _reduced_memmap(array: Any) -> Reduced | None:
-    """An array over a file's memory, or a part of one without gaps; None where its file isn't known."""
+    """Return a function and arguments that map an array's file again.
+
+    Return None if its file isn't known, it has gaps, or its changes aren't in the file.
+    """
     mapped = getattr(array, "_mmap", None)
     has_gaps = not (array.flags.c_contiguous or array.flags.f_contiguous)
     if mapped is None or has_gaps or array.filename is None or not Path(array.filename).exists():
         return None
-    if array.mode == "c":  # what was written is in no file
+    if array.mode == "c":  # copy on write: changes aren't in the file
         return None
     order = "C" if array.flags.c_contiguous else "F"
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping, in the file
