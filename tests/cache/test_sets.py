@@ -117,7 +117,7 @@ def test_a_limit_is_kept_and_said_once(tmp_path: Path, limit: int) -> None:
         stored = fill(found)
         assert 0 < stored < RECORDS
         (note,) = found.notes()
-        assert "keeps no more rows: it has the" in note
+        assert "keeps no more rows: its limit of" in note
         assert "give it spill=" in note
         fill(found)
         assert found.notes() == []
@@ -154,7 +154,7 @@ def test_a_cache_smaller_than_a_row_keeps_none_and_says_so_once(tmp_path: Path, 
     with opened(sp.Cache("eval", memory, directory=tmp_path)) as found:
         assert fill(found) == 0
         (note,) = found.notes()
-        assert "no row of 9.7KiB" in note
+        assert "can't hold a row of 9.7KiB" in note
         assert found.store.stats().skipped == RECORDS
 
 
@@ -181,8 +181,8 @@ def test_the_disk_has_a_limit_of_its_own(tmp_path: Path) -> None:
     with opened(cache) as found:
         assert fill(found) < RECORDS
         (note,) = found.notes()
-        assert "it has the 97.6KiB" in note
-        assert "it has the 195.3KiB" in note
+        assert "its limit of 97.6KiB is reached" in note
+        assert "its limit of 195.3KiB is reached" in note
     (here,) = listed(cache)
     assert here.bytes_on_disk <= 200_000
 
@@ -350,7 +350,7 @@ def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"format": 0}, "of format 0, and this standpipe has format 1"),
+        ({"format": 0}, "has format 0, and this standpipe has format 1"),
         ({"byte_order": "big"}, "made on a machine with big-endian numbers"),
     ],
 )
@@ -420,7 +420,7 @@ def test_a_damaged_set_is_filled_again(cache: sp.Cache, tmp_path: Path, name: st
     with opened(cache) as found:
         (note,) = found.notes()
         assert note.startswith(f"cache 'eval': the cached set {identity().digest} is unusable: its {name}")
-        assert note.endswith("It was removed, and is filled again")
+        assert note.endswith("The set was removed, and is filled again")
         assert right(found) == 0
         assert fill(found) == right(found) == RECORDS
     with opened(cache) as found:

@@ -124,10 +124,10 @@ def test_all_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
         (["destroy", "other"], "there is no cache 'other' in {here}; there are eval, train"),
         (["verify", "trian"], "there is no cache 'trian' in {here}; did you mean 'train'?"),
         (["list", "--directory", "{here}/nowhere"], "there is no folder {here}/nowhere"),
-        (["create", "new", "--memory", "100TiB"], "memory='100.0TiB' is more than there is at all: "),
+        (["create", "new", "--memory", "100TiB"], "memory='100.0TiB' is too large: "),
         (
             ["create", "new", "--spill", "{here}", "--spill-limit", "1000TiB"],
-            "spill_limit='1000.0TiB' is more than there is",
+            "spill_limit='1000.0TiB' is too large: ",
         ),
     ],
 )

@@ -224,7 +224,7 @@ print(len(stored) > {least}, len(stored) < 840, note)
 """
     enough, bounded, note = mounted(tmp_path / "shm", IN_8_MIB, program).split(" ", 2)
     assert (enough, bounded) == ("True", "True")
-    assert "has no room left" in note if memory else "that it may have" in note
+    assert "has no room left" in note if memory else "its limit of" in note
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace")
@@ -251,7 +251,7 @@ except sp.CacheError as error:
 """
     ten, full, error = mounted(shm, IN_8_MIB, program).splitlines()
     assert (ten, full) == ("10", "True 1")
-    assert "No space left on device; free some room there, or name another place by directory=" in error
+    assert "No space left on device. Free some space there, or choose another folder with directory=" in error
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace")
@@ -280,10 +280,10 @@ def test_folder_of_somebody_else(tmp_path: Path) -> None:
     for mode in (0o755, 0o777, 0o770):
         folder.chmod(mode)
         with pytest.raises(
-            sp.CacheError, match=r"others can get at it, so it isn't used; remove it, or name"
+            sp.CacheError, match=r"other users can access it, so it isn't used. Remove it, or choose"
         ):
             opened(cache)
-        with pytest.raises(sp.CacheError, match=r"others can get at it"):
+        with pytest.raises(sp.CacheError, match=r"other users can access it"):
             sp.list_caches(tmp_path)
     folder.chmod(0o700)
     opened(cache).close()
@@ -332,11 +332,11 @@ def test_symlink_or_file_planted(what: str, tmp_path: Path) -> None:
             assert found.store.stats().errors > 0
     elif what in ("table", "session.json"):
         with opened(cache) as found:
-            assert f"its {what} is no file" in found.notes()[0]
+            assert f"its {what} is not a regular file" in found.notes()[0]
             assert right(found) == (0 if what == "table" else 8)
     else:
         with pytest.raises(
-            sp.CacheError, match=f"a link or file has the place of its folder {planted.name}, "
+            sp.CacheError, match=f"a link or file is in the place of its folder {planted.name}"
         ):
             opened(cache)
     assert sorted((path, path.stat().st_mtime_ns) for path in [elsewhere, *elsewhere.rglob("*")]) == before
@@ -344,7 +344,7 @@ def test_symlink_or_file_planted(what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("facts", "says"),
-    [({"format": 0}, "of format 0, and this standpipe has format 1"), ({"byte_order": "big"}, "big-endian")],
+    [({"format": 0}, "has format 0, and this standpipe has format 1"), ({"byte_order": "big"}, "big-endian")],
 )
 def test_old_format_version_or_other_endianness(facts: dict[str, object], says: str, tmp_path: Path) -> None:
     """Refused with what to do; other sets of the session go on; and it can be destroyed."""
@@ -389,15 +389,13 @@ def test_disk_pulled(tmp_path: Path) -> None:
 
 
 def test_cache_of_0_1_or_too_many_bytes(tmp_path: Path) -> None:
-    """0 is off, 1 keeps nothing and says so once, more than there is at all is refused with the numbers."""
+    """0 is off, 1 keeps nothing and says so once, a limit that is too large is refused with the numbers."""
     assert sp.Cache("eval", 0).is_off
     with opened(sp.Cache("eval", 1, directory=tmp_path)) as found:
         assert fill(found) == 0
         (note,) = found.notes()
-        assert "1B hold no row of 9.7KiB" in note
-    with pytest.raises(
-        sp.PlanError, match=r"'1024.0TiB' is more than there is at all: /dev/shm, a tmpfs, has"
-    ):
+        assert "a limit of 1B can't hold a row of 9.7KiB" in note
+    with pytest.raises(sp.PlanError, match=r"'1024.0TiB' is too large: /dev/shm, a tmpfs, has"):
         opened(sp.Cache("eval", 1 << 50))
 
 

@@ -66,5 +66,5 @@ def test_disk_that_hangs_under_a_row(place: str, tmp_path: Path) -> None:
     output(begin + FILL.format(**names))
     text = output(begin + HANG.format(**names), environment={"STANDPIPE_FAULTS": "cache.disk=delay:3600s"})
     assert text == (
-        "cache 'eval': its disk hangs, and is left alone; what can't be read or kept comes from its source\n"
+        "cache 'eval': its disk hangs, and is left alone. Rows that can't be read or stored come from their source\n"
     )

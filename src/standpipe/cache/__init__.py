@@ -1,4 +1,4 @@
-"""The store that several jobs share: rows of a data set, kept in memory and on disk."""
+"""The cache that several jobs share: rows of a data set, kept in memory and on disk."""
 
 from standpipe.cache.cached import Cached
 from standpipe.cache.description import Cache

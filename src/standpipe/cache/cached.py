@@ -11,7 +11,7 @@ from standpipe.cache.description import Cache
 class Cached:
     """A pipeline's cache, and its place among the transforms.
 
-    after   number of transforms before it
+    after   number of transforms before the cache
     chosen  True if the place is settled; False: the plan chooses
     why     the plan's reason for its choice
     """

@@ -1,4 +1,4 @@
-"""A user's description of a cache, which only stores."""
+"""The user's description of a cache."""
 
 from __future__ import annotations
 
@@ -21,29 +21,60 @@ Scope = Literal["ranks", "node"]
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where rows are kept for later epochs and other jobs, for ``Pipeline.cache(…)``. Constructing it touches nothing.
+    """The settings of a cache, which keeps rows for later epochs and for other jobs on the same machine.
 
-    name          of a session, which groups what is kept for people: letters, digits, ``.``, ``_`` and ``-``, 64 at
-                  most. It tells no rows apart: jobs that make the same rows from the same data share them
-    memory        what the session may keep in ``directory``, in bytes or as text such as ``"8GiB"``; 0 switches the
-                  cache off. Default: what the session was created with, and for a new one half of what the machine, the
-                  container and that file system have free
-    spill         a folder on a disk for the rows that don't fit; default: the session's, which may be none
-    spill_limit   what the session may keep there, in bytes or as text; default: as much as the disk has, but for a 64th
-    directory     a folder in memory or on a disk of this machine; default: ``/dev/shm``, which is memory. A shared file
-                  system is refused
-    validate      when a row is checked against the size and time of its file: ``"loader"``: once after a loader's
-                  start, so that a change made before is never missed, and one made during the run is found at the next
-                  start; ``"epoch"``: once in each epoch; ``"never"``: a changed file's old row goes on being used until
-                  the cache is destroyed
-    idle_after    seconds after its last use from which on a whole set gives way to another one that needs its room;
-                  None: never. One in use never does, and no single row ever does
-    shared_group  a group of users, by name or number, who keep one cache together; default: nobody else can read it
-    scope         what several ranks on a machine fill it with: ``"ranks"``: the records that they read; ``"node"``: all
-    strict        whether a cache that can't be had is a ``CacheError``; else training goes on without, after a warning
+    Give it to ``Pipeline.cache(…)``. Constructing it touches no file.
 
-    Of several jobs that give one session different limits each keeps to its own, counting all that the
-    session has.
+    If several jobs give different limits for one session, each job keeps to its own limit, and counts all
+    rows of the session.
+
+    Parameters
+    ----------
+    name : str
+        Name of the session. It groups what is kept, for people. It has at most 64 characters: letters,
+        digits, ``.``, ``_`` and ``-``, a letter or digit first. It doesn't separate rows: jobs that make the
+        same rows from the same data share them, whatever the session's name.
+    memory : int or str, optional
+        Bytes that the session may keep in ``directory``, as a number or text such as ``"8GiB"``; 0 switches
+        the cache off. Default: the limit that the session was created with; for a new session half of what
+        the machine, the container and that file system have free.
+    spill : path, optional
+        A folder on a disk, for rows that don't fit. Default: the session's folder, which may be none.
+    spill_limit : int or str, optional
+        Bytes that the session may keep in ``spill``. Default: all that the disk has, except a 64th.
+    directory : path, default "/dev/shm"
+        A folder in memory or on a disk of this machine. A shared file system is refused.
+    validate : str, default "loader"
+        When a row is compared with the size and modification time of its file. ``"loader"``: once after each
+        loader's start. A change before the start is always found, and a change during the run is found at the
+        next start. ``"epoch"``: once in each epoch. ``"never"``: the old row of a changed file is used until
+        the cache is destroyed.
+    idle_after : float or None, default 600.0
+        Seconds after its last use from which a whole set may be evicted, if another set needs its room; None:
+        never. A set in use is never evicted, and neither are single rows.
+    shared_group : str or int, optional
+        Name or number of a group of users who keep one cache together. Default: only this user can read it.
+    scope : str, default "ranks"
+        Records that several ranks on one machine keep. ``"ranks"``: the records that these ranks read;
+        ``"node"``: all records.
+    strict : bool, default False
+        True: raise ``CacheError`` if the cache can't be used. False: log a warning, and train without a
+        cache.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid values, for limits above what the machine or the file system has, and for
+        folders that can't hold a cache.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).cache(cache).batch(8)
+    >>> with pipeline.loader(num_workers=1) as loader:
+    ...     epochs = [sum(len(batch["label"]) for batch in loader) for _ in range(2)]
+    ...     print(epochs, loader.stats().cache_stored)
+    [24, 24] 24
     """
 
     name: str
@@ -60,12 +91,12 @@ class Cache:
 
     @property
     def is_off(self) -> bool:
-        """True if it keeps nothing: ``memory=0``."""
+        """True if the cache keeps nothing: ``memory=0``."""
         return self.memory_bytes == 0
 
     @property
     def memory_bytes(self) -> int | None:
-        """``memory`` as a number. Raises ``PlanError`` for what is none."""
+        """``memory`` as a number of bytes; None if not given. Raises ``PlanError`` if it is invalid."""
         if self.memory is None:
             return None
         if self.memory == 0 and not isinstance(self.memory, bool):
@@ -74,53 +105,61 @@ class Cache:
 
     @property
     def spill_limit_bytes(self) -> int | None:
-        """``spill_limit`` as a number. Raises ``PlanError`` for what is none."""
+        """``spill_limit`` as a number of bytes; None if not given. Raises ``PlanError`` if it is invalid."""
         if self.spill_limit is None:
             return None
         return parse_bytes(f"Cache({self.name!r}) spill_limit", self.spill_limit)
 
     @property
     def directory_path(self) -> str:
-        """The folder that contains standpipe's own."""
+        """The absolute path of ``directory``, in which standpipe makes its own folder."""
         return absolute("directory", SHARED_MEMORY if self.directory is None else self.directory)
 
     @property
     def spill_path(self) -> str | None:
-        """The folder on a disk that contains standpipe's own."""
+        """The absolute path of ``spill``, in which standpipe makes its own folder; None without one."""
         return None if self.spill is None else absolute("spill", self.spill)
 
     def check(self) -> None:
-        """Raise ``PlanError`` for what can't be: of the values, of this machine, and of its folders as they are."""
+        """Raise ``PlanError`` if a value is invalid, or the machine or a folder can't hold the cache."""
         check_name(self.name)
         self._check_choices()
         if self.is_off:
             return
         if self.spill_limit is not None and self.spill is None:
-            raise PlanError(f"Cache(spill_limit={self.spill_limit!r}) goes with spill=, a folder on a disk")
+            raise PlanError(f"Cache(spill_limit={self.spill_limit!r}) needs spill=, a folder on a disk")
         self._check_room("directory", self.directory_path, "memory", self.memory_bytes)
         if self.spill_path is not None:
             self._check_room("spill", self.spill_path, "spill_limit", self.spill_limit_bytes)
 
     def _check_choices(self) -> None:
-        """Raise for values of a kind that there isn't."""
+        """Raise ``PlanError`` for values that aren't allowed."""
         if self.validate not in ("loader", "epoch", "never"):
-            raise PlanError(f"Cache(validate={self.validate!r}): 'loader', 'epoch' or 'never'")
+            raise PlanError(
+                f"Cache(validate={self.validate!r}): validate must be 'loader', 'epoch' or 'never'"
+            )
         if self.scope not in ("ranks", "node"):
-            raise PlanError(f"Cache(scope={self.scope!r}): 'ranks' or 'node'")
+            raise PlanError(f"Cache(scope={self.scope!r}): scope must be 'ranks' or 'node'")
         if self.idle_after is not None and not is_seconds(self.idle_after):
-            raise PlanError(f"Cache(idle_after={self.idle_after!r}): seconds, or None for never")
+            raise PlanError(
+                f"Cache(idle_after={self.idle_after!r}): idle_after must be a number of seconds, or None for never"
+            )
         if not isinstance(self.strict, bool):
-            raise PlanError(f"Cache(strict={self.strict!r}): True or False")
+            raise PlanError(f"Cache(strict={self.strict!r}): strict must be True or False")
         if self.shared_group is not None:
             group_number(self.shared_group)
 
     def _check_room(self, what: str, folder: str, limit: str, asked: int | None) -> None:
-        """Raise where ``folder`` can't have a cache, or its file system or the machine could never hold ``asked``."""
+        """Raise ``PlanError`` if ``folder`` can't hold a cache, or ``asked`` bytes can never fit.
+
+        what   parameter that named the folder, such as ``"directory"``
+        limit  parameter that named the size, such as ``"memory"``
+        """
         try:
             found = file_system(folder)
         except OSError as error:
             raise PlanError(
-                f"Cache({what}={folder!r}): {error.strerror}; it takes a folder that is there already"
+                f"Cache({what}={folder!r}): {error.strerror}. Use a folder that exists"
             ) from error
         check_local(what, folder, found)
         holds = (
@@ -133,37 +172,42 @@ class Cache:
             sizes.append(machine)
         if asked is not None and sizes and asked > min(sizes):
             raise PlanError(
-                f"Cache({self.name!r}) {limit}={show_bytes(asked)!r} is more than there is at all: {', '.join(holds)}"
+                f"Cache({self.name!r}) {limit}={show_bytes(asked)!r} is too large: {', '.join(holds)}. "
+                f"Use a smaller {limit}="
             )
 
 
 def check_given(cache: object) -> None:
-    """Raise ``PlanError`` for what is no ``Cache``, or has no name that a session could have."""
+    """Raise ``PlanError`` if a value isn't a ``Cache``, or its name is invalid."""
     if not isinstance(cache, Cache):
-        raise PlanError(f"{cache!r:.60} is no Cache: give sp.Cache(name)")
+        raise PlanError(f"{cache!r:.60} isn't a Cache: use sp.Cache(name)")
     check_name(cache.name)
 
 
 def check_name(name: object) -> None:
-    """Raise ``PlanError`` for what can't name a session."""
+    """Raise ``PlanError`` if a value isn't a valid session name."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise PlanError(
-            f"Cache({name!r}): a name of at most 64 letters, digits, '.', '_' and '-', a letter or digit first"
+            f"Cache({name!r}): a name has at most 64 letters, digits, '.', '_' and '-', and begins with a letter or "
+            "digit"
         )
 
 
 def absolute(what: str, path: object) -> str:
-    """A path with ``~`` and the working directory filled in. Raises ``PlanError`` for what is none.
+    """Return a path with ``~`` expanded, made absolute. Raises ``PlanError`` for a value that isn't a path.
 
-    what  whose it is, such as ``"directory"``
+    what  parameter that the path was given for, such as ``"directory"``
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
-        raise PlanError(f"Cache({what}={path!r}): the path of a folder")
+        raise PlanError(f"Cache({what}={path!r}): {what} must be the path of a folder")
     return os.path.abspath(os.path.expanduser(os.fsdecode(path)))  # noqa: PTH100, PTH111 (links stay)
 
 
 def group_number(group: object) -> int:
-    """The number of a group of users, and that this user may give it files, or ``PlanError``."""
+    """Return the number of a group of users.
+
+    Raises ``PlanError`` if the group doesn't exist, or this user isn't a member.
+    """
     import grp
 
     try:
@@ -172,7 +216,9 @@ def group_number(group: object) -> int:
         elif isinstance(group, int) and not isinstance(group, bool) and group >= 0:
             number = group
         else:
-            raise PlanError(f"Cache(shared_group={group!r}): the name or number of a group of users")
+            raise PlanError(
+                f"Cache(shared_group={group!r}): shared_group must be the name or number of a group of users"
+            )
     except KeyError:
         raise PlanError(f"Cache(shared_group={group!r}): this machine has no such group") from None
     if os.geteuid() != 0 and number not in (os.getegid(), *os.getgroups()):

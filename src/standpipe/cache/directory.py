@@ -1,16 +1,16 @@
-"""Standpipe's own folder in ``/dev/shm`` or on a disk, and everything that is done there by name.
+"""Standpipe's own folder in ``/dev/shm`` or on a disk, and all access to it by name.
 
 ::
 
-    DIR/standpipe-UID/v1/sessions/NAME/   a session: session.json, and in sets/ an empty file for each set of it
+    DIR/standpipe-UID/v1/sessions/NAME/   a session: session.json, and in sets/ an empty file for each of its sets
                         sets/DIGEST/     a set: set.json, table, rows-000000 …, users/, totals.json
-                        spilled/DIGEST.TAG/  rows of a set whose own folder is elsewhere; home.json says where
-                        aside/           what is being made (new-…) or removed (gone-…)
+                        spilled/DIGEST.TAG/  rows of a set whose own folder is elsewhere; home.json names that folder
+                        aside/           files and folders that are being made (new-…) or removed (gone-…)
 
-Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR. So what
-another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its name when it is
-complete, and loses its name before it is removed. A process that is killed leaves something in aside/, which the next
-process clears.
+Everything is opened relative to the descriptor of its folder, and no symbolic link below DIR is followed. So
+a file that another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its
+name when it is complete, and loses its name before it is removed. A killed process leaves files in the folder
+aside/, which the next process clears.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from standpipe.errors import CacheError
 
 VERSION = "v1"
 FOLDERS = ("sessions", "sets", "spilled", "aside")
-TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # what a rename to a name that there is already says
+TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a name that exists
 NEW, GONE = "new-", "gone-"
 MOST_MANIFEST_BYTES = 1 << 20
-TRIES = 32  # of something that others may undo between two steps of ours
+TRIES = 32  # of work that other processes may undo between two of its steps
 
 READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -41,14 +41,17 @@ NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Unusable(CacheError):
-    """A set that this process can't use until it is removed. Callers that know the cache's name add how."""
+    """A set that this process can't use until it is removed.
+
+    Callers that know the cache's name add to the text how to remove it.
+    """
 
 
 class Damaged(Unusable):
-    """A file of a set or session is missing or makes no sense, for a reason that doesn't pass.
+    """A file of a set or session that is missing or invalid, for a reason that won't pass.
 
-    what    is damaged, a sentence without its full stop
-    remedy  what to do about it, likewise
+    what    the damage, as a sentence without its full stop
+    remedy  what to do about it, in the same form
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
@@ -75,38 +78,38 @@ class Access:
 
     @property
     def folder_mode(self) -> int:
-        """Permissions of every folder."""
+        """The permissions of every folder."""
         return 0o700 if self.group is None else 0o2770
 
     @property
     def file_mode(self) -> int:
-        """Permissions of files that every user of the folder writes."""
+        """The permissions of files that every user of the folder writes."""
         return 0o600 if self.group is None else 0o660
 
     @property
     def own_mode(self) -> int:
-        """Permissions of files that one user writes and all read."""
+        """The permissions of files that one user writes and all read."""
         return 0o600 if self.group is None else 0o640
 
     def objection(self, facts: os.stat_result) -> str | None:
-        """Return why a folder with these facts isn't trusted; None if it is."""
+        """Return the reason why a folder with these facts isn't trusted; None if it is."""
         if not stat.S_ISDIR(facts.st_mode):
-            return "it is no folder"
+            return "it isn't a folder"
         if self.group is not None:
             if facts.st_gid != self.group or facts.st_mode & 0o002:
-                return f"it isn't group {self.group}'s alone"
+                return f"users outside group {self.group} can access it"
             return None
         if facts.st_uid != os.geteuid():
             return f"it belongs to user {facts.st_uid}"
-        return "others can get at it" if facts.st_mode & 0o077 else None
+        return "other users can access it" if facts.st_mode & 0o077 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
     """Standpipe's folder, open. The caller that opened it closes it.
 
-    path      its path, for messages and for notes of where a set is
-    sessions, sets, spilled, aside  descriptors
+    path      its path, for messages and for notes that say where a set is
+    sessions, sets, spilled, aside  descriptors of its folders
     """
 
     path: str
@@ -123,7 +126,7 @@ class Home:
 
     def destroying(self, name: str) -> str:
         """Return the command that destroys the session ``name``."""
-        import shlex  # here and below: a start without a cache needs none of these
+        import shlex  # imported here, like others below, because a start without a cache doesn't need it
 
         words = ["standpipe", "cache", "destroy", name]
         if (directory := os.path.dirname(self.path)) != SHARED_MEMORY:  # noqa: PTH120
@@ -134,16 +137,16 @@ class Home:
 
     @property
     def mark(self) -> dict[str, int]:
-        """Numbers that distinguish this folder from one of the same path, such as another container's."""
+        """Device and inode, which distinguish this folder from one of the same path in another container."""
         facts = os.fstat(self.sets)
         return {"device": facts.st_dev, "inode": facts.st_ino}
 
 
 def open_home(directory: str, access: Access, *, make: bool) -> Home:
-    """Open standpipe's folder in ``directory``, or make it.
+    """Open standpipe's folder in ``directory``; with ``make``, create it if it doesn't exist.
 
-    Raises ``FileNotFoundError`` when there is none and none is to be made, ``CacheError`` for one that can't
-    be used.
+    Raises ``FileNotFoundError`` if it doesn't exist and ``make`` is False, ``CacheError`` if it can't be
+    used.
     """
     path = os.path.join(directory, access.name)  # noqa: PTH118 (text, as everywhere here)
     opened: dict[str, int] = {}
@@ -169,9 +172,9 @@ def open_home(directory: str, access: Access, *, make: bool) -> Home:
 
 
 def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
-    """Open the folder ``name`` of the folder ``above``, made if it isn't there and ``make``. Raises ``OSError``.
+    """Open the folder ``name`` in the folder ``above``; with ``make``, create it if it doesn't exist.
 
-    One that isn't this user's, or the group's, is refused with ``PermissionError``.
+    Raises ``OSError``; ``PermissionError`` if it doesn't belong to this user or group.
     """
     if make:
         with contextlib.suppress(FileExistsError):
@@ -185,7 +188,7 @@ def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
         if (objection := access.objection(facts)) is not None:
             raise PermissionError(
                 errno.EACCES,
-                f"{objection}, so it isn't used; remove it, or name another place by directory= or spill=",
+                f"{objection}, so it isn't used. Remove it, or choose another folder with directory= or spill=",
                 name,
             )
     except BaseException:
@@ -195,7 +198,7 @@ def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
 
 
 def settle(descriptor: int, access: Access, mode: int) -> None:
-    """Give one's own file or folder the group and mode it is to have, whatever the umask said."""
+    """Set the group and mode of this user's own file or folder, whatever the umask is."""
     facts = os.fstat(descriptor)
     if access.group is not None and facts.st_gid != access.group:
         os.fchown(descriptor, -1, access.group)
@@ -232,7 +235,7 @@ def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
 
 
 def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
-    """Make something in aside/ and lock it, before another process takes it for what a dead process left."""
+    """Make a file or folder in aside/ and lock it, so that no other process clears it as a dead process's."""
     for _ in range(TRIES):
         name = NEW + os.urandom(8).hex()
         try:
@@ -244,7 +247,7 @@ def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
             if is_at(made, home.aside, name):
                 return name, made
         os.close(made)
-    raise CacheError(f"{home.path}: what is made there is removed at once by others")
+    raise CacheError(f"{home.path}: other processes remove each new file there at once")
 
 
 def _make_folder(name: str, aside: int) -> int:
@@ -253,7 +256,7 @@ def _make_folder(name: str, aside: int) -> int:
 
 
 def publish(home: Home, made: str, above: int, name: str) -> None:
-    """Rename what was made in aside/ to its own name. Raises ``FileExistsError`` if the name is taken."""
+    """Rename a file or folder from aside/ to its own name. Raises ``FileExistsError`` if the name is taken."""
     try:
         os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=above)
     except OSError as error:
@@ -263,18 +266,18 @@ def publish(home: Home, made: str, above: int, name: str) -> None:
 
 
 def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any]) -> None:
-    """Put a file of JSON in place of the one that is there, at once. Raises ``OSError``."""
+    """Write a JSON file, replacing an earlier one in a single step. Raises ``OSError``."""
     import json
 
     with new_file(home, home.access.file_mode) as (made, file):
         write_all(file, json.dumps(dict(facts), indent=1).encode() + b"\n", 0)
-        os.fsync(file)  # or after a power cut an empty file could have its name
+        os.fsync(file)  # without it, a power cut could leave an empty file of that name
         os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=folder)
     os.close(file)
 
 
 def read_manifest(folder: int, name: str) -> dict[str, Any]:
-    """Return the object in a file of JSON. Raises ``OSError``, and ``Damaged`` for a file that has none."""
+    """Return the object in a JSON file. Raises ``OSError``, and ``Damaged`` if the file has no object."""
     import json
 
     file = open_regular(folder, name)
@@ -282,17 +285,17 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
     except ValueError as error:
         raise Damaged(f"{name} is damaged: it isn't JSON") from error
-    except RecursionError as error:  # also where the caller's stack is nearly full, so it may pass
+    except RecursionError as error:  # may pass: it also comes when the caller's stack is nearly full
         raise CacheError(f"{name} can't be read: {error}") from error
     finally:
         os.close(file)
     if not isinstance(facts, dict):
-        raise Damaged(f"{name} is damaged: it is no JSON object")
+        raise Damaged(f"{name} is damaged: it isn't a JSON object")
     return facts
 
 
 def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
-    """Open a file, and nothing else of that name. Raises ``OSError``."""
+    """Open a regular file. Raises ``OSError`` if the name belongs to anything else."""
     file = os.open(name, flags, dir_fd=folder)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
@@ -301,27 +304,30 @@ def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
 
 
 def damage_of(error: OSError) -> str | None:
-    """Return what an error says of a file or folder that should be there; None for an error that may pass."""
+    """Return a description of the damage that an error shows; None for an error that may pass.
+
+    The error is from a file or folder that should exist.
+    """
     match error.errno:
         case errno.ENOENT:
             return f"{error.filename} is missing"
         case errno.ENOTDIR:
-            return f"{error.filename} is no folder"
-        case errno.EISDIR | errno.ELOOP | errno.ENXIO | errno.EINVAL:  # of a folder, link, socket, pipe
-            return f"{error.filename} is no file"
+            return f"{error.filename} is not a folder"
+        case errno.EISDIR | errno.ELOOP | errno.ENXIO | errno.EINVAL:  # from a folder, link, socket or pipe
+            return f"{error.filename} is not a regular file"
         case _:
             return None
 
 
 def write_all(file: int, data: bytes, offset: int) -> None:
-    """Write ``data`` at ``offset``. Raises ``OSError``."""
+    """Write all of ``data`` at ``offset``. Raises ``OSError``."""
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
 
 
 def names_in(folder: int) -> list[str]:
-    """Return the sorted names in a folder; nothing if it is gone."""
+    """Return the sorted names in a folder; an empty list if the folder is gone."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -329,7 +335,7 @@ def names_in(folder: int) -> list[str]:
 
 
 def is_at(descriptor: int, folder: int, name: str) -> bool:
-    """Return True if ``name`` in ``folder`` is what is open under ``descriptor``."""
+    """Return True if ``name`` in ``folder`` is the file or folder that is open as ``descriptor``."""
     mine = os.fstat(descriptor)
     try:
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -339,12 +345,12 @@ def is_at(descriptor: int, folder: int, name: str) -> bool:
 
 
 def remove(folder: int, name: str) -> None:
-    """Remove a file, or a folder with all it has, if it is there. Raises ``OSError``."""
+    """Remove a file, or a folder with its contents, if it exists. Raises ``OSError``."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
-    except (IsADirectoryError, PermissionError):  # the latter is POSIX's word for a folder
+    except (IsADirectoryError, PermissionError):  # POSIX's error for a folder is the latter
         import shutil
 
         with contextlib.suppress(FileNotFoundError):
@@ -352,7 +358,7 @@ def remove(folder: int, name: str) -> None:
 
 
 def is_held(folder: int, name: str) -> bool:
-    """Return True if a living process has locked a file or folder, or that can't be found out."""
+    """Return True if a living process has locked a file or folder, or if that can't be found out."""
     try:
         there = os.open(name, READ_FILE, dir_fd=folder)
     except FileNotFoundError:
@@ -369,7 +375,7 @@ def is_held(folder: int, name: str) -> bool:
 
 
 def clear_aside(home: Home) -> None:
-    """Remove what others left half made or half removed. What can't be removed stays."""
+    """Remove what killed processes left half made or half removed. Files that can't be removed stay."""
     for name in names_in(home.aside):
         with contextlib.suppress(OSError):
             if name.startswith(GONE):
@@ -384,18 +390,21 @@ def clear_aside(home: Home) -> None:
 
 
 def refused(home: Home, error: OSError) -> CacheError:
-    """Return the error for what the system refused inside standpipe's folder."""
+    """Return the ``CacheError`` for a system error inside standpipe's folder."""
     return CacheError(f"the cache in {home.path} can't be used: {_why(error)}")
 
 
 def _why(error: OSError) -> str:
-    """Describe a system error, and what to do."""
+    """Return a description of a system error, with what to do."""
     match error.errno:
         case errno.ELOOP | errno.ENOTDIR:
             return (
-                f"a link or file has the place of its folder {error.filename}, and may be planted: remove it"
+                f"a link or file is in the place of its folder {error.filename}. Another user may have planted it: "
+                "remove it"
             )
         case errno.ENOSPC | errno.EDQUOT:
-            return f"{error.strerror}; free some room there, or name another place by directory= or spill="
+            return (
+                f"{error.strerror}. Free some space there, or choose another folder with directory= or spill="
+            )
         case _:
             return error.strerror or str(error)

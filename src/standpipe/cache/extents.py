@@ -1,5 +1,6 @@
-"""The files that contain rows. A process appends to files that it has locked, and takes over those of dead
-processes.
+"""The files that contain rows: extents.
+
+A process appends to extents that it has locked, and takes over those of dead processes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from standpipe.system.faults import faultpoint
 
 PAGE = 4096
 EXTENT_BYTES = 32 << 20
-MOST_EXTENTS = 1024  # of a cache, about; larger ones have larger extents
-SHARE = 16  # of a small cache an extent takes at most one part in so many
-LEAST_ROWS = 8  # or pages that its last row fills in part would be much of it
+MOST_EXTENTS = 1024  # of a cache, about; larger caches have larger extents
+SHARE = 16  # an extent of a small cache takes at most 1/16 of it
+LEAST_ROWS = 8  # of an extent, so that the partly filled last page is a small part of it
 MOST_NUMBER = (1 << 24) - 1
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -26,11 +27,11 @@ OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A file of rows that this process may write to. Its user ends it by ``leave`` or ``retire``.
+    """A file of rows that this process may write to. End it by ``leave``, ``retire`` or ``abandon``.
 
     number      its number in its folder
     file        descriptor; its lock says that the file has an owner
-    begin, end  free bytes
+    begin, end  range of free bytes
     """
 
     number: int
@@ -39,23 +40,23 @@ class Extent:
     end: int
 
     def retire(self) -> None:
-        """Give back what wasn't written, and leave the file to the store, which has a descriptor of its own.
+        """Free the bytes that weren't written, and leave the file to the store, which has its own descriptor.
 
-        As long as it has, so as long as it may write there, the file is locked.
+        The file stays locked while the store has that descriptor, and so may write there.
         """
         with contextlib.suppress(OSError):
-            os.ftruncate(self.file, data_end(self.file))  # cuts nothing that a row has
+            os.ftruncate(self.file, data_end(self.file))  # cuts no row
         os.close(self.file)
 
     def abandon(self) -> None:
         """Leave the file to the store, which may hang while it writes: waiting for it would hang too.
 
-        Another process gives unused bytes back once the store is gone.
+        Another process frees unused bytes once the store is gone.
         """
         os.close(self.file)
 
     def leave(self) -> None:
-        """Give unused bytes back, and the file to the next process: the store is closed."""
+        """Free unused bytes, and leave the file to the next process. The store must be closed."""
         fcntl.flock(self.file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
         self.retire()
 
@@ -67,14 +68,14 @@ def extent_bytes(limit: int, row_bytes: int) -> int:
 
 
 def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
-    """Take over an extent that has no owner and is short of ``size``, if it has room for a row.
+    """Take over an extent without an owner that is below ``size`` and has room for a row; else return None.
 
-    room  bytes that may be taken beyond what it has been given already
+    room  bytes that may be added to the extent's present size
     """
     for name in names_in(folder):
         if (number := number_of(name)) is None:
             continue
-        with contextlib.suppress(OSError):  # another user's, or gone
+        with contextlib.suppress(OSError):  # the file is another user's, or gone
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if facts.st_blocks * BLOCK_BYTES + row_bytes > size:
                 continue
@@ -94,7 +95,7 @@ def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
 
 
 def make(folder: int, size: int, access: Access) -> Extent | None:
-    """A new extent. Raises ``OSError``; None when others took every name that was tried."""
+    """Make a new extent. Raises ``OSError``; returns None if other processes took every name that was tried."""
     first = 1 + max((number_of(name) or 0 for name in names_in(folder) if name.startswith(ROWS)), default=-1)
     for number in range(first, min(first + 64, MOST_NUMBER)):
         try:
@@ -106,7 +107,7 @@ def make(folder: int, size: int, access: Access) -> Extent | None:
             settle(file, access, access.own_mode)
             faultpoint("cache.extent")
             os.ftruncate(file, size)
-        except BlockingIOError:  # somebody took it over already
+        except BlockingIOError:  # another process has already taken it over
             os.close(file)
             continue
         except BaseException:
@@ -117,11 +118,11 @@ def make(folder: int, size: int, access: Access) -> Extent | None:
 
 
 def trim(folder: int) -> None:
-    """Give back what those promised themselves who were killed: extents without an owner end where their data does."""
+    """Free the bytes that killed processes had reserved: cut extents without an owner where their data ends."""
     for name in names_in(folder):
         if number_of(name) is None:
             continue
-        with contextlib.suppress(OSError):  # has an owner, is another user's, or gone
+        with contextlib.suppress(OSError):  # the file has an owner, is another user's, or is gone
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if facts.st_size <= facts.st_blocks * BLOCK_BYTES:
                 continue
@@ -149,6 +150,6 @@ def data_end(file: int) -> int:
 
 
 def number_of(name: str) -> int | None:
-    """The number of an extent; None for another file."""
+    """Return the number of an extent by its file name; None for another file."""
     digits = name.removeprefix(ROWS)
     return int(digits) if digits != name and digits.isascii() and digits.isdigit() else None

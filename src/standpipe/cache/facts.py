@@ -35,22 +35,48 @@ ENTRY = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class CachedSet:
-    """A set of rows in a cache, as it is.
+    """A set of rows in a cache, at the time of the call that returned it.
 
-    digest          of what its rows depend on: its name
-    label           what that is, for people
-    parts           all that its rows depend on
-    kind            of its rows: ``"encoded"``, as files have them; ``"images"``; ``"samples"``
-    records         of the data
-    rows            that it has, in memory and on the disk
-    rows_on_disk    how many of them are there
-    bytes           that it takes in its directory, with all that belongs to it
-    bytes_on_disk   likewise
-    mean_row_bytes  of its rows; 0 when there are none
-    users           loaders that use it now
-    hit_rate        what share of the rows that all its users asked for were there; None: nobody asked
-    idle_s          seconds since its last use; 0 while it is used, None: not known
-    nodes           memory nodes of the CPUs of those who stored its rows
+    Attributes
+    ----------
+    digest : str
+        The set's name: a digest of all that its rows depend on.
+    label : str
+        The same for people, such as the name of a folder.
+    parts : mapping of str to str or int
+        All that its rows depend on.
+    kind : str
+        Kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``.
+    records : int
+        Records of the data.
+    rows : int
+        Rows that the set has, in memory and on the disk.
+    rows_on_disk : int
+        Rows on the disk.
+    bytes : int
+        Bytes that the set takes in its directory, including its table and small files.
+    bytes_on_disk : int
+        Bytes that the set takes on the disk, including small files.
+    mean_row_bytes : float
+        Mean size of a row in bytes; 0 if there are none.
+    users : int
+        Loaders that use the set now.
+    hit_rate : float or None
+        Fraction of the rows that loaders asked for and found, over all users so far; None: nobody asked.
+    idle_s : float or None
+        Seconds since the last use; 0 while it is used; None: unknown.
+    nodes : tuple of int
+        Memory (NUMA) nodes of the CPUs whose loaders stored its rows.
+    counts : Counts
+        Counters of all users so far, such as ``hits``, ``misses``, ``stored`` and ``errors``.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.fill_cache(sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8))
+    >>> (found,) = sp.list_caches(".", name="pets")[0].sets
+    >>> found.kind, found.records, found.rows, found.users
+    ('encoded', 24, 24, 0)
     """
 
     digest: str
@@ -76,10 +102,10 @@ class CachedSet:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a loader would find.
+    """The rows and the free room that a loader would find.
 
     present      the set; None: it doesn't exist
-    limits       its session's, or those of the session that would be created
+    limits       its session's limits, or those of the session that would be created
     memory_free  bytes that it may still use in its directory
     spill_free   bytes that it may still use on the disk; 0 without one
     """
@@ -91,7 +117,7 @@ class Forecast:
 
 
 def look(cache: Cache, identity: Identity) -> Forecast:
-    """Return what a loader with this cache would find for an identity. It creates and uses nothing.
+    """Return what a loader with this cache would find for an identity. Creates and uses nothing.
 
     Raises ``CacheError`` for a cache that can't be used, ``PlanError`` as ``Cache.check`` does.
     """
@@ -111,7 +137,7 @@ def look(cache: Cache, identity: Identity) -> Forecast:
 def spills(cache: Cache, identity: Identity) -> bool:
     """Return True if rows may go to a disk, by the cache, its session, or the existing set.
 
-    It creates nothing and reads no table. False also for a cache that can't be used.
+    Creates nothing and reads no table. Returns False also for a cache that can't be used.
     """
     if cache.spill is not None:
         return True
@@ -141,20 +167,20 @@ def _found(home: Home, cache: Cache, digest: str) -> Forecast:
         session = Session(home, cache.name)
     except FileNotFoundError:
         limits, sets = first_limits(cache), []
-    except Damaged:  # the job that opens it writes its own limits
+    except Damaged:  # the job that opens the session writes its own limits
         limits, sets = first_limits(cache), links_in(home.sessions, cache.name)
     else:
         limits, sets = session.limits.of(cache), session.sets
         session.close()
     present = None
-    with contextlib.suppress(FileNotFoundError, Damaged):  # a damaged one is made anew
+    with contextlib.suppress(FileNotFoundError, Damaged):  # a damaged set is made again
         present = set_facts(home, digest)
     memory = room(home.sets, sets, limits.memory, home.path).free_bytes
     return Forecast(present, limits, memory, _spill_free(limits, home.access, sets))
 
 
 def _spill_free(limits: Limits, access: Access | None, sets: Sequence[str]) -> int:
-    """Bytes that a session might still take on its disk; 0 where there is none."""
+    """Return the bytes that a session may still use on its disk; 0 without one."""
     if limits.spill is None:
         return 0
     try:
@@ -171,7 +197,11 @@ def _spill_free(limits: Limits, access: Access | None, sets: Sequence[str]) -> i
 
 
 def set_facts(home: Home, digest: str) -> CachedSet:
-    """A set's facts. Raises ``OSError``, ``FileNotFoundError`` when it is gone, ``CacheError`` for a foreign one."""
+    """Return a set's facts.
+
+    Raises ``OSError``, ``FileNotFoundError`` if the set is gone, ``CacheError`` if it is damaged or can't be
+    used.
+    """
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
@@ -203,7 +233,7 @@ def set_facts(home: Home, digest: str) -> CachedSet:
 
 
 def _taken_on_disk(manifest: Manifest, home: Home) -> int:
-    """Bytes that a set takes on a disk; 0 where that isn't there."""
+    """Return the bytes that a set takes on a disk; 0 if the disk's folder is missing."""
     if manifest.spill is None:
         return 0
     try:
@@ -217,12 +247,12 @@ def _taken_on_disk(manifest: Manifest, home: Home) -> int:
 
 
 def table_bytes(records: int) -> int:
-    """Return the size of a table for so many records, holes included."""
+    """Return the size in bytes of a table for ``records`` records, holes included."""
     return HEADER_BYTES + ENTRY_BYTES * records
 
 
 def _counted(folder: int) -> tuple[int, int, int]:
-    """Rows, how many of them are on the disk, and bytes of all, as the table says; nothing is checked."""
+    """Return the rows, the rows on the disk, and the bytes of all rows, as the table says, unchecked."""
     rows = on_disk = row_bytes = 0
     for _, entries in entries_of(folder):
         there = entries[entries["length"] != 0]
@@ -233,7 +263,7 @@ def _counted(folder: int) -> tuple[int, int, int]:
 
 
 def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """Yield a set's table in pieces, without its holes: the first record's number, and an entry for each from there."""
+    """Yield a set's table in pieces, without its holes: the first record's number, and consecutive entries."""
     file = open_regular(folder, TABLE)
     try:
         for first, stop in _written(file):
@@ -246,7 +276,7 @@ def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
 
 
 def _written(file: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of entries of a table, first and end, outside of which it is a hole."""
+    """Yield the written ranges of a table's entries, as first and end; the rest is a hole."""
     size = os.fstat(file).st_size
     at, done = HEADER_BYTES, 0
     while at < size:
@@ -257,6 +287,6 @@ def _written(file: int) -> Iterator[tuple[int, int]]:
                 return
             raise
         at = os.lseek(file, begin, os.SEEK_HOLE)
-        first = max((begin - HEADER_BYTES) // ENTRY_BYTES, done)  # pages end inside of entries
+        first = max((begin - HEADER_BYTES) // ENTRY_BYTES, done)  # a page may end inside an entry
         done = -(-(at - HEADER_BYTES) // ENTRY_BYTES)
         yield first, done

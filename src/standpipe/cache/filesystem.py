@@ -1,4 +1,4 @@
-"""The file system that a folder lies on: what kind it is, how much it holds and has free."""
+"""The file system of a folder: its kind, its size and its free bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import ctypes
 
 IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
-# As statfs(2) and the kernel's headers have them. Other hosts may change what lies there behind this one's back, and
-# most of them give neither locks nor file sizes that all hosts agree on at once.
+# Numbers from statfs(2) and the kernel's headers. Other hosts may change files there unnoticed, and most of these file
+# systems have neither locks nor file sizes that all hosts agree on at once.
 ELSEWHERE = {
     0x00006969: "NFS",
     0x0000517B: "SMB",
@@ -36,18 +36,18 @@ ELSEWHERE = {
     0x013661AB: "Quobyte",
     0xAAD7AAEA: "PanFS",
 }
-RESERVE = 64  # one part in so many of a file system is left to others
+RESERVE = 64  # 1/64 of a file system is left to others
 
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """A file system, as it was when it was asked.
+    """A file system, at the time of the call that returned it.
 
-    kind         a word for people: ``"tmpfs"``, ``"NFS"``; ``"disk"`` for what lies on this machine and isn't memory
-    in_memory    whether what lies there takes the machine's memory
-    elsewhere    whether other machines may write there too, or a program stands in between
-    total_bytes  what it holds at most; 0 where it has no limit of its own
-    free_bytes   what this user may still write, less a reserve that is left to others
+    kind         a word for messages: ``"tmpfs"``, ``"NFS"``; ``"disk"`` for a local one that isn't memory
+    in_memory    True if its files take the machine's memory
+    elsewhere    True if other machines may write there too, or a program stands in between, as with FUSE
+    total_bytes  its size; 0 if it has no limit of its own
+    free_bytes   bytes that this user may still write, less a reserve that is left to others
     """
 
     kind: str
@@ -77,27 +77,27 @@ def file_system(folder: int | str) -> FileSystem:
 def check_local(what: str, path: str, found: FileSystem) -> None:
     """Raise ``PlanError`` for a file system that several machines may share.
 
-    what  whose path it is, such as ``"directory"``
+    what  parameter that named the folder, such as ``"directory"``
     """
     if found.elsewhere:
         raise PlanError(
-            f"Cache({what}={path!r}) lies on {found.kind}: a cache is one machine's own, since locks and file sizes on "
-            "shared file systems come late or not at all, and rows would come from where the data comes from; give "
-            "each machine a folder on its own disk or in /dev/shm, and choose by scope= which part of the data it keeps"
+            f"Cache({what}={path!r}) is on {found.kind}, but a cache belongs to one machine: on shared file systems "
+            "locks and file sizes come late or not at all, and rows would come from shared storage again. Give each "
+            "machine a folder on its own disk or in /dev/shm, and choose with scope= which part of the data it keeps"
         )
 
 
 def _magic(folder: int) -> int:
-    """Return the type number in the first word of ``fstatfs``, which ``os.statvfs`` leaves out; 0 outside
-    Linux.
+    """Return the type number of a file system, the first word of ``fstatfs``; 0 outside Linux.
 
-    /proc/self/mountinfo doesn't serve: a container may hide it, and btrfs has device numbers that it lacks.
+    ``os.statvfs`` leaves it out. /proc/self/mountinfo doesn't serve: a container may hide it, and btrfs has
+    device numbers that it lacks.
     """
     if sys.platform != "linux":
         return 0
     import ctypes
 
-    words = (ctypes.c_long * 32)()  # twice of what any struct statfs takes
+    words = (ctypes.c_long * 32)()  # twice the size of any struct statfs
     if _libc().fstatfs(folder, words) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(words[0]) & 0xFFFFFFFF

@@ -18,12 +18,12 @@ from standpipe.units import show_bytes
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Memory, or the disk.
+    """A place for rows: memory, or the disk.
 
-    home     whose file system it is
-    folder   descriptor of the set's own there
-    limit    bytes that the session may have there; None: what there is
-    spilled  whether it is the disk
+    home     standpipe's folder on that file system
+    folder   descriptor of the set's own folder there
+    limit    bytes that the session may have there; None: the file system's
+    spilled  True for the disk
     """
 
     home: Home
@@ -37,7 +37,7 @@ class Tier:
         return self.home.spilled if self.spilled else self.home.sets
 
     def sets(self, session: Session) -> Iterable[str]:
-        """Names in ``above`` of a session's sets."""
+        """Return the names in ``above`` of a session's sets."""
         return names_of_sets(self.home, session.sets) if self.spilled else session.sets
 
 
@@ -50,11 +50,11 @@ class Full:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """An extent for a session's set, and what may be removed for it.
+    """A request for an extent, and the sets that may be evicted for it.
 
-    home        where the sets lie that may go
-    row_bytes   least room
-    idle_after  seconds after its last use from which on another set may go; None: none may
+    home        standpipe's folder with the sets that may be evicted
+    row_bytes   least size of the extent
+    idle_after  seconds after its last use from which another set may be evicted; None: none may
     """
 
     home: Home
@@ -64,9 +64,12 @@ class Wish:
 
 
 def grow(tier: Tier, wish: Wish) -> Extent | Full:
-    """The next extent of a tier. Who calls it holds the session's lock. Raises ``OSError`` when the system refuses."""
+    """Return the next extent of a tier, or the reason why there is none.
+
+    The caller holds the session's lock. Raises ``OSError`` if the system refuses.
+    """
     if tier.limit is not None and tier.limit < wish.row_bytes:
-        return Full(f"{show_bytes(tier.limit)} hold no row of {show_bytes(wish.row_bytes)}")
+        return Full(f"a limit of {show_bytes(tier.limit)} can't hold a row of {show_bytes(wish.row_bytes)}")
     limit = file_system(tier.above).total_bytes if tier.limit is None else tier.limit
     size = extent_bytes(limit, wish.row_bytes)
     cleared = False
@@ -84,22 +87,23 @@ def grow(tier: Tier, wish: Wish) -> Extent | Full:
 
 
 def _extent(tier: Tier, size: int, row_bytes: int, there: Room) -> Extent | None:
-    # What the rows' entries in the table will take isn't for the rows.
+    # The rows' entries in the table take a part of the free bytes.
     left = there.free_bytes * row_bytes // (row_bytes + ENTRY_BYTES) // PAGE * PAGE
     try:
         extent = adopt(tier.folder, size, row_bytes, left)
         if extent is None and min(size, left) >= row_bytes:
             extent = make(tier.folder, min(size, left), tier.home.access)
     except OSError as error:
-        if error.errno in FULL:  # another program was faster
+        if error.errno in FULL:  # another program has taken the free bytes
             return None
         raise
     return extent
 
 
 def _evicted(wish: Wish, there: Room) -> bool:
-    """Evict another set to make room; return True if one was. It is the session's if the session is at its
-    limit.
+    """Evict another set to make room; return True if one was evicted.
+
+    Only the session's own sets may go if the session is at its limit.
     """
     among = set(wish.session.sets) if there.by_limit else set(os.listdir(wish.home.sets))  # noqa: PTH208
     return evict(wish.home, among, wish.idle_after)

@@ -29,15 +29,15 @@ Kind = Literal["encoded", "images", "samples"]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A set's own facts.
+    """The description of a set.
 
-    digest     of its identity, which is its name too
-    label      for people
-    parts      of its identity
-    records    that it may have rows of
-    kind       of its rows: ``"encoded"``, as files have them; ``"images"``; ``"samples"``
-    row_bytes  of each row; None: they differ
-    spill      where its rows on a disk are; None: it has none
+    digest     digest of its identity, and its name
+    label      a name for people
+    parts      parts of its identity
+    records    number of records that it may have rows of
+    kind       kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``
+    row_bytes  size of each row; None: rows differ in size
+    spill      place of its rows on a disk; None: it has none there
     """
 
     digest: str
@@ -65,7 +65,7 @@ class Manifest:
         return replace(self, spill=spill)
 
     def write(self, home: Home, folder: int) -> None:
-        """Write it into a set's folder. Raises ``OSError``."""
+        """Write the description into a set's folder. Raises ``OSError``."""
         facts: dict[str, Any] = {
             "format": FORMAT,
             "byte_order": sys.byteorder,
@@ -82,12 +82,12 @@ class Manifest:
 
 
 def damaged(digest: str, what: str) -> Damaged:
-    """Return the error for a set of which ``what`` is true, such as ``"table is missing"``."""
+    """Return the error for a damaged set. ``what`` is the damage, such as ``"table is missing"``."""
     return Damaged(f"the cached set {digest} is unusable: its {what}")
 
 
 def remedied(error: Exception, home: Home, name: str) -> str:
-    """Return the text of an error of one of a session's sets, with what removes the set."""
+    """Return the text of an error of one of a session's sets, with the command that removes it."""
     match error:
         case Damaged():
             return (
@@ -102,9 +102,9 @@ def remedied(error: Exception, home: Home, name: str) -> str:
 
 @contextlib.contextmanager
 def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Raise ``Damaged`` for a file that is missing, or no file, while the set has its name.
+    """Raise ``Damaged`` for a file of a set that is missing, or isn't a file, while the set has its name.
 
-    Removed sets lose their name first.
+    A removed set loses its name first, so its missing files aren't damage.
     """
     try:
         yield
@@ -118,8 +118,7 @@ def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
 def read_set(folder: int, digest: str) -> Manifest:
     """Return the manifest of a set that is open.
 
-    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``Unusable`` for one of another version or
-    machine.
+    Raises ``OSError``, ``Damaged`` for an invalid one, ``Unusable`` for one of another version or machine.
     """
     try:
         facts = read_manifest(folder, SET)
@@ -128,7 +127,7 @@ def read_set(folder: int, digest: str) -> Manifest:
     match facts:
         case {"format": int(made)} if made != FORMAT:
             raise Unusable(
-                f"the cached set {digest} is of format {made}, and this standpipe has format {FORMAT}: "
+                f"the cached set {digest} has format {made}, and this standpipe has format {FORMAT}: "
                 "another version made it"
             )
         case {"byte_order": "little" | "big" as order} if order != sys.byteorder:
@@ -147,4 +146,4 @@ def read_set(folder: int, digest: str) -> Manifest:
             "row_bytes": int() | None as row_bytes,
         } if own == digest and 0 < records <= MOST_RECORDS:
             return Manifest(digest, label, parts, records, kind, row_bytes, Place.of(facts.get("spill")))
-    raise damaged(digest, f"{SET} is damaged: a fact is missing or wrong")
+    raise damaged(digest, f"{SET} is damaged: a value is missing or wrong")

@@ -12,10 +12,10 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time that can be compared with now, whatever is done to the wall clock.
+    """A time that can be compared with now, even if the wall clock is set.
 
-    boot     the kernel's name for this run of the machine
-    since_s  seconds since it started, with those that it slept
+    boot     the kernel's name for the time since the machine's last start
+    since_s  seconds since that start, including sleep
     wall_s   seconds since 1970, for people: nothing depends on them
     """
 
@@ -25,12 +25,12 @@ class Moment:
 
     @classmethod
     def now(cls) -> Moment:
-        """This one."""
+        """Return the present time."""
         return cls(boot_id(), time.clock_gettime(_CLOCK), time.time())
 
     @property
     def ago_s(self) -> float:
-        """Seconds that passed since then; if the machine was started anew, those since its start, which is less."""
+        """Seconds that have passed since this time; after a restart of the machine, those since the restart."""
         passed = time.clock_gettime(_CLOCK)
         return max(passed - self.since_s, 0.0) if self.boot == boot_id() else passed
 
@@ -40,7 +40,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @cache
 def boot_id() -> str:
-    """The kernel's name for this run of the machine; empty where it has none."""
+    """Return the kernel's name for the time since the machine's last start; empty if it has none."""
     try:
         return BOOT.read_text().strip()
     except OSError:

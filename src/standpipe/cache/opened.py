@@ -1,4 +1,4 @@
-"""A set that a loader uses: what of it is open, where its store's room comes from, and what it leaves at its end."""
+"""A set that a loader uses: its open files, the source of its store's room, and its end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from standpipe.cache.spilled import Place, Spilled, make_spilled
 from standpipe.cache.users import Counts, User, claimed, fold
 from standpipe.errors import CacheError
 
-KEPT = 8  # extents that are kept open: a store gives up all but its last few
-CLOSE_MS = 5000  # for rows that are still on their way to a disk
+KEPT = 8  # extents that are kept open: a store writes only to its last few
+CLOSE_MS = 5000  # to wait for rows that are still being written to a disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Parts:
 
     folder  descriptor of the set's own folder
     user    this loader's file in it; None if it may only read
-    opened  closes all but ``home``
+    opened  closes everything except ``home``
     """
 
     home: Home
@@ -40,10 +40,10 @@ class Parts:
 
 
 class OpenSet:
-    """A set that is open for one loader. One thread at a time calls its methods, and somebody ``close`` at the end.
+    """A set that is open for one loader. Only one thread at a time may call its methods. Close it at the end.
 
-    store   the native store: rows are found, read and put there, by any thread
-    writes  whether rows may be stored; False for a group's set that this user may only read
+    store   the native store, in which any thread finds, reads and stores rows
+    writes  True if rows may be stored; False for a group's set that this user may only read
     notes   warnings about damage that was found when it was opened
     """
 
@@ -65,8 +65,8 @@ class OpenSet:
         self._notes = list(notes)
         self._said: set[str] = set()
         self._closed = self._said_full = False
-        self._lacks_spill = True  # until that is known: rows that lie there can't be found
-        self._full: str | None = None  # why there is no more room
+        self._lacks_spill = True  # until the disk folder is open, rows in it can't be found
+        self._full: str | None = None  # the reason why there is no more room
 
     @property
     def is_there(self) -> bool:
@@ -74,9 +74,9 @@ class OpenSet:
         return is_at(self._parts.folder, self._parts.home.sets, self._manifest.digest)
 
     def supply(self) -> None:
-        """Give the store the room that it wants, if it may have it.
+        """Give the store the room that it asks for, if the limits allow.
 
-        While another process gives room to the same session nothing happens: the next call tries again.
+        It does nothing while another process gives room to the same session: the next call tries again.
         """
         wants = self.store.wants()
         if not wants.extent or not self.writes:
@@ -89,9 +89,7 @@ class OpenSet:
                 self._grow(wants)
 
     def notes(self) -> list[str]:
-        """Return what became known since the last call and deserves a warning, each only once; also after
-        closing.
-        """
+        """Return the warnings since the last call, each only once; also after closing."""
         if not self._closed:
             self._note_error()
         if self._full is not None and not self._said_full and self.store.wants().skipped:
@@ -101,12 +99,12 @@ class OpenSet:
         return notes
 
     def stamp(self) -> None:
-        """Write down that it is in use, and what was counted."""
+        """Write the time and the counters to this loader's file in the set."""
         if self._parts.user is None or not self.is_there:
             return
         with contextlib.suppress(OSError):
             self._parts.user.stamp(Counts.of(self.store.stats()))
-            self._parts.session.link(self._manifest.digest)  # who clears up may have taken it away
+            self._parts.session.link(self._manifest.digest)  # a process that clears up may have removed it
 
     def __enter__(self) -> OpenSet:
         return self
@@ -115,7 +113,7 @@ class OpenSet:
         self.close()
 
     def close(self) -> None:
-        """End it: what was counted is added to the set's totals, and what room is left goes back."""
+        """Close the set: add its counters to the set's totals, and free the room that is left."""
         if self._closed:
             return
         self._closed = True
@@ -129,7 +127,7 @@ class OpenSet:
                 extent.abandon()
         with contextlib.ExitStack() as last:
             last.callback(self._parts.home.close)
-            with contextlib.suppress(OSError):  # no descriptor is left: the next loader adds what was counted
+            with contextlib.suppress(OSError):  # no descriptor is left: the next loader adds the counters
                 folder = os.dup(self._parts.folder)
                 last.callback(os.close, folder)
                 last.callback(self._fold, folder)
@@ -138,7 +136,7 @@ class OpenSet:
                 self._spilled.close()
 
     def _fold(self, folder: int) -> None:
-        """Add the counters of dead users. If this process can't, the next one does."""
+        """Add the counters of dead users to the totals. If this process can't, the next one does."""
         with contextlib.suppress(OSError, CacheError):
             users = open_folder(folder, USERS, self._parts.home.access, make=False)
             try:
@@ -147,9 +145,9 @@ class OpenSet:
                 os.close(users)
 
     def _grow(self, wants: _native.CacheWants) -> None:
-        """Give the store an extent, in memory or on the disk; or tell it that there will be none.
+        """Give the store an extent in memory or on the disk, or report to it that there is none.
 
-        That is said where there is no room. Where a tier has failed, the store's error has said what follows.
+        Without room it notes a warning. Where a tier has failed, the store's own error is the warning.
         """
         home, reasons, failed = self._parts.home, [], False
         row_bytes = max(wants.row_bytes, self._manifest.row_bytes or 1)
@@ -176,7 +174,7 @@ class OpenSet:
             return
         more = "" if self._spilled is not None else ", or give it spill=, a folder on a disk"
         self._note_full(
-            f"cache {self._name!r} keeps no more rows: {'; '.join(reasons)}. The others come from their source; raise "
+            f"cache {self._name!r} keeps no more rows: {'; '.join(reasons)}. Other rows come from their source. Raise "
             f"its limit{more}"
         )
 
@@ -186,10 +184,10 @@ class OpenSet:
             self._extents.pop(0).retire()
 
     def look_for_spill(self) -> None:
-        """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one.
+        """Use the set's folder on a disk; make one if the limits have a disk and the set has no folder.
 
-        Until the first call rows that are there aren't found; later ones look for a folder that another job
-        has given it since. A disk that hangs holds it up.
+        Rows on the disk aren't found before the first call. Later calls find a folder that another job has
+        made since. A disk that hangs blocks the call.
         """
         if self._spilled is not None:
             return
@@ -203,12 +201,12 @@ class OpenSet:
             self._lacks_spill = False
         except (OSError, CacheError) as error:
             self._note(
-                f"cache {self._name!r} can't use its folder on the disk: {_why(error)}; rows that are there come from "
+                f"cache {self._name!r} can't use its folder on the disk: {_why(error)}. Rows that are there come from "
                 "their source"
             )
 
     def _given_spill(self, directory: str) -> Place | None:
-        """Make the set's folder on a disk; None while another job is about it, which a later look finds."""
+        """Make the set's folder on a disk; None while another job makes it, which a later call finds."""
         with claimed(self._parts.folder) as free:
             if not free:
                 return None
@@ -222,14 +220,14 @@ class OpenSet:
     def _note_error(self) -> None:
         """Note the store's last error."""
         if error := self.store.last_error():
-            text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
+            text = f"cache {self._name!r}: {error}. Rows that can't be read or stored come from their source"
             if any(os.strerror(code) in error for code in FULL):
                 self._note_full(text)
             elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
-                self._note(text)  # where files are known to be gone, each that isn't found is no news
+                self._note(text)  # a missing file isn't news once the set or its disk is known to be gone
 
     def _note_full(self, text: str) -> None:
-        """Note that rows no longer fit, for one warning, whichever of store and growth found it first."""
+        """Note that no more rows fit: one warning, from the store or from ``_grow``, whichever is first."""
         self._full = self._full or text
 
     def _note(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Whole sets go: destroyed by people, evicted when idle, or cleared away because no session has them."""
+"""Remove whole sets: those that the user destroys, idle ones that are evicted, and those without a session."""
 
 from __future__ import annotations
 
@@ -32,12 +32,26 @@ USERS = "users"
 
 @dataclass(frozen=True, slots=True)
 class CacheFreeReport:
-    """What was removed.
+    """The sets and bytes that ``destroy_cache`` or ``stop_caches`` removed.
 
-    memory   bytes in the cache's own directory, ``/dev/shm`` unless another one was named
-    spilled  bytes on a disk
-    held     how many of them jobs have open, which go on reading: they are freed when those jobs end
-    sets     how many sets
+    Attributes
+    ----------
+    memory : int
+        Bytes in the cache's directory, by default ``/dev/shm``.
+    spilled : int
+        Bytes on a disk.
+    held : int
+        Bytes of both that running jobs still read. They are freed when these jobs end.
+    sets : int
+        Sets.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.fill_cache(sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8))
+    >>> freed = sp.destroy_cache(cache)
+    >>> freed.sets, freed.memory > 0, freed.spilled, freed.held
+    (1, True, 0, 0)
     """
 
     memory: int = 0
@@ -55,7 +69,10 @@ class CacheFreeReport:
 
 
 def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | None:
-    """Remove a set; None when it isn't there, or is in use and ``used_too`` is False. Raises ``OSError``."""
+    """Remove a set; return None if it doesn't exist, or is in use and ``used_too`` is False.
+
+    Raises ``OSError``.
+    """
     try:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
     except FileNotFoundError:
@@ -66,7 +83,7 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
             return None
         faultpoint("cache.remove")
         freed = _freed(home, folder)
-        if (place := _place(folder)) is not None:  # first, while the set still says where it is
+        if (place := _place(folder)) is not None:  # before the set, whose manifest says where it is
             remove_spilled(place, home.access)
         remove(home.aside, name)
     finally:
@@ -75,9 +92,9 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
 
 
 def drop_damaged(home: Home, digest: str, folder: int) -> bool:
-    """Remove the set that is open under ``folder``; False if another process does it. Raises ``OSError``.
+    """Remove the set that is open as ``folder``; False if another process does it. Raises ``OSError``.
 
-    Jobs that have it open read on. A new set that another job has made in its place stays.
+    Jobs that have it open continue to read it. A new set that another job has made in its place stays.
     """
     with claimed(folder) as free:
         return (
@@ -86,11 +103,13 @@ def drop_damaged(home: Home, digest: str, folder: int) -> bool:
 
 
 def clear(home: Home) -> None:
-    """Remove what processes left that were killed: things half made or half removed, sets that no session has."""
+    """Remove what killed processes left: half made or half removed files, and sets without a session."""
     clear_aside(home)
     try:
         linked = linked_sets(home)
-    except OSError:  # no files to be opened, or a foreign session: whose a set is can't be told, so all stay
+    except (
+        OSError
+    ):  # too many open files, or a foreign session: the sets' sessions are unknown, so all sets stay
         return
     for digest in names_in(home.sets):
         with contextlib.suppress(OSError):
@@ -101,15 +120,15 @@ def clear(home: Home) -> None:
     for session in sessions_of(home):
         for digest in set(session.sets) - set(names_in(home.sets)):
             with contextlib.suppress(OSError):
-                os.unlink(digest, dir_fd=session.links)  # a job that makes it again makes its link again
+                os.unlink(digest, dir_fd=session.links)  # a job that makes the set again links it again
 
 
 def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
-    """Remove the set that is idle the longest, if there is one that may go. Raises ``OSError``.
+    """Remove the set that has been idle longest, if one may be evicted. Raises ``OSError``.
 
-    among       which of the sets may
-    idle_after  seconds after its last use from which on one may go, by those who want the room; sessions that it
-                belongs to may say more
+    among       digests of the sets that may be evicted
+    idle_after  seconds of idle time that the asking session requires; other sessions of a set may require
+                more
     """
     patience: dict[str, list[float | None]] = {}
     for session in sessions_of(home):
@@ -125,7 +144,7 @@ def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
 
 
 def idle_s(home: Home, digest: str) -> float:
-    """Seconds since a set's last use; 0 for one that is used, or isn't there."""
+    """Return the seconds since a set's last use; 0 if it is in use or doesn't exist."""
     try:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
     except OSError:
@@ -149,8 +168,9 @@ def _users(folder: int) -> Iterator[int]:
 
 
 def _is_used(folder: int) -> bool:
-    """Return True if a living loader uses a set. A set without a folder for users is half removed, or
-    damaged.
+    """Return True if a living loader uses a set.
+
+    A set without a folder for users is half removed, or damaged, so nobody uses it.
     """
     try:
         with _users(folder) as users:
@@ -170,19 +190,21 @@ def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
     try:
         fcntl.flock(
             folder, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # so that nobody clears it away before it is decided
+        )  # so that no other process clears it before the decision
     except BlockingIOError:
         return None
     name = _moved(home, digest, NEW)
     if name is not None and _is_used(folder):
-        with contextlib.suppress(OSError):  # made anew meanwhile: then this one goes, and its user reads on
+        with contextlib.suppress(
+            OSError
+        ):  # if the set was made again since, this one goes, and its user reads on
             os.rename(name, digest, src_dir_fd=home.aside, dst_dir_fd=home.sets)
             return None
     return name
 
 
 def _moved(home: Home, digest: str, kind: str) -> str | None:
-    """Take a set's name away; None if another process has. Returns its name in aside/."""
+    """Move a set to aside/, and return its name there; None if another process has moved it."""
     name = kind + os.urandom(8).hex()
     try:
         os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.aside)

@@ -1,4 +1,7 @@
-"""Count what a cache uses, and what it may still use of its limit, the file system and the machine's memory."""
+"""Count the bytes that a cache uses, and those that it may still use.
+
+Its own limit, the file system and the machine's memory limit it.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ from standpipe.cache.filesystem import FileSystem, file_system
 from standpipe.system.machine import memory_in_use
 from standpipe.units import show_bytes
 
-MEMORY_RESERVE = 16  # one part in so many of the machine's or container's memory is left to others
-ROWS = "rows-"  # what names of extents begin with
+MEMORY_RESERVE = 16  # 1/16 of the machine's or container's memory is left to others
+ROWS = "rows-"  # prefix of extents' names
 ENTRY_BYTES = 48  # of a row in the table
-OTHERS_BYTES = 16 << 10  # of a limit: a set's small files, some of which come last
-BLOCK_BYTES = 512  # what st_blocks counts
+OTHERS_BYTES = 16 << 10  # of a limit, for a set's small files, some of which are written last
+BLOCK_BYTES = 512  # unit of st_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The bytes that files use.
 
-    held      bytes written, and bytes given to a process that is about to write them
-    promised  the latter alone
+    held      bytes written, and bytes reserved by a process that is about to write them
+    promised  the reserved bytes alone
     """
 
     held: int = 0
@@ -40,8 +43,8 @@ class Room:
     """The bytes that may still be used.
 
     free_bytes  their number
-    bound       what limits them, in words
-    by_limit    True if the cache's own limit does
+    bound       the reason for the limit, in words
+    by_limit    True if the cache's own limit is the lowest
     """
 
     free_bytes: int
@@ -50,8 +53,9 @@ class Room:
 
 
 def taken(folder: int) -> Taken:
-    """Return what a set's files in one folder use. An extent's size is what was given; its blocks are what
-    was written.
+    """Return the bytes that a set's files in one folder use.
+
+    An extent's size includes reserved bytes; its blocks are those that were written.
     """
     sum_ = Taken()
     for name in names_in(folder):
@@ -66,7 +70,7 @@ def taken(folder: int) -> Taken:
 
 
 def taken_by(above: int, names: Iterable[str]) -> Taken:
-    """Return what several sets use together: ``names`` of ``above``; missing ones use nothing."""
+    """Return the bytes that several sets use together: ``names`` in ``above``. Missing sets use nothing."""
     sum_ = Taken()
     for name in names:
         with contextlib.suppress(OSError):
@@ -79,7 +83,7 @@ def taken_by(above: int, names: Iterable[str]) -> Taken:
 
 
 def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
-    """Return how much more a session may use of a file system.
+    """Return the bytes that a session may still use on a file system.
 
     above  descriptor of the folder with the sets of all sessions
     sets   names of the session's sets
@@ -89,18 +93,18 @@ def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
     bounds = _of_system(file_system(above), taken_by(above, names_in(above)).promised, path)
     if limit is not None:
         left = limit - OTHERS_BYTES - taken_by(above, sets).held
-        bounds.append(Room(left, f"it has the {show_bytes(limit)} that it may have", by_limit=True))
+        bounds.append(Room(left, f"its limit of {show_bytes(limit)} is reached", by_limit=True))
     least = min(bounds, key=lambda bound: bound.free_bytes)
     return Room(max(least.free_bytes, 0), least.bound, least.by_limit)
 
 
 def free_bytes(folder: int | str) -> int:
-    """Return what a first cache could use of a folder's file system, without a limit of its own."""
+    """Return the bytes that a first cache could use on a folder's file system, without its own limit."""
     return max(min(bound.free_bytes for bound in _of_system(file_system(folder), 0, "")), 0)
 
 
 def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
-    """Return what a file system and the machine allow."""
+    """Return the limits of a file system and the machine."""
     bounds = [Room(here.free_bytes - promised, f"{path}, a {here.kind}, has no room left", by_limit=False)]
     if here.in_memory:
         free = _free_memory() - promised
@@ -109,8 +113,9 @@ def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
 
 
 def _free_memory() -> int:
-    """Return the bytes of the machine or container that a cache may use: tmpfs counts as used and isn't
-    reclaimed.
+    """Return the bytes of the machine or container that a cache may use.
+
+    Memory of a tmpfs counts as used, and isn't reclaimable.
     """
     used, size = memory_in_use()
     return size - used - size // MEMORY_RESERVE

@@ -1,4 +1,4 @@
-"""A session: a name that people give, the limits that go with it, and which sets it has."""
+"""A session: a name that users choose, with limits and a list of sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from standpipe.system.faults import faultpoint
 
 MANIFEST = "session.json"
 LINKS = "sets"
-MOST_NAMED = 8  # sessions, to somebody who looks for another one
+MOST_NAMED = 8  # sessions in the error for an unknown one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Limits:
 
     memory       bytes in its own directory
     spill        a folder on a disk, for rows that don't fit; None: none
-    spill_limit  bytes there; None: what the disk has
+    spill_limit  bytes there; None: the disk's free bytes
     idle_after   seconds after its last use from which a set may be evicted; None: never
     """
 
@@ -71,7 +71,7 @@ class Session:
     """
 
     def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
-        """Open it, or create it with the limits of ``make``, with which a damaged one is repaired.
+        """Open the session; with ``make``, create it with these limits, or repair a damaged one.
 
         Raises ``OSError``, ``CacheError``; ``Damaged`` without ``make``.
         """
@@ -86,14 +86,14 @@ class Session:
             self._opened = opened.pop_all()
 
     def _open(self, make: Limits | None) -> int:
-        """Return its folder's descriptor."""
+        """Return the descriptor of its folder."""
         if make is not None:
             with contextlib.suppress(FileExistsError):
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
 
     def _open_links(self, make: Limits | None) -> int:
-        """Return its folder of sets, or a new one that replaces a damaged one."""
+        """Return the descriptor of its folder of sets, or of a new one that replaces a damaged one."""
         try:
             return open_folder(self.folder, LINKS, self._home.access, make=False)
         except OSError as error:
@@ -101,7 +101,7 @@ class Session:
         return open_folder(self.folder, LINKS, self._home.access, make=True)
 
     def _read_limits(self, make: Limits | None) -> Limits:
-        """Return the limits in session.json; if that is damaged, write ``make`` there."""
+        """Return the limits in session.json; if it is damaged, write ``make`` there."""
         try:
             return _limits(read_manifest(self.folder, MANIFEST))
         except (OSError, Damaged) as error:
@@ -110,9 +110,9 @@ class Session:
         return made
 
     def _drop(self, name: str, what: str, error: OSError | Damaged, make: Limits | None) -> Limits:
-        """Remove its file or folder ``name``, which is damaged, and note that. Returns ``make``.
+        """Remove its damaged file or folder ``name``, and note that. Returns ``make``.
 
-        what  is lost with it
+        what  the information that is lost with it
 
         Raises ``error`` if it may pass or the session is being destroyed, ``Damaged`` without ``make``.
         """
@@ -140,7 +140,7 @@ class Session:
         return names_in(self.links)
 
     def link(self, digest: str) -> None:
-        """Say that a set belongs to it. Raises ``OSError``."""
+        """Record that a set belongs to it. Raises ``OSError``."""
         faultpoint("cache.link")
         with contextlib.suppress(FileExistsError):
             os.close(os.open(digest, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self.links))
@@ -151,7 +151,7 @@ class Session:
 
 
 def create_session(home: Home, name: str, limits: Limits) -> None:
-    """Make a session. Raises ``FileExistsError`` when there is one, ``OSError``."""
+    """Create a session. Raises ``FileExistsError`` if it exists, ``OSError``."""
     if name in names_in(home.sessions):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     with new_folder(home) as (made, folder):
@@ -169,12 +169,12 @@ def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
     if near:
         there = f"did you mean {near[0]!r}?"
     else:
-        there = f"there are {', '.join(names[:MOST_NAMED])}" if names else "there is none at all"
+        there = f"there are {', '.join(names[:MOST_NAMED])}" if names else "there is no cache at all"
     return CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}; {there}")
 
 
 def sessions_of(home: Home) -> Iterator[Session]:
-    """Yield every session that can be read, open until the next one is asked for."""
+    """Yield every session that can be read. Each is closed before the next one is yielded."""
     for name in names_in(home.sessions):
         try:
             session = Session(home, name)
@@ -187,12 +187,12 @@ def sessions_of(home: Home) -> Iterator[Session]:
 
 
 def linked_sets(home: Home) -> set[str]:
-    """Digests of all that any session has, a damaged one too. Raises ``OSError`` when that can't be told."""
+    """Return the digests of all sets of all sessions, damaged sessions too. Raises ``OSError`` if unknown."""
     return {digest for name in names_in(home.sessions) for digest in links_in(home.sessions, name)}
 
 
 def links_in(above: int, name: str) -> list[str]:
-    """Digests of a session's sets, by its folder's name; none where there is no such folder. Raises ``OSError``."""
+    """Return the digests of a session's sets; none if its folder is missing. Raises ``OSError``."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), contextlib.ExitStack() as opened:
         folder = os.open(name, READ_FOLDER, dir_fd=above)
         opened.callback(os.close, folder)
@@ -203,13 +203,13 @@ def links_in(above: int, name: str) -> list[str]:
 
 
 def first_limits(cache: Cache) -> Limits:
-    """Return the limits of a session that a job creates: those it gives, or half of what is free."""
+    """Return the limits of a session that a job creates: its own, or half of the free bytes."""
     half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
     return Limits(half, None, None, cache.idle_after).of(cache)
 
 
 def access_of(cache: Cache) -> Access:
-    """Return who may use the cache. Raises ``PlanError`` for an unknown group."""
+    """Return the users who may use the cache. Raises ``PlanError`` for an unknown group."""
     return Access(None if cache.shared_group is None else group_number(cache.shared_group))
 
 

@@ -1,4 +1,4 @@
-"""Sessions for people: created ahead, listed, destroyed."""
+"""Create, list and destroy sessions, for users."""
 
 from __future__ import annotations
 
@@ -30,15 +30,34 @@ from standpipe.system.faults import faultpoint
 
 @dataclass(frozen=True, slots=True)
 class CacheSession:
-    """A cache by its name, as it is.
+    """A cache session, at the time of the call that returned it.
 
-    name          of the session
-    memory_limit  bytes that it may take in its directory; None: not known, as ``problems`` says
-    spill         a folder on a disk for rows that don't fit; None: it has none
-    spill_limit   bytes that it may take there; None: what there is
-    idle_after_s  seconds after its last use from which on a set gives way to another one; None: never
-    sets          that it has; a set may belong to several sessions
-    problems      what is wrong with those that can't be read, a sentence each
+    Attributes
+    ----------
+    name : str
+        Name of the session.
+    memory_limit : int or None
+        Bytes that it may use in its directory; None: unknown, see ``problems``.
+    spill : str or None
+        A folder on a disk, for rows that don't fit; None: none.
+    spill_limit : int or None
+        Bytes that it may use there; None: the disk's free bytes.
+    idle_after_s : float or None
+        Seconds after its last use from which a set may be evicted; None: never.
+    sets : tuple of CachedSet
+        Its sets. A set may belong to several sessions.
+    problems : tuple of str
+        One sentence for each problem, such as a set that can't be read.
+    bytes : int
+        Bytes that its sets use in its directory.
+    bytes_on_disk : int
+        Bytes that its sets use on the disk.
+
+    Examples
+    --------
+    >>> session = sp.create_cache(sp.Cache("pets", memory="64MiB", directory="."))
+    >>> session.name, session.memory_limit, session.sets
+    ('pets', 67108864, ())
     """
 
     name: str
@@ -65,9 +84,31 @@ class CacheSession:
 
 
 def create_cache(cache: Cache) -> CacheSession:
-    """Create a session ahead of its first use, for its limits: later jobs need only name it.
+    """Create a cache session with its limits before the first job uses it.
 
-    Raises ``CacheError`` when there is one of that name, ``PlanError`` as ``Cache.check`` does.
+    Later jobs then give only its name: ``Cache(name)``.
+
+    Parameters
+    ----------
+    cache : Cache
+        Name, limits and folders of the session.
+
+    Returns
+    -------
+    standpipe.reports.CacheSession
+        The new session.
+
+    Raises
+    ------
+    CacheError
+        If a session of that name exists, or a folder can't be used.
+    PlanError
+        If a value of ``cache`` is invalid, or the machine or a folder can't hold it.
+
+    Examples
+    --------
+    >>> sp.create_cache(sp.Cache("pets", memory="64MiB", directory=".")).memory_limit
+    67108864
     """
     check_given(cache)
     cache.check()
@@ -80,7 +121,7 @@ def create_cache(cache: Cache) -> CacheSession:
             create_session(home, cache.name, first_limits(cache))
         except FileExistsError as error:
             raise CacheError(
-                f"there is a cache {cache.name!r} in {home.path} already; destroy it first, or use it"
+                f"there is a cache {cache.name!r} in {home.path} already. Destroy it first, or use it"
             ) from error
         return _session_facts(home, Session(home, cache.name))
 
@@ -91,11 +132,34 @@ def list_caches(
     name: str | None = None,
     shared_group: str | int | None = None,
 ) -> list[CacheSession]:
-    """All sessions that this user, or a group of users, has in a directory, by name. It counts what their tables say.
+    """Return all cache sessions of this user, or of a group of users, in a directory, sorted by name.
 
-    directory     as of ``Cache``
-    name          of the only one that is asked for; ``CacheError`` when there is none of that name
-    shared_group  as of ``Cache``
+    The numbers of rows are those of the sets' tables. Use ``verify_cache`` to check the rows themselves.
+
+    Parameters
+    ----------
+    directory : path, default "/dev/shm"
+        Directory of the caches, as for ``Cache``.
+    name : str, optional
+        Return only this session.
+    shared_group : str or int, optional
+        Name or number of the group, as for ``Cache``. Default: this user's own caches.
+
+    Returns
+    -------
+    list of standpipe.reports.CacheSession
+        The sessions, with their sets and problems.
+
+    Raises
+    ------
+    CacheError
+        If there is no session ``name``, or the directory can't be used.
+
+    Examples
+    --------
+    >>> _ = sp.create_cache(sp.Cache("pets", memory="64MiB", directory="."))
+    >>> [session.name for session in sp.list_caches(".")]
+    ['pets']
     """
     cache = Cache(name or "all", directory=directory, shared_group=shared_group)
     with _home_of(cache, make=False) as home:
@@ -109,9 +173,33 @@ def list_caches(
 
 
 def destroy_cache(cache: Cache) -> CacheFreeReport:
-    """Destroy a session and the sets that no other one has. Jobs that use them go on reading, and store nothing more.
+    """Destroy a cache session, and its sets that no other session has.
 
-    Raises ``CacheError`` when there is none of that name.
+    Jobs that use these sets continue to read them, and store nothing more.
+
+    Parameters
+    ----------
+    cache : Cache
+        The session, by its name, ``directory`` and ``shared_group``.
+
+    Returns
+    -------
+    standpipe.reports.CacheFreeReport
+        The bytes that were freed.
+
+    Raises
+    ------
+    CacheError
+        If there is no session of that name.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.create_cache(cache)
+    >>> sp.destroy_cache(cache).sets
+    0
+    >>> sp.list_caches(".")
+    []
     """
     check_given(cache)
     with _home_of(cache, make=False) as home:
@@ -125,10 +213,32 @@ def destroy_cache(cache: Cache) -> CacheFreeReport:
 def stop_caches(
     directory: str | os.PathLike[str] | None = None, *, shared_group: str | int | None = None
 ) -> CacheFreeReport:
-    """Destroy all sessions that this user, or a group of users, has in a directory.
+    """Destroy all cache sessions of this user, or of a group of users, in a directory.
 
-    directory     as of ``Cache``
-    shared_group  as of ``Cache``
+    Jobs that use their sets continue to read them, and store nothing more.
+
+    Parameters
+    ----------
+    directory : path, default "/dev/shm"
+        Directory of the caches, as for ``Cache``.
+    shared_group : str or int, optional
+        Name or number of the group, as for ``Cache``. Default: this user's own caches.
+
+    Returns
+    -------
+    standpipe.reports.CacheFreeReport
+        The bytes that were freed.
+
+    Raises
+    ------
+    CacheError
+        If the directory doesn't exist or can't be used.
+
+    Examples
+    --------
+    >>> _ = sp.create_cache(sp.Cache("pets", memory="64MiB", directory="."))
+    >>> sp.stop_caches(".").sets, sp.list_caches(".")
+    (0, [])
     """
     freed = CacheFreeReport()
     with _home_of(Cache("all", directory=directory, shared_group=shared_group), make=False) as home:
@@ -136,7 +246,7 @@ def stop_caches(
             return freed
         for name in names_in(home.sessions):
             freed += _destroy(home, name)
-        for digest in names_in(home.sets):  # of no session, as a killed process leaves them
+        for digest in names_in(home.sets):  # left without a session by a killed process
             freed += remove_set(home, digest, used_too=True) or CacheFreeReport()
         clear(home)
     return freed
@@ -144,7 +254,10 @@ def stop_caches(
 
 @contextlib.contextmanager
 def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
-    """Standpipe's folder; None where there is none. What the system refuses inside is a ``CacheError``."""
+    """Open standpipe's folder for a ``with`` block; yield None if it doesn't exist.
+
+    A system error inside the block becomes a ``CacheError``.
+    """
     try:
         home = open_home(cache.directory_path, access_of(cache), make=make)
     except FileNotFoundError as error:
@@ -168,13 +281,13 @@ def _listed(home: Home, name: str) -> CacheSession:
 
 
 def _session_facts(home: Home, session: Session) -> CacheSession:
-    """Describe a session, and close it."""
+    """Return the description of a session, and close it."""
     sets, problems = [], []
     try:
         for digest in session.sets:
             try:
                 sets.append(set_facts(home, digest))
-            except FileNotFoundError:  # gone meanwhile
+            except FileNotFoundError:  # another process has removed it
                 continue
             except (OSError, CacheError) as error:
                 problems.append(remedied(error, home, session.name))
@@ -193,7 +306,7 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
 
 
 def _destroy(home: Home, name: str) -> CacheFreeReport:
-    """Destroy a session. It loses its name first; another process clears sets that then belong to no session."""
+    """Destroy a session. It loses its name first; another process clears sets that then have no session."""
     limits = _limits(home, name)
     gone = GONE + os.urandom(8).hex()
     try:
@@ -218,7 +331,7 @@ def _destroy(home: Home, name: str) -> CacheFreeReport:
 
 
 def _limits(home: Home, name: str) -> Limits | None:
-    """A session's; None for one that can't be read."""
+    """Return a session's limits; None if it can't be read."""
     try:
         session = Session(home, name)
     except (OSError, CacheError):

@@ -1,4 +1,4 @@
-"""A set of cached rows, found or made, and open for one loader."""
+"""Find or make a set of cached rows, and open it for one loader."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
 
-QUEUE_BYTES = 16 << 20  # of rows on their way to a disk
-QUEUE_ROWS = 4  # at least
+QUEUE_BYTES = 16 << 20  # of rows that are being written to a disk
+QUEUE_ROWS = 4  # the queue holds at least this many
 
 
 def queue_bytes(row_bytes: int | None) -> int:
-    """Return the bytes for rows being written to a disk. ``row_bytes``: of each row; None: they differ."""
+    """Return the bytes for rows being written to a disk.
+
+    row_bytes  size of each row; None: rows differ in size
+    """
     return max(QUEUE_BYTES, QUEUE_ROWS * (row_bytes or 0))
 
 
@@ -54,15 +57,15 @@ def open_set(
     row_bytes: int | None,
     writes: bool = True,
 ) -> OpenSet:
-    """Open the set of an identity, made if it isn't there. The cache isn't off.
+    """Open the set of an identity; make it if it doesn't exist. The cache must not be off.
 
-    records    that the data has
-    kind       of the rows: ``"encoded"``, as files have them; ``"images"``; ``"samples"``
-    row_bytes  of each row; None: they differ
-    writes     whether rows are to be stored
+    records    number of records of the data
+    kind       kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``
+    row_bytes  size of each row; None: rows differ in size
+    writes     True if rows are to be stored
 
-    Raises ``CacheError``, which says what to do, when it can't be had, and ``PlanError`` as ``Cache.check``
-    does.
+    Raises ``CacheError``, which says what to do, if the set can't be used, and ``PlanError`` as
+    ``Cache.check`` does.
     """
     cache.check()
     assert not cache.is_off
@@ -78,10 +81,10 @@ def open_set(
             except _Gone:
                 continue
             except Unusable as error:
-                if dropped or not isinstance(error, Damaged):  # one that was made anew is damaged too
+                if dropped or not isinstance(error, Damaged):  # the new set is damaged too
                     raise CacheError(remedied(error, home, cache.name)) from error
                 dropped = True
-                notes.append(f"cache {cache.name!r}: {error.what}. It was removed, and is filled again")
+                notes.append(f"cache {cache.name!r}: {error.what}. The set was removed, and is filled again")
     except OSError as error:
         home.close()
         raise refused(home, error) from error
@@ -89,17 +92,19 @@ def open_set(
         home.close()
         raise
     home.close()
-    raise CacheError(f"the cache in {home.path} can't be used: others destroy it again and again")
+    raise CacheError(f"the cache in {home.path} can't be used: other processes destroy it again and again")
 
 
 class _Gone(Exception):
-    """Somebody destroyed it between two steps of ours."""
+    """Another process destroyed the set or session between two steps of this one."""
 
 
 def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: list[str]) -> OpenSet:
-    """One try. Raises ``_Gone``, ``OSError``, ``CacheError``, and ``Damaged`` for a set that it has removed.
+    """Try once to open the set.
 
-    notes  is given a warning about a session that was repaired
+    notes  receives a warning about a session that was repaired
+
+    Raises ``_Gone``, ``OSError``, ``CacheError``, and ``Damaged`` for a set that it has removed.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -124,7 +129,10 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
 
 @contextlib.contextmanager
 def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Remove the set if it turns out to be damaged, and raise ``Damaged``; ``_Gone`` where another job removes it."""
+    """Remove the set if it turns out to be damaged, and raise ``Damaged``.
+
+    Raises ``_Gone`` if another job removes it.
+    """
     try:
         with missing_is_damage(home, folder, digest):
             yield
@@ -137,7 +145,10 @@ def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
 
 
 def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User | None]:
-    """A set's folder, and this loader's file in it. Raises ``FileNotFoundError`` when it is being removed."""
+    """Return a set's folder, and this loader's file in it; None if this user may only read.
+
+    Raises ``FileNotFoundError`` if the set is being removed.
+    """
     if not _is_there(home, wanted.digest):
         with contextlib.suppress(FileExistsError):
             return _made(home, wanted, opened)
@@ -147,7 +158,7 @@ def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -
         users = open_folder(folder, USERS, home.access, make=False)
     try:
         user = User(home, users)
-    except PermissionError:  # of a group's cache that this user may read only
+    except PermissionError:  # this user may only read this group's cache
         return folder, None
     finally:
         os.close(users)
@@ -156,7 +167,7 @@ def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -
 
 
 def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User]:
-    """A new set, with this loader's file in it before anybody can see it, so that nobody takes it for unused."""
+    """Make a set, with this loader's file in it before another process can see the set and think it unused."""
     with new_folder(home) as (made, folder):
         table = os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)
         try:
@@ -192,12 +203,12 @@ def _is_there(home: Home, digest: str) -> bool:
 
 
 def _check(wanted: Manifest, found: Manifest) -> None:
-    """Raise ``Unusable`` for a set of other rows: its identity didn't say all that they depend on."""
+    """Raise ``Unusable`` if a set has other rows: then its identity lacked something that they depend on."""
     for name in ("records", "kind", "row_bytes"):
         if getattr(found, name) != getattr(wanted, name):
             raise Unusable(
-                f"the cached set {wanted.digest} has {name} {getattr(found, name)!r}, and {getattr(wanted, name)!r} is "
-                "asked for"
+                f"the cached set {wanted.digest} has {name}={getattr(found, name)!r}, and this job needs "
+                f"{name}={getattr(wanted, name)!r}"
             )
 
 

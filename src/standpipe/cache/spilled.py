@@ -1,7 +1,8 @@
 """The part of a set that is on a disk, and its removal when the set is gone.
 
-A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled folder has a
-note of where its set is, and the next process that uses the disk removes folders whose set is gone.
+A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled
+folder has a note that says where its set is, and the next process that uses the disk removes folders whose
+set is gone.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
 
 NOTE = "home.json"
-NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}")  # no other one: what it names is removed with its set
+NAME = re.compile(
+    r"[0-9a-f]{32}\.[0-9a-f]{16}"
+)  # no other name is accepted, since the named folder is removed with its set
 SET = "set.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a set's spilled rows are.
+    """The place of a set's spilled rows.
 
     directory  the folder on the disk that contains standpipe's own
-    name       name of the set's folder there; a set that is made anew gets another one
+    name       name of the set's folder there; a set that is made again gets a new name
     """
 
     directory: str
@@ -51,7 +54,7 @@ class Place:
 
     @classmethod
     def of(cls, facts: object) -> Place | None:
-        """Read it from set.json; None if the set has no rows on a disk."""
+        """Return the place in a value of set.json; None if the set has no rows on a disk."""
         match facts:
             case {"directory": str(directory), "name": str(name)} if "\0" not in directory and NAME.fullmatch(
                 name
@@ -69,7 +72,7 @@ class Spilled:
     """A set's folder on a disk, open and locked against removal. The caller that opened it closes it."""
 
     def __init__(self, place: Place, access: Access) -> None:
-        """Raises ``OSError``, ``CacheError``."""
+        """Open and lock the folder. Raises ``OSError``, ``CacheError``."""
         faultpoint("cache.spill")
         self.home = open_home(place.directory, access, make=False)
         try:
@@ -87,7 +90,7 @@ class Spilled:
 
 
 def make_spilled(directory: str, home: Home, digest: str) -> Place:
-    """A new folder for rows of a set of ``home``. Raises ``OSError``, ``CacheError``."""
+    """Make a folder on a disk for rows of a set of ``home``. Raises ``OSError``, ``CacheError``."""
     there = open_home(directory, home.access, make=True)
     try:
         clear_spilled(there)
@@ -102,13 +105,13 @@ def make_spilled(directory: str, home: Home, digest: str) -> Place:
 
 
 def names_of_sets(there: Home, digests: Iterable[str]) -> list[str]:
-    """Return the folders on a disk that belong to some sets."""
+    """Return the names of the folders on a disk that belong to some sets."""
     known = set(digests)
     return [name for name in names_in(there.spilled) if name.partition(".")[0] in known]
 
 
 def remove_spilled(place: Place, access: Access) -> None:
-    """Remove what a set that is gone has on a disk, as far as that can be reached."""
+    """Remove the folder on a disk of a removed set, if it can be reached."""
     with contextlib.suppress(OSError, CacheError):
         there = open_home(place.directory, access, make=False)
         try:
@@ -118,7 +121,7 @@ def remove_spilled(place: Place, access: Access) -> None:
 
 
 def clear_spilled(there: Home) -> None:
-    """Remove rows on a disk whose set isn't there any more, and what is half made. What can't be told stays."""
+    """Remove folders on a disk whose set is gone, and half made ones. Keep those where that is unknown."""
     clear_aside(there)
     for name in names_in(there.spilled):
         with contextlib.suppress(OSError, CacheError):

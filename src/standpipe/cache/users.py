@@ -1,7 +1,8 @@
-"""The users of a set, and the counters of all who ever used it.
+"""The users of a set, and the counters of all users so far.
 
-A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is noticed at once.
-The next process that gets the lock adds the counters of dead and closed users to ``totals.json``.
+Each loader has its own file in the set's ``users/``, locked as long as the loader lives, so its death is
+noticed at once. The next process that gets the lock adds the counters of dead and closed users to
+``totals.json``.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
 
 TOTALS = "totals.json"
-# What values of other kinds than ours end in, where they are taken for ours.
+# Errors from reading JSON with values of unexpected types.
 FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
-FILE_BYTES = 2048  # of a user's file: one page, written at once, so that a full disk is met when it is made
+FILE_BYTES = (
+    2048  # of a user's file: within one page and written at once, so a full disk fails when it is made
+)
 NODES = Path("/sys/devices/system/node")
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What loaders have done with a set.
+    """Counters of the work of loaders with a set.
 
     hits, misses                   rows that were looked up, found or not
-    stored, skipped                rows that were kept, or weren't for lack of room or time
+    stored, skipped                rows that were stored, or weren't for lack of room or time
     stale                          rows that a changed file made useless
     errors                         rows that were wrong, or couldn't be read or written
-    hit_bytes, stored_bytes
-    spilled_hits, spilled_stored   hits and stored rows on the disk
+    hit_bytes, stored_bytes        bytes of the rows found and stored
+    spilled_hits, spilled_stored   rows found and stored on the disk
     """
 
     hits: int = 0
@@ -62,12 +65,12 @@ class Counts:
 
     @classmethod
     def of(cls, counted: _native.CacheStats) -> Counts:
-        """A copy of what a store has counted until now."""
+        """Return a copy of a store's counters."""
         return cls(**{each.name: int(getattr(counted, each.name)) for each in fields(cls)})
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Counts:
-        """Read counters from a file."""
+        """Return the counters in a file's JSON."""
         return cls(**{each.name: int(facts.get(each.name, 0)) for each in fields(cls)})
 
     def __add__(self, other: Counts) -> Counts:
@@ -91,7 +94,7 @@ class Usage:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since its last use; 0 while it is used."""
+        """Seconds since its last use; 0 while it is used, infinite if unknown."""
         return 0.0 if self.alive else self.last.ago_s if self.last else float("inf")
 
     def __add__(self, other: Usage) -> Usage:
@@ -108,25 +111,25 @@ class User:
     """One loader's file in a set's ``users/``. The caller that made it closes it."""
 
     def __init__(self, home: Home, users: int) -> None:
-        """Raises ``OSError``: no room, no permission, or the set is gone."""
+        """Make the file. Raises ``OSError``: no room, no permission, or the set is gone."""
         with new_file(home, home.access.own_mode) as (name, self._file):
             self.name = name
             self.stamp(Counts())
             os.rename(name, name, src_dir_fd=home.aside, dst_dir_fd=users)
 
     def stamp(self, counts: Counts) -> None:
-        """Write down that the set is used now, and what was counted. Raises ``OSError``."""
+        """Write the present time and the counters to the file. Raises ``OSError``."""
         nodes = nodes_of_cpus() if counts.stored else ()
         write_all(self._file, _packed(Usage(counts, 0, Moment.now(), nodes)), 0)
 
     def close(self) -> None:
-        """Say that this user is gone; the file stays until somebody has added it to the totals."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
+        """Unlock the file, so that this user counts as gone. Its counters are added to the totals later."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # closing isn't enough: a forked child may have a copy
         os.close(self._file)
 
 
 def usage(folder: int, users: int) -> Usage:
-    """Return the use of a set, which may disappear at any time. Raises ``OSError`` where it can't be read.
+    """Return the use of a set, which may disappear at any time. Raises ``OSError`` if it can't be read.
 
     folder, users  descriptors of the set's folder and of its ``users/``
     """
@@ -143,7 +146,10 @@ def is_used(users: int) -> bool:
 
 
 def fold(home: Home, folder: int, users: int) -> None:
-    """Add to the totals what users counted who are gone, unless another process is about it. Raises ``OSError``."""
+    """Add the counters of users that are gone to the totals, unless another process does it.
+
+    Raises ``OSError``.
+    """
     with claimed(users) as free:
         if not free:
             return
@@ -152,7 +158,7 @@ def fold(home: Home, folder: int, users: int) -> None:
         for name in gone:
             if name not in folded:
                 total += _read(users, name, alive=False)
-        # Their names stand beside the sum until their files are gone: killed in between, nothing is counted twice.
+        # The sum keeps their names until their files are gone, so that nothing is counted twice after a kill.
         write_manifest(home, folder, TOTALS, {**_facts(total), "folded": gone})
         faultpoint("cache.fold")
         for name in gone:
@@ -162,7 +168,7 @@ def fold(home: Home, folder: int, users: int) -> None:
 
 @contextlib.contextmanager
 def claimed(folder: int) -> Iterator[bool]:
-    """Inside, no other process is in here for the same folder; False where one is, and nobody waits."""
+    """Lock a folder for a ``with`` block without waiting; yield False if another process has the lock."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -175,7 +181,7 @@ def claimed(folder: int) -> Iterator[bool]:
 
 
 def nodes_of_cpus() -> tuple[int, ...]:
-    """The memory nodes that this process's CPUs belong to: where the kernel puts what it writes first."""
+    """Return the memory nodes of this process's CPUs, where the kernel first puts what it writes."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     found = []
     with contextlib.suppress(OSError, ValueError):
@@ -190,7 +196,10 @@ def nodes_of_cpus() -> tuple[int, ...]:
 
 
 def _totals(folder: int) -> tuple[Usage, list[str]]:
-    """The sum, and the names of users' files that are in it. A damaged one counts as none: it is only of interest."""
+    """Return the totals, and the names of users' files that they include.
+
+    A damaged file counts as empty, since its numbers are only informative.
+    """
     try:
         facts = read_manifest(folder, TOTALS)
         return _usage(facts), [str(name) for name in facts.get("folded", [])]

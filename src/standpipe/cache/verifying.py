@@ -25,13 +25,29 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class CacheSetCheckReport:
-    """What is true of a set's rows.
+    """The result of ``verify_cache`` for one set.
 
-    digest, label  as of ``CachedSet``
-    rows           that were looked at
-    wrong          how many of them can't be read, aren't what was stored, or have a damaged entry in the table. They
-                   are never delivered: who asks for one gets it from its source
-    problem        why no row could be looked at; empty otherwise
+    Attributes
+    ----------
+    digest : str
+        The set's name, as in ``CachedSet``.
+    label : str
+        Its name for people.
+    rows : int
+        Rows that were checked.
+    wrong : int
+        Rows that can't be read, differ from what was stored, or have a damaged entry in the table. A loader
+        never delivers them: it reads these samples from the source.
+    problem : str
+        Why no row could be checked; empty otherwise.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.fill_cache(sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8))
+    >>> (checked,) = sp.verify_cache(cache).sets
+    >>> checked.rows, checked.wrong, checked.problem
+    (24, 0, '')
     """
 
     digest: str
@@ -43,9 +59,26 @@ class CacheSetCheckReport:
 
 @dataclass(frozen=True, slots=True)
 class CacheCheckReport:
-    """What ``verify_cache`` found.
+    """The result of ``verify_cache``.
 
-    sets  of the session
+    Attributes
+    ----------
+    sets : tuple of CacheSetCheckReport
+        One report for each set of the session.
+    ok : bool
+        True if all rows of all sets are right.
+    rows : int
+        Rows that were checked.
+    wrong : int
+        Rows that are wrong.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.fill_cache(sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8))
+    >>> report = sp.verify_cache(cache)
+    >>> report.ok, report.rows, report.wrong
+    (True, 24, 0)
     """
 
     sets: tuple[CacheSetCheckReport, ...]
@@ -57,12 +90,12 @@ class CacheCheckReport:
 
     @property
     def rows(self) -> int:
-        """Number of rows that were checked."""
+        """The number of rows that were checked."""
         return sum(each.rows for each in self.sets)
 
     @property
     def wrong(self) -> int:
-        """Number of wrong rows."""
+        """The number of wrong rows."""
         return sum(each.wrong for each in self.sets)
 
     def facts(self) -> dict[str, Any]:
@@ -71,11 +104,31 @@ class CacheCheckReport:
 
 
 def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheCheckReport:
-    """Read every row of a session and compare its checksum.
+    """Read every row of a cache session, and compare its checksum.
 
-    on_progress  called with ``"rows"``, how many are done, and None
+    Parameters
+    ----------
+    cache : Cache
+        The session, by its name, ``directory`` and ``shared_group``.
+    on_progress : callable, optional
+        Called with ``"rows"``, the number of rows checked so far, and None.
 
-    Raises ``CacheError`` when there is no session of that name.
+    Returns
+    -------
+    standpipe.reports.CacheCheckReport
+        The rows that were checked and those that are wrong, by set.
+
+    Raises
+    ------
+    CacheError
+        If there is no session of that name, or its folder can't be used.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> _ = sp.fill_cache(sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8))
+    >>> sp.verify_cache(cache).ok
+    True
     """
     check_given(cache)
     try:
@@ -88,7 +141,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheC
         try:
             for digest in session.sets:
                 before = sum(each.rows for each in checked)
-                with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     checked.append(_checked(home, cache.name, digest, _from(before, on_progress)))
         finally:
             session.close()
@@ -102,7 +155,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheC
 
 
 def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
-    """Tells the progress of a set, others before it included."""
+    """Return a function that reports a set's progress, added to the ``before`` rows of earlier sets."""
 
     def tell(done: int) -> None:
         if on_progress is not None:
@@ -112,7 +165,7 @@ def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
 
 
 def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) -> CacheSetCheckReport:
-    """Check one set of the session ``name``. Raises ``FileNotFoundError`` when it is gone."""
+    """Check one set of the session ``name``. Raises ``FileNotFoundError`` if it is gone."""
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
@@ -124,7 +177,7 @@ def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) ->
         except CacheError as error:
             return CacheSetCheckReport(digest, "", 0, 0, remedied(error, home, name))
         if manifest.spill is not None:
-            with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong
+            with contextlib.suppress(OSError, CacheError):  # rows on a disk that can't be read count as wrong
                 spilled = Spilled(manifest.spill, home.access)
                 opened.callback(spilled.close)
                 store.set_spill(spilled.folder)
