@@ -28,10 +28,10 @@ def test_other_names_are_refused(name: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"memory": "much"}, r"Cache\('eval'\) memory='much': a number of bytes above 0"),
+        ({"memory": "much"}, r"Cache\('eval'\) memory='much' is no size. Give a number of bytes"),
         ({"memory": -1}, "memory=-1"),
         ({"memory": False}, "memory=False"),
-        ({"spill_limit": "1GiB"}, "goes with spill="),
+        ({"spill_limit": "1GiB"}, "needs spill="),
         ({"spill": "/", "spill_limit": "some"}, "spill_limit='some'"),
         ({"validate": "always"}, "'loader', 'epoch' or 'never'"),
         ({"scope": "world_size"}, "'ranks' or 'node'"),
@@ -70,7 +70,7 @@ def test_memory_of_none_is_off_wherever_it_would_be() -> None:
 
 
 def test_more_than_the_machine_has_is_refused_with_the_numbers() -> None:
-    with pytest.raises(sp.PlanError, match=r"memory='1024.0TiB' is more than there is at all") as told:
+    with pytest.raises(sp.PlanError, match=r"memory='1024.0TiB' is too large") as told:
         sp.Cache("eval", 1 << 50).check()
     assert "a tmpfs, has" in str(told.value)
     assert "of memory" in str(told.value)
@@ -78,7 +78,7 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers() -> None:
 
 def test_more_than_the_disk_has_is_refused_with_the_numbers(tmp_path: Path) -> None:
     there = os.statvfs(tmp_path)
-    with pytest.raises(sp.PlanError, match=r"spill_limit=.* is more than there is at all"):
+    with pytest.raises(sp.PlanError, match=r"spill_limit=.* is too large"):
         sp.Cache(
             "eval", "1MiB", spill=tmp_path, spill_limit=there.f_blocks * there.f_frsize + (1 << 30)
         ).check()
@@ -94,7 +94,7 @@ def test_file_systems_are_told_apart(tmp_path: Path) -> None:
 def test_a_shared_file_system_is_refused_with_the_reason() -> None:
     nfs = FileSystem("NFS", in_memory=False, elsewhere=True, total_bytes=1 << 40, free_bytes=1 << 40)
     with pytest.raises(
-        sp.PlanError, match=r"directory='/far/away'.* lies on NFS: a cache is one machine's own"
+        sp.PlanError, match=r"directory='/far/away'.* is on NFS, but a cache belongs to one machine"
     ):
         check_local("directory", "/far/away", nfs)
 
