@@ -38,7 +38,7 @@ def pipeline(tmp_path: Path) -> sp.Pipeline:
         ("sampler", r"loader\.from_batches\(batches\)"),
         ("pin_memory", "leave it out: standpipe.torch.loader"),
         ("wokers", "did you mean num_workers=?"),
-        ("xyzzy", "there are memory=, num_workers=,"),
+        ("xyzzy", "it takes memory=, num_workers=,"),
     ],
 )
 def test_an_argument_of_torch_names_ours(pipeline: sp.Pipeline, name: str, says: str) -> None:
@@ -65,7 +65,7 @@ def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("RandomCrop", "has no attribute 'RandomCrop': take sp.RandomResizedCrop, or give torchvision's"),
+        ("RandomCrop", "has no attribute 'RandomCrop': use sp.RandomResizedCrop, or give torchvision's"),
         ("DataLoader", r"standpipe\.torch\.DataLoader"),
         ("Compose", r"\.map\(first, second\)"),
         ("Dataset", r"sp\.MapSource\(dataset\)"),

@@ -1,6 +1,7 @@
-"""standpipe feeds training batches to accelerators.
+"""A library that feeds training batches to accelerators.
 
-::
+A ``Pipeline`` describes the data: a source, an order, transforms and batches. Its ``loader()`` returns
+an iterable of batches, which are dicts of arrays::
 
     import standpipe as sp
 
@@ -13,6 +14,9 @@
     with train.loader(memory="2GiB") as loader:
         for batch in loader:
             step(batch["image"], batch["label"])
+
+``train.plan().explain()`` shows sizes and settings before a run. ``standpipe.torch`` and
+``standpipe.jax`` deliver tensors and JAX arrays.
 """
 
 from standpipe.batch import Pad, Ragged
@@ -40,7 +44,7 @@ from standpipe.errors import (
     WorkerDiedError,
 )
 from standpipe.habits import unknown_name
-from standpipe.jobs import runner as _runner  # noqa: F401 (which pipelines ask to run them)
+from standpipe.jobs import runner as _runner  # noqa: F401 (registers what runs pipelines)
 from standpipe.jobs.file_check import check_files
 from standpipe.jobs.fill_cache import fill_cache
 from standpipe.jobs.read_speed import measure_reads
@@ -156,9 +160,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> str:
-    """``standpipe.__version__``, looked up when it is asked for: importlib.metadata costs 20 ms.
+    """Return ``standpipe.__version__`` on first use, since importlib.metadata costs 20 ms.
 
-    Other names are an ``AttributeError``, which says what to write instead where that is known.
+    Raise ``AttributeError`` for other names, with what to write instead if that is known.
     """
     if name == "__version__":
         from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""``python -m standpipe`` is the ``standpipe`` command."""
+"""The ``standpipe`` command, run as ``python -m standpipe``."""
 
 from standpipe.cli import main
 

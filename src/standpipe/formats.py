@@ -1,7 +1,8 @@
-"""The image formats that are read, in one list, and names for those that aren't.
+"""The image formats that standpipe reads, and names for those that it doesn't.
 
-A format is in the list when Pillow decodes it in memory that the image's header tells beforehand, starts no program for
-it and opens no other file.
+A format is in the list if Pillow decodes it in a size of memory that the image's header tells beforehand,
+without
+starting a program or opening another file.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-HEAD_BYTES = 64  # tell the format
+HEAD_BYTES = 64  # bytes of a file that are enough to recognise its format
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFormat:
-    """A format that is read.
+    """An image format that standpipe reads.
 
-    name             as people write it
+    name             its usual name
     plugin           Pillow's name for it
-    magic            a regular expression for how its files begin; empty: that can't be told
-    suffixes         endings of file names that an image folder takes for images; none where such files are mostly
-                     something else, or what images are made of
-    bytes_per_pixel  at most, while Pillow decodes it and makes it RGB
-    codec            Pillow's name for the library that decodes it, which an installed Pillow may lack; or empty
+    magic            a regular expression for the first bytes of its files; empty if they have no mark
+    suffixes         endings of file names that an image folder treats as images; none where such files are
+    mostly
+                     something else, or only parts of images
+    bytes_per_pixel  the most that Pillow needs to decode it and convert it to RGB
+    codec            Pillow's name for the library that decodes it, which an installed Pillow may lack; or
+    empty
     """
 
     name: str
@@ -36,7 +39,7 @@ class ImageFormat:
 # Pillow keeps up to 5 bytes a pixel for the frame as it is, and 4 for its RGB form or, later, 3 for the array. A
 # progressive JPEG's coefficients take up to 8 more; so does decoding WebP. libavif has planes of 16 bits, twice for an
 # image of several tiles, and RGBA. OpenJPEG has 32 bits a component, and a copy.
-# Pillow asks them in this order. TGA has nothing to tell it by, so it is the last.
+# Pillow tries them in this order. TGA files have no mark at their beginning, so TGA is the last.
 FORMATS = (
     ImageFormat("JPEG", "JPEG", rb"\xff\xd8\xff", (".jpg", ".jpeg", ".jfif", ".jpe"), 17),
     ImageFormat("PNG", "PNG", rb"\x89PNG\r\n\x1a\n", (".png", ".apng")),
@@ -66,7 +69,7 @@ FORMATS = (
     ImageFormat("TGA", "TGA", b"", (".tga",)),
 )
 
-# Formats that aren't read, by how their files begin.
+# Formats that aren't read, with a regular expression for the first bytes of their files.
 _UNREAD = {
     "EPS": rb"%!PS|\xc5\xd0\xd3\xc6",
     "PDF": rb"%PDF-",
@@ -90,10 +93,10 @@ _UNREAD = {
 
 
 def format_of(head: bytes) -> ImageFormat | None:
-    """Return the format whose files begin as ``head``, the first bytes of one, does; None for others."""
+    """Return the format whose files begin like ``head``, the first bytes of a file; None for others."""
     return next((each for each in FORMATS if each.magic and re.match(each.magic, head, re.DOTALL)), None)
 
 
 def unread_format(head: bytes) -> str | None:
-    """Return the name of a format that isn't read, by the first bytes of a file; None for what no name is known of."""
+    """Return the name of a known but unsupported format, by a file's first bytes; None for others."""
     return next((name for name, magic in _UNREAD.items() if re.match(magic, head, re.DOTALL)), None)

@@ -1,4 +1,4 @@
-"""Names that people know from torch, torchvision and tf.data, and what to write here instead."""
+"""Names from torch, torchvision and tf.data, and their counterparts in standpipe, for error messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Collection, Iterable
 
 _NAMED = "write .batch(batch_size, batch_sampler=True) on the pipeline, and iterate over loader.from_batches(batches)"
-RUN = {
+RUN = {  # arguments of plan() and loader()
     "workers": "write num_workers=",
     "num_threads": "write num_workers=",
-    "prefetch_factor": "write prefetch=, the batches that are made ahead",
+    "prefetch_factor": "write prefetch=, the number of batches that are made ahead",
     "timeout": "write stall_timeout_s=",
     "multiprocessing_context": "write mp_context=",
     "batch_size": "write .batch(batch_size) on the pipeline",
@@ -23,24 +23,24 @@ RUN = {
     "batch_sampler": _NAMED,
     "pin_memory": "leave it out: standpipe.torch.loader(pipeline, device='cuda') pins memory by itself",
     "persistent_workers": "leave it out: workers live as long as their loader",
-    "worker_init_fn": "leave it out: each sample has random numbers of its own, from the seed",
+    "worker_init_fn": "leave it out: the seed determines each sample's random numbers",
     "in_order": "leave it out: batches always come in order",
     "world_size": "write .shard(rank, world_size) on the pipeline",
 }
-BATCH = {
+BATCH = {  # arguments of batch()
     "drop_last": "write last_batch='drop'",
     "shuffle": "write .shuffle(seed=…) on the pipeline",
     "sampler": "write batch_sampler=True, and iterate over loader.from_batches(batches)",
     "num_workers": "write .loader(num_workers=…)",
 }
-NAMES = {
+NAMES = {  # of the package
     "Dataset": "wrap yours: sp.MapSource(dataset)",
     "IterableDataset": "wrap yours: sp.IterableSource(factory)",
     "TensorDataset": "write sp.Arrays(image=…, label=…)",
     "ConcatDataset": "write sp.Concat(…)",
     "Subset": "write .select(indices) on the pipeline",
     "random_split": "write .split(share, seed=…) on the pipeline",
-    "DataLoader": "write pipeline.loader(…), or take standpipe.torch.DataLoader, which has torch's arguments",
+    "DataLoader": "write pipeline.loader(…), or use standpipe.torch.DataLoader, which has torch's arguments",
     "default_collate": "leave it out, or write .batch(batch_size, collate=…)",
     "RandomSampler": "write .shuffle(seed=…) on the pipeline",
     "WeightedRandomSampler": "write .sample(seed=…, weights=…) on the pipeline",
@@ -48,7 +48,7 @@ NAMES = {
     "BatchSampler": "write .batch(batch_size) on the pipeline",
     "Compose": "write .map(first, second) on the pipeline",
     "ToTensor": "write sp.ToDtype('float32', scale=True), which gives (3, H, W) from 0 to 1, or sp.Normalize()",
-    "RandomCrop": "take sp.RandomResizedCrop, or give torchvision's RandomCrop to .map()",
+    "RandomCrop": "use sp.RandomResizedCrop, or give torchvision's RandomCrop to .map()",
     "ColorJitter": "give torchvision's ColorJitter to .map()",
     "RandomRotation": "give torchvision's RandomRotation to .map()",
     "RandomErasing": "give torchvision's RandomErasing to .map()",
@@ -65,9 +65,7 @@ def unknown_argument(
     told = []
     for name in sorted(names):
         near = difflib.get_close_matches(name, known, n=1)
-        there = (
-            f"did you mean {near[0]}=?" if near else f"there are {', '.join(f'{each}=' for each in known)}"
-        )
+        there = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(f'{each}=' for each in known)}"
         told.append(f"{call} takes no {name}=: {hints.get(name, there)}")
     return TypeError("; ".join(told))
 

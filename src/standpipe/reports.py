@@ -1,4 +1,4 @@
-"""Types of reports that standpipe's functions return, for annotations."""
+"""Types of the reports that standpipe's functions return, for annotations."""
 
 from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding

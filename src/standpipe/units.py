@@ -1,4 +1,4 @@
-"""Bytes, counts and seconds: read from what users give, and shown to them."""
+"""Parse and show bytes, counts and seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeGuard
 
 from standpipe.errors import PlanError
 
-MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
+MOST_BYTES = 1 << 60  # the largest size that a user can give: sums of several still fit an int64
 
 
 def parse_bytes(name: str, value: int | str) -> int:
-    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
+    """Return the bytes of a number or of text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
     units = {
         "": 1,
         "b": 1,
@@ -27,16 +27,18 @@ def parse_bytes(name: str, value: int | str) -> int:
     }
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     unit = units.get(match[2].lower()) if match else None
-    number: float = 0  # of bytes
+    number: float = 0  # bytes
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
     elif match is not None and unit is not None:
         number = float(match[1]) * unit
     if number <= 0:
-        raise PlanError(f"{name}={value!r}: a number of bytes above 0, or text such as '2GiB' or '500MB'")
+        raise PlanError(
+            f"{name}={value!r} is no size. Give a number of bytes above 0, or text such as '2GiB' or '500MB'"
+        )
     if number > MOST_BYTES:
         raise PlanError(
-            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
+            f"{name}={value!r} is above 2^60 bytes, which no machine has. Write how much this run may use"
         )
     return int(number)
 

@@ -299,7 +299,7 @@ def test_checks_change_no_recipe_and_are_explained() -> None:
     text = checked.plan().explain()
     assert "floats of x are finite" in text
     assert "label: labels are from 0 to 2" in text
-    with pytest.raises(sp.PlanError, match=r"has a \.check_finite\(…\): write it after the mixture"):
+    with pytest.raises(sp.PlanError, match=r"has a \.check_finite\(…\)\. Write it after the mixture"):
         sp.Pipeline(sp.Mixture({sp.Pipeline(sp.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(
             1
         ).plan()

@@ -264,7 +264,7 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
         (lambda: sp.Mixture({part(0, 3): 1, sp.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
         (
             lambda: sp.Mixture({part(0, 3).batch(2): 1, part(0, 3): 1}),
-            r"has a .batch\(…\): write it after the mixture",
+            r"has a .batch\(…\). Write it after the mixture",
         ),
         (lambda: sp.Mixture({part(0, 3).map(sp.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
         (lambda: sp.Mixture({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),

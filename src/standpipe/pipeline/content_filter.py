@@ -1,4 +1,4 @@
-"""A condition on what a sample holds: which records it is true of only a look at all of them tells."""
+"""A filter by a function of samples: it needs a pass over all records, whose answers are kept."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from standpipe.spec import ArraySpec
 from standpipe.transform.function import Function, InputFormat, callable_name, check_form, takes_rng
 from standpipe.transform.values import as_array
 
-KEPT = "kept"  # the only field of the samples that a scan makes
+KEPT = "kept"  # the only field of a sample in a filter's scan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByContent:
-    """The records of whose sample a function says True, in their order.
+    """A selection of the records for whose sample a function returns True, in their order.
 
-    fn     takes a sample, or with ``field`` that field's value, in the form ``input_format``, as ``Function`` says
+    fn  a function of a sample or, with ``field``, of that field's value, in the form ``input_format``; see
+    ``Function``
     """
 
     fn: Callable[..., Any]
@@ -31,34 +32,34 @@ class ByContent:
 
     @classmethod
     def of(cls, fn: Callable[..., Any], *, field: str | None, input_format: InputFormat | None) -> ByContent:
-        """Raises ``PlanError`` for a function that isn't one of the sample alone."""
+        """Make a filter of a function. Raises ``PlanError`` if the function takes ``rng``."""
         check_form("filter", field, input_format)
         if takes_rng(fn):
             raise PlanError(
-                f"filter({callable_name(fn)}): it takes rng, and a record is in or out for good; "
-                "to choose at random write .split(share, seed=…)"
+                f"filter({callable_name(fn)}): the function takes rng, but a record's answer must be the same in every "
+                "epoch. To choose at random, write .split(share, seed=…)"
             )
         return cls(fn, field, input_format)
 
     @property
     def name(self) -> str:
-        """The function's name, and what it is given: for messages."""
+        """The function's name and its input, for messages."""
         field = "" if self.field is None else f", field={self.field!r}"
         form = "" if self.input_format is None else f", input_format={self.input_format!r}"
         return f"filter({callable_name(self.fn)}{field}{form})"
 
     def describe(self) -> str:
-        """One phrase, with a digest of the function's code."""
+        """Return one phrase, with a digest of the function's code."""
         try:
             code = digest_of(self.fn)
         except Unreadable as error:
             raise PlanError(
-                f"{self.name}: it uses what can't be told from anything else, so no answers could be kept: {error}"
+                f"{self.name}: the function can't be identified, so its answers can't be kept: {error}"
             ) from error
         return f"{self.name[:-1]}, code {code})"
 
     def functions(self) -> tuple[Function, ...]:
-        """The transforms that leave of a sample the field ``KEPT`` alone."""
+        """Return the transforms that reduce a sample to the field ``KEPT``."""
         spec = {KEPT: ArraySpec((), np.dtype(np.bool_))}
         form: InputFormat = self.input_format or "numpy"
         if self.field is None:
@@ -68,7 +69,7 @@ class ByContent:
 
 
 class _OnSample:
-    """The function, whose answer becomes a sample."""
+    """A transform that turns a function's answer about a sample into the field ``KEPT``."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn, updated=())
@@ -79,7 +80,7 @@ class _OnSample:
 
 
 class _Only:
-    """A transform that keeps one field, the answer of a filter function."""
+    """A transform that keeps only one field, the answer of a filter function."""
 
     def __init__(self, field: str, name: str) -> None:
         self._field, self._name = field, name
@@ -91,5 +92,5 @@ class _Only:
 def _truth(answer: Any, name: str) -> bool:
     array = as_array(answer)
     if array is None or array.shape != () or array.dtype != np.bool_:
-        raise TypeError(f"{name} returned {answer!r:.60}; a filter returns True or False")
+        raise TypeError(f"{name} returned {answer!r:.60}; a filter must return True or False")
     return bool(array)

@@ -1,4 +1,4 @@
-"""A mixture of pipelines, as a source."""
+"""A source that mixes the records of several pipelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from standpipe.source import OpenConcat, OpenDatasets, open_concat
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 FIELD = "source"
-# What a component decides itself. All else is said once, of the mixture.
+# Settings of a component. All others are written once, after the mixture.
 OF_COMPONENTS = frozenset(each.name for each in fields(Ordered))
 WRITTEN_BY = {
     "transforms": "map",
@@ -38,26 +38,46 @@ WRITTEN_BY = {
 
 
 class Mixture:
-    """Records of several pipelines, in given shares: ``Pipeline(Mixture({a: 0.7, b: 0.3}))``.
+    """A source that mixes the records of several pipelines by weight.
 
-    components  pipelines and their weights, as a mapping or as pairs: two or more. A pipeline says source,
-                selection, ``shuffle`` and ``repeat``; what follows (``map``, ``batch``, …) is written after the
-                mixture. Weights are from 0 on, not all 0; only their ratios count, to 1/65,536
-    stopping    when an epoch ends: ``"first"``, when one component was seen whole; ``"last"``, when each was, so
-                others begin again, in their next epoch's order; or a number of samples
-    names       of the components, for ``reweigh``; default: what their sources are. An opened mixture has them as
-                ``plan.source.component_names``
+    A component gives its records in its own order, one after another across all epochs of the mixture:
+    each epoch of the mixture continues where the last one ended. Of each 256 positions, a component
+    gets its fraction to within one or two, at random places; of an epoch, to within one. Each position
+    is computed independently, so a mixture resumes and is divided among ranks like any order.
+    ``Pipeline(mix, seed=…)`` determines the places and all random numbers.
 
-    Each 256 positions have the shares to within one or two, at random places; over an epoch they are exact to
-    within one. A component gives its records in its own order, one after another across all epochs of the
-    mixture: where an epoch of the mixture ends, the next one goes on. So any position is computed alone, and
-    a mixture is resumed and cut among ranks like any order. ``Pipeline(mix, seed=…)`` keys the places, and
-    all random draws.
+    The sources must fit each other like those of ``Concat``: the same fields, shapes, dtypes and
+    classes. ``index`` in a batch is numbered as in ``Concat``: the records of the second component's
+    source follow those of the first. A batch has a further field ``source``, (batch_size,) int64: the
+    component's number. ``index - plan.source.begins[source]`` is the record's number in the component's
+    source. A record that is repeated gets different random numbers each time.
 
-    Sources must fit each other as those of ``Concat``, and ``index`` in a batch is numbered as there: the
-    records of the second component's source follow those of the first. A batch has a field more, ``source``,
-    () int64, the component's number: ``index - plan.source.begins[source]`` is the record's number in the
-    component's source. A record that comes again has random draws of its own.
+    Parameters
+    ----------
+    components : mapping of Pipeline to float, or iterable of pairs of these
+        Two or more pipelines and their weights. A component describes its source, selections,
+        ``shuffle`` or ``sample``, and ``repeat_each``; ``map``, ``batch`` and later steps are written
+        after the mixture. Weights are at least 0 and not all 0; only their ratios count, to 1/65,536.
+    stopping : {"first", "last"} or int, default "first"
+        The end of an epoch. ``"first"``: when one component was seen completely. ``"last"``: when each
+        was; the others begin again, in their next epoch's order. An int: after that many samples.
+    names : sequence of str, optional
+        Names of the components, for ``Loader.reweigh``. Default: made from their sources.
+        ``plan.source.component_names`` has them.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if sources don't fit each other, or if a component has steps that belong after
+        the mixture.
+
+    Examples
+    --------
+    >>> zeros, ones = sp.Pipeline(sp.Arrays(x=np.zeros(300))), sp.Pipeline(sp.Arrays(x=np.ones(300)))
+    >>> mixture = sp.Mixture({zeros: 0.75, ones: 0.25}, names=["zeros", "ones"])
+    >>> with sp.Pipeline(mixture, seed=7).batch(400).loader() as loader:
+    ...     print(np.bincount(next(iter(loader))["source"]))
+    [300 100]
     """
 
     __slots__ = ("components", "names", "stopping", "weights")
@@ -78,7 +98,8 @@ class Mixture:
     def open(self) -> OpenSource:
         """Open the sources.
 
-        Raises ``PlanError`` when they don't fit each other, and for what a component must not say.
+        Raises ``PlanError`` if they don't fit each other, or if a component has steps that belong after the
+        mixture.
         """
         for pipeline in self.components:
             _check_component(pipeline)
@@ -90,19 +111,19 @@ class Mixture:
         names = self.names or tuple(pipeline.source.describe() for pipeline in self.components)
         if len(names) != len(self.components) or not all(isinstance(name, str) for name in names):
             raise PlanError(
-                f"Mixture(names={list(names)!r}): one name for each of {len(self.components)} components"
+                f"Mixture: names must be one name for each of {len(self.components)} components, got {list(names)!r}"
             )
         if FIELD in concat.fields or (isinstance(concat, OpenDatasets) and FIELD in concat.names):
             raise PlanError(
-                f"Mixture: a source has a field {FIELD!r}, which a mixture adds: rename it; mixtures of mixtures can "
-                "be written as one"
+                f"Mixture: a source has a field {FIELD!r}, which a mixture adds. Rename the field, or write a mixture "
+                "of mixtures as one"
             )
         if isinstance(concat, OpenDatasets):
             return OpenDatasetMixture(self, concat, names)
         return OpenMixture(self, concat, names)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         each = ", ".join(
             f"{_described(pipeline)}: {weight!r}"
             for pipeline, weight in zip(self.components, self.weights, strict=True)
@@ -112,10 +133,10 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class OpenMixture:
-    """The opened sources of a mixture: an ``OpenSource`` with a field more, ``source``, () int64.
+    """The opened sources of a mixture: an ``OpenSource`` with a further field, ``source``, () int64.
 
-    concat           the records of all of them
-    component_names  in their order
+    concat           the records of all sources, one source after the other
+    component_names  in the order of the components
     """
 
     mix: Mixture
@@ -124,12 +145,12 @@ class OpenMixture:
 
     @property
     def num_records(self) -> int:
-        """Number of records of all components' sources."""
+        """The number of records of all components' sources."""
         return self.concat.num_records
 
     @property
     def begins(self) -> Int64Array:
-        """(components + 1,) int64: the number of each component's first record, and how many there are."""
+        """The number of each component's first record, then the number of all: (components + 1,) int64."""
         return self.concat.begins
 
     @property
@@ -143,7 +164,7 @@ class OpenMixture:
         return self.concat.columns
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """A column of the records [start, stop)."""
+        """Return a column of the records [start, stop)."""
         return self.concat.column(name, start, stop)
 
     @property
@@ -158,7 +179,7 @@ class OpenMixture:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of all sources' indexes."""
+        """The bytes of all sources' indexes."""
         return self.concat.index_bytes
 
     @property
@@ -168,62 +189,62 @@ class OpenMixture:
 
     @property
     def descriptors(self) -> int:
-        """Files that the sources hold open."""
+        """The number of files that the sources hold open."""
         return self.concat.descriptors
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of the largest record that a source reads."""
+        """The bytes of the largest record that a source reads."""
         return self.concat.record_bytes
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return where the records are, and the component of each."""
+        """Return the places of records, and the component of each."""
         records = self.concat.locate(indices)
         component = np.searchsorted(self.begins, indices, side="right") - 1
         return replace(records, plain={**records.plain, FIELD: component})
 
     def name(self, index: int) -> str | None:
-        """Return the name that the record's source gives it."""
+        """Return the name that a record's source gives it."""
         return self.concat.name(index)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenDatasetMixture(OpenMixture):
-    """A mixture of datasets in Python: satisfies ``contracts.PythonSource`` too."""
+    """A mixture of Python datasets: satisfies ``contracts.PythonSource`` too."""
 
     concat: OpenDatasets
 
     @property
     def dataset(self) -> object:
-        """All datasets as one."""
+        """The datasets as one."""
         return self.concat.joined(taken=FIELD)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Fields of a sample that is a tuple."""
+        """The field names for samples that are tuples."""
         return self.concat.names
 
     @property
     def shares_lists(self) -> bool:
-        """True if all datasets ask for it."""
+        """True if each dataset shares its lists between processes."""
         return self.concat.shares_lists
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
-        """Declared shapes and dtypes of samples, and ``source``."""
+        """The declared shapes and dtypes of samples, with ``source``; None if there are none."""
         declared = self.concat.declared
         return None if declared is None else {**declared, FIELD: ArraySpec((), np.dtype(np.int64))}
 
 
 def _check_component(pipeline: object) -> None:
     if not isinstance(pipeline, Pipeline):
-        raise PlanError(f"Mixture takes pipelines, not {pipeline!r}; write Pipeline(source)")
+        raise PlanError(f"Mixture takes pipelines, not {pipeline!r}. Write Pipeline(source)")
     plain = Pipeline(pipeline.source)
     for each in fields(Pipeline):
         if each.name not in OF_COMPONENTS and getattr(pipeline, each.name) != getattr(plain, each.name):
             method = WRITTEN_BY.get(each.name, each.name)
             raise PlanError(
-                f"Mixture: the component {_described(pipeline)} has a .{method}(…): write it after the mixture, as in "
+                f"Mixture: the component {_described(pipeline)} has a .{method}(…). Write it after the mixture: "
                 f"Pipeline(Mixture(…)).{method}(…)"
             )
 
