@@ -176,7 +176,7 @@ def test_images_of_native_transforms_are_mixed_in_their_slot() -> None:
 def test_explain_names_the_exception() -> None:
     text = " ".join(MIXED.plan(memory="512MiB").explain().split())
     assert "map_batch(MixUp(alpha=0.8, num_classes=5, image='image', label='label'))" in text
-    assert "with another world size or batch size a sample is mixed with another one" in text
+    assert "with another world size or batch size, each sample is mixed with a different one" in text
     other = MIXED.batch(ROWS).map_batch(sp.MixUp(0.9, CLASSES))
     assert other.plan(memory="512MiB").digest != MIXED.plan(memory="512MiB").digest
 
@@ -184,12 +184,12 @@ def test_explain_names_the_exception() -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (sp.MixUp(0, 3), "alpha is a number above 0"),
-        (sp.MixUp(float("inf"), 3), "alpha is a number above 0"),
-        (sp.CutMix("1", 3), "alpha is a number above 0"),  # type: ignore[arg-type]
-        (sp.CutMix(1, 0), "classes is how many there are"),
+        (sp.MixUp(0, 3), "alpha must be a number above 0"),
+        (sp.MixUp(float("inf"), 3), "alpha must be a number above 0"),
+        (sp.CutMix("1", 3), "alpha must be a number above 0"),  # type: ignore[arg-type]
+        (sp.CutMix(1, 0), "num_classes must be the number of classes"),
         (sp.MixUp(1, 3, image=""), "names of fields"),
-        (sp.CutMix(1, 3, layout="CHW"), "layout is"),  # type: ignore[arg-type]
+        (sp.CutMix(1, 3, layout="CHW"), "layout must be"),  # type: ignore[arg-type]
     ],
     ids=str,
 )
@@ -201,13 +201,13 @@ def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> No
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"image": np.zeros((ROWS, 3, 4, 4))}, "'image' is float64"),
-        ({"image": np.zeros((ROWS, 7, 4, 5), np.float32)}, "say where its channels are"),
-        ({"image": np.zeros((ROWS, 12), np.float32)}, "has 2 axes"),
-        ({"image": [1, 2]}, "'image' is list"),
-        ({"label": np.full(ROWS, CLASSES)}, "'label' is 5, and classes go from 0 to 4"),
-        ({"label": np.zeros((ROWS, 3), np.float32)}, "neither a class nor 5 shares"),
-        ({"label": np.zeros(ROWS)}, "a class is an integer"),
+        ({"image": np.zeros((ROWS, 3, 4, 4))}, "'image' must be .*, got float64"),
+        ({"image": np.zeros((ROWS, 7, 4, 5), np.float32)}, "pass layout='NCHW' or 'NHWC'"),
+        ({"image": np.zeros((ROWS, 12), np.float32)}, "must have four axes, got 2"),
+        ({"image": [1, 2]}, "'image' must be .*, got list"),
+        ({"label": np.full(ROWS, CLASSES)}, "'label' is 5, but classes go from 0 to 4"),
+        ({"label": np.zeros((ROWS, 3), np.float32)}, "one class or 5 class weights per row"),
+        ({"label": np.zeros(ROWS)}, "'label' must be integers"),
     ],
     ids=str,
 )

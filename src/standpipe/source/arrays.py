@@ -25,21 +25,37 @@ RESERVED = "index"  # the batch place adds it to every batch
 class Arrays:
     """Arrays with one row per record, from memory or ``.npy`` files.
 
-    fields  by name: a NumPy array, (records, …), or the path of a ``.npy`` file with one. Names that are no
-            keywords go into a mapping instead: ``Arrays({"image/left": array})``
-
     All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
     complex numbers. A field ``image`` of (records, H, W, 3) uint8 is what image transforms take.
 
-    - Files are mapped, not read: their pages are the system's page cache, and are evicted under pressure. A
-      file must not be shortened while it is in use, as the system then ends the process. Nothing is
-      unpickled.
-    - Fields with one number per record may have any strides and byte order. Others must lie in C order and
-      in the machine's byte order, so that rows are used where they are: they are never copied as a whole,
-      as that would double their memory unseen. The error says how to convert.
+    - Files are mapped, not read: their pages are the system's page cache, and are evicted under memory
+      pressure. A file must not be shortened while it is in use, as the system then ends the process. Nothing
+      is unpickled.
+    - Fields with one number per record may have any strides and byte order. Others must be in C order and in
+      the machine's byte order, so that rows are used in place: a hidden copy would double their memory. The
+      error says how to convert.
     - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
-      to 256 MiB, 256 blocks spread evenly over it above. For a file it covers size and modification time,
-      not the path.
+      to 256 MiB, 256 blocks spread evenly over it above. For a file it covers size and modification time, not
+      the path.
+
+    Parameters
+    ----------
+    mapping : mapping of str to array or path, optional
+        Fields whose names aren't keywords: ``Arrays({"image/left": array})``.
+    **fields : array or path
+        By name: a NumPy array, (records, …), or the path of a ``.npy`` file with one.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if the arrays differ in length or can't be used in place.
+
+    Examples
+    --------
+    >>> source = sp.Arrays(x=np.zeros((100, 16), np.float32), label=np.arange(100))
+    >>> with sp.Pipeline(source).batch(10).loader() as loader:
+    ...     print(next(iter(loader))["x"].shape)
+    (10, 16)
     """
 
     __slots__ = ("_fields",)

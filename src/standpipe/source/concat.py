@@ -28,12 +28,27 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
 class Concat:
-    """The records of several sources, those of the first one first, numbered on from one to the next.
+    """The records of several sources, one source after the other, numbered through.
 
-    sources  two or more, with the same fields of the same shapes and dtypes, and the same classes if labels are
-             classes. A source that is given twice is opened once
+    Nothing is copied: arrays in memory stay where they are.
 
-    Nothing is copied: what lies in memory stays in the arrays it is in.
+    Parameters
+    ----------
+    *sources : Source
+        Two or more, with the same fields of the same shapes and dtypes, and the same classes if labels are
+        classes. A source that is given twice is opened once.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if fields or classes differ.
+
+    Examples
+    --------
+    >>> both = sp.Concat(sp.Arrays(x=np.arange(3)), sp.Arrays(x=np.arange(3, 5)))
+    >>> with sp.Pipeline(both).batch(5).loader() as loader:
+    ...     print(next(iter(loader))["x"])
+    [0 1 2 3 4]
     """
 
     __slots__ = ("_sources",)
@@ -54,7 +69,9 @@ class Concat:
 
 
 def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
-    """Open sources, each object once, and check that they fit each other. Raises ``PlanError`` with ``asked_by``."""
+    """Open sources, each object once, and check that they fit each other. Raises ``PlanError`` with
+    ``asked_by``.
+    """
     if len(sources) < 2:
         raise PlanError(f"{asked_by} takes two or more, not {len(sources)}")
     for source in sources:

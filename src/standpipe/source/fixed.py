@@ -32,18 +32,37 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 class FixedRecords:
     """Records of one size, one after another in binary files, such as CIFAR's.
 
-    paths         a file or several, whose records follow one another
-    fields        what a record holds, as ``numpy.dtype`` takes it: ``[("label", "u1"), ("image", "u1", (32, 32, 3))]``
-    header_bytes  bytes before the first record of each file
-    image_axes    how the field ``image`` is stored: ``"HWC"``; ``"CHW"``, which becomes (H, W, C); ``"HW"`` for gray
-                  images, which become (H, W, 3) with three equal channels
-    classes       class names by label, for a field ``label``
+    Records are read by position, a batch at a time, so memory doesn't depend on their number. An ``image`` of
+    (H, W, 3) uint8 is what image transforms take. One integer per record becomes int64, as losses take
+    labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
 
-    The records are read by position, a batch at a time: memory doesn't depend on how many there are. An
-    ``image`` of (H, W, 3) uint8 is what image transforms take. Integers of one per record become int64, as
-    losses take labels.
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        A file or several, whose records follow one another.
+    fields : dtype-like
+        Layout of a record, as ``numpy.dtype`` takes it: ``[("label", "u1"), ("image", "u1", (32, 32, 3))]``.
+    header_bytes : int, default 0
+        Bytes before the first record of each file.
+    image_axes : str, default "HWC"
+        How the field ``image`` is stored: ``"HWC"``; ``"CHW"``, which becomes (H, W, C); ``"HW"`` for grey
+        images, which become (H, W, 3) with three equal channels.
+    classes : sequence of str, optional
+        Class names by label, for a field ``label``.
 
-    The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if a file is missing or compressed, or its size isn't a multiple of a record's.
+
+    Examples
+    --------
+    >>> records = np.zeros(10, [("label", "u1"), ("image", "u1", (4, 4, 3))])
+    >>> records.tofile("records.bin")
+    >>> source = sp.FixedRecords("records.bin", fields=records.dtype)
+    >>> with sp.Pipeline(source).batch(5).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (5, 4, 4, 3)
     """
 
     __slots__ = ("_axes", "_classes", "_fields", "_header_bytes", "_paths")

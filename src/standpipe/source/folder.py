@@ -16,31 +16,48 @@ from standpipe.source._paths import AnyPath, absolute, shown
 class ImageFolder:
     """Images in class folders, as ``torchvision.datasets.ImageFolder`` reads them, in the same order.
 
-    root         folder whose direct subfolders are the classes
-    allow_empty  whether a class folder may hold no image; its label stays taken
-    index        where the folder's index file is or is to be, outside of it; default: next to the folder if it
-                 is there, else in the user's cache folder, or in memory if it is small
+    Fields are ``image``, an encoded image, and ``label``, () int64, the number of the record's class among
+    the sorted names of root's subfolders. Records are all files at any depth below a class folder whose names
+    end as those of a supported format do (``standpipe.formats``), in upper or lower case: torchvision's .jpg,
+    .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. They
+    are sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is the order of
+    torchvision; names in other encodings work too. Images directly in ``root`` beside class folders belong to
+    no class and aren't records.
 
-    Fields: ``image``, an encoded image, and ``label``, () int64, the number of the record's class among the
-    sorted names of root's subfolders. Records are all files at any depth below a class folder whose names end
-    as those of a format that is read do (``standpipe.formats``), in any case: torchvision's .jpg, .jpeg, .png, .ppm,
-    .bmp, .pgm, .tif, .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. They are sorted by (class,
-    folder, name). Names are compared as bytes, which for UTF-8 is the order of torchvision; names in other encodings
-    work too. Images that lie directly in ``root`` beside class folders belong to no class and are no records.
+    The folder is walked once, into an index. Later starts use the index while the modification times of all
+    folders are the same. Columns that ``build_index`` or ``standpipe index`` added are further fields.
 
-    The folder is walked once, into an index; later starts use that while the modification times of all folders
-    are the same. Columns that ``build_index`` or ``standpipe index`` added are further fields.
+    No sample is lost in silence:
 
-    What a walk may meet, so that no sample is lost in silence:
-
-    - A link to a folder is followed, unless it leads back to a folder it lies in.
+    - A link to a folder is followed, unless it leads back to a folder that contains it.
     - A link with an image's name whose target is gone is a record; reading it is a ``ReadError``.
     - Any other link whose target is gone is a ``PlanError``: it may be a folder of images on a disk that
       isn't mounted, and as a class it would shift the labels of the others.
-    - A pipe, socket or device with an image's name is no record and never opened. ``explain()`` counts them and
-      ``standpipe scan`` names them.
-    - A folder that can't be listed is a ``PlanError``. One whose path is longer than the system takes is listed; each
-      image in it is a record, and reading it is a ``ReadError``.
+    - A pipe, socket or device with an image's name isn't a record and is never opened. ``explain()`` counts
+      them and ``standpipe scan`` names them.
+    - A folder that can't be listed is a ``PlanError``. One whose path is too long for the system is listed;
+      each image in it is a record, and reading it is a ``ReadError``.
+
+    Parameters
+    ----------
+    root : path
+        Folder whose direct subfolders are the classes.
+    allow_empty : bool, default False
+        True: a class folder may contain no image; its label stays taken.
+    index : path, optional
+        Path of the folder's index file, outside of the folder. Default: next to the folder if it exists
+        there, else in the user's cache folder, or in memory if it is small.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for a missing or empty folder and the cases above.
+
+    Examples
+    --------
+    >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan()
+    >>> plan.source.num_records, plan.classes
+    (24, ('cat', 'dog'))
     """
 
     root: AnyPath
@@ -50,9 +67,9 @@ class ImageFolder:
     def open(self) -> OpenSource:
         """Find the folder's index, or list the folder and build one.
 
-        Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders,
-        when a class folder holds no image, and for the cases named above; and when columns were
-        added to its index and it has other records now.
+        Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders, when
+        a class folder holds no image, and for the cases named above; and when columns were added to its index
+        and it has other records now.
         """
         listing = Listing.open(self.subject())
         if not self.allow_empty:

@@ -24,12 +24,23 @@ SIZE_BYTES = 4  # of each axis, in the header
 class IdxFiles:
     """Records in IDX files, the format of MNIST: one file for each field.
 
-    image_axes  how the field ``image`` is stored, as for ``FixedRecords``: ``"HW"`` turns gray images into (H, W, 3)
-    fields      by name: the path of a file, decompressed
-
     ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte")`` is MNIST. All files have
-    the same number of records. Whatever ``FixedRecords`` says about memory, integers and the digest holds
-    here too.
+    the same number of records. Memory, integers and the digest are as for ``FixedRecords``.
+
+    Parameters
+    ----------
+    image_axes : str, default "HWC"
+        How the field ``image`` is stored, as for ``FixedRecords``: ``"HW"`` turns grey images into (H, W, 3).
+    **fields : path
+        By name: an uncompressed IDX file.
+
+    Examples
+    --------
+    >>> import pathlib, struct
+    >>> _ = pathlib.Path("labels.idx").write_bytes(struct.pack(">HBBI", 0, 8, 1, 3) + bytes([7, 2, 1]))
+    >>> with sp.Pipeline(sp.IdxFiles(label="labels.idx")).batch(3).loader() as loader:
+    ...     print(next(iter(loader))["label"])
+    [7 2 1]
     """
 
     __slots__ = ("_axes", "_fields")

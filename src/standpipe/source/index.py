@@ -49,13 +49,26 @@ Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """An index file that ``build_index`` wrote.
+    """The index file that ``build_index`` wrote.
 
-    path        where it is
-    records     how many there are
-    size_bytes  of the file
-    columns     names of the columns that were added, now or before
-    dropped     names of columns of an older index, whose records were others
+    Attributes
+    ----------
+    path : pathlib.Path
+        The file.
+    records : int
+        Number of records.
+    size_bytes : int
+        Size of the file.
+    columns : tuple of str
+        Columns that were added, now or before.
+    dropped : tuple of str
+        Columns of an older index with other records.
+
+    Examples
+    --------
+    >>> report = sp.build_index(sp.FileList("list.txt"))
+    >>> report.records, report.path.name
+    (24, 'list.txt.standpipe-index')
     """
 
     path: Path
@@ -67,11 +80,28 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True)
 class IndexCheckReport:
-    """What ``verify_index`` found.
+    """The result of ``verify_index``.
 
-    path         the index file
-    records      how many it has
-    differences  one line each, between the index and what it should be; empty when all is well
+    Attributes
+    ----------
+    path : pathlib.Path
+        The index file.
+    records : int
+        Number of records in it.
+    differences : tuple of str
+        One line for each difference from the list or folder; empty if it is right.
+    ok : bool
+        True if there are no differences.
+
+    Examples
+    --------
+    >>> source = sp.FileList("list.txt")
+    >>> _ = sp.build_index(source)
+    >>> with open("list.txt", "a") as file:
+    ...     print("photos/cat/000.jpg cat", file=file)
+    >>> report = sp.verify_index(source)
+    >>> report.ok, report.records, report.differences[1]
+    (False, 24, 'it has 24 records, the list has 25')
     """
 
     path: Path
@@ -90,20 +120,41 @@ def build_index(
     columns: Mapping[str, Values] | None = None,
     on_progress: Progress | None = None,
 ) -> IndexReport:
-    """Write the index file of a list or folder, anew if there is one, of any size.
+    """Write the index file of a list or folder of any size, or write it anew.
 
-    It goes where ``source.index`` says; without that beside the data, or to the user's cache folder where the
-    data's folder can't be written. Later starts find it there.
+    The file is written to ``source.index``; without that beside the data, or to the user's cache folder where
+    the data's folder can't be written. Later starts find it there.
 
-    columns      further values of every record, by name: fields of each batch like ``label``, and known without
-                 reading a sample. An array or ``.npy`` file of numbers, (records, …), or a function that is
-                 called with each record's path and returns an int, for an int64. Columns of an older index of
-                 the same records are kept. The columns ``image_offset`` and ``image_length`` are no fields: together
-                 they say which bytes of its file each image is. -1 as a length means to the end of the file.
-    on_progress  called with what is counted, how many are done, and of how many, or None where that isn't known
+    Parameters
+    ----------
+    source : FileList or ImageFolder
+        The list or folder.
+    columns : mapping of str to array, path or callable, optional
+        Further values of every record, by name: fields of each batch like ``label``, known without reading a
+        sample. An array or ``.npy`` file of numbers, (records, …), or a function that takes a record's path
+        and returns an int, for an int64. Columns of an older index of the same records are kept. The columns
+        ``image_offset`` and ``image_length`` aren't fields: they are the byte range of each image in its
+        file; a length of -1 means to the end of the file.
+    on_progress : callable, optional
+        Called with the name of what is counted, the number done, and the total, or None if that isn't known.
 
-    Raises ``PlanError`` for what can't be indexed and columns that don't fit, ``StandpipeError`` when the
-    index can't be written.
+    Returns
+    -------
+    standpipe.reports.IndexReport
+        The file and its contents.
+
+    Raises
+    ------
+    PlanError
+        For sources that can't be indexed and columns that don't fit.
+    StandpipeError
+        If the index can't be written.
+
+    Examples
+    --------
+    >>> report = sp.build_index(sp.FileList("list.txt"), columns={"width": np.full(24, 96)})
+    >>> report.columns
+    ('width',)
     """
     subject = _subject(source)
     adding = dict(columns or {})
@@ -131,11 +182,35 @@ def build_index(
 
 
 def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> IndexCheckReport:
-    """Check the index file that a start would look at, byte for byte, against the list or folder.
+    """Compare the index file that a start would use with the list or folder, byte for byte.
 
-    Reads the whole index, and the list or folder too.
+    It reads the whole index, and the list or folder too.
 
-    Raises ``PlanError`` when there is no index file, and for what can't be indexed.
+    Parameters
+    ----------
+    source : FileList or ImageFolder
+        The list or folder.
+    on_progress : callable, optional
+        As for ``build_index``.
+
+    Returns
+    -------
+    standpipe.reports.IndexCheckReport
+        The differences.
+
+    Raises
+    ------
+    PlanError
+        If there is no index file, and for sources that can't be indexed.
+
+    Examples
+    --------
+    >>> source = sp.FileList("list.txt")
+    >>> _ = sp.build_index(source)
+    >>> with open("list.txt", "a") as file:
+    ...     print("photos/cat/000.jpg cat", file=file)
+    >>> sp.verify_index(source).ok
+    False
     """
     subject = _subject(source)
     found = [path for path in places(subject) if os.path.lexists(path)]

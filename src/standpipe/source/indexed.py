@@ -23,27 +23,42 @@ MOST_NAMED = 100  # characters of a key in an error
 class MapSource:
     """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
 
-    dataset      has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len
-    fields       names of the values of a sample that is a tuple or list, and of one that is neither; default:
-                 ``("image", "label")``. Dicts and named tuples have names of their own
-    spec         shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
-                 starts
-    columns      numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
-                 ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
-    share_lists  whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
-                 become ``SharedList`` on the way to worker processes: read-only, and in memory once
-    keys         what ``dataset[…]`` is asked for instead of a record's number, by that: any objects. It is looked up in
-                 this process when the record's turn comes; records that it lacks are asked for by their numbers.
-                 Messages call records from ``FIRST_KEY`` on by their keys alone
+    ``len`` is asked when a pipeline is planned. Only workers take samples: several threads at once, or, with
+    ``executor="process"``, processes that each have a copy of the dataset.
 
-    ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at
-    once, or, with ``executor="process"``, from a copy of the dataset in each process.
-
-    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, which a batch has as
+    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, of which a batch has
     a list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
 
     The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its
     content, which only reading all of it could tell.
+
+    Parameters
+    ----------
+    dataset : object
+        Has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len.
+    fields : tuple of str or str, default ("image", "label")
+        Names of the values of a sample that is a tuple or list, or of a sample that is a single value. Dicts
+        and named tuples have names of their own.
+    spec : mapping of str to ArraySpec, optional
+        Shape and dtype of every field of a sample. Default: measured on one sample when a loader starts.
+    columns : mapping of str to array, optional
+        Numbers that are known of every record without taking it, (records,) each: for ``filter``, ``split``,
+        weights and ``batch(budget=…)``. A batch doesn't have them.
+    share_lists : bool, default True
+        True: lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
+        become ``SharedList`` for worker processes: read-only, and in memory once.
+    keys : mapping of int to object, optional
+        Keys for ``dataset[…]`` instead of record numbers. It is looked up in this process when the record's
+        turn comes; records that it lacks use their numbers. Messages call records from ``FIRST_KEY`` on by
+        their keys alone.
+
+    Examples
+    --------
+    >>> source = sp.MapSource([{"text": "a b", "length": 2}, {"text": "c", "length": 1}])
+    >>> with sp.Pipeline(source).batch(2).loader(executor="thread") as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["text"], batch["length"].tolist()
+    (['a b', 'c'], [2, 1])
     """
 
     dataset: Any

@@ -1,7 +1,8 @@
 """Long lists without a Python object per item: in an anonymous file, read by position.
 
 A list of a million strings is a million objects, whose reference counts every reader writes to: so a process
-that shares it with a forked one copies it page by page. Packed, it is a file that any number of processes read.
+that shares it with a forked one copies it page by page. Packed, it is a file that any number of processes
+read.
 """
 
 from __future__ import annotations
@@ -117,9 +118,16 @@ class Column:
 
 
 class SharedList(Sequence[Any]):
-    """A list that can't be changed. Satisfies ``collections.abc.Sequence``; under 1 µs an item.
+    """A read-only list in memory that processes share. Satisfies ``collections.abc.Sequence``; under 1 µs an
+    item.
 
-    Made by ``share_list``, and of long lists inside a dataset on their way to worker processes.
+    ``share_list`` makes one. Long lists inside a dataset become one when the dataset is sent to worker
+    processes.
+
+    Examples
+    --------
+    >>> isinstance(sp.share_list(["a.jpg", "b.jpg"]), sp.SharedList)
+    True
     """
 
     __slots__ = ("_read", "column", "file")
@@ -174,9 +182,30 @@ class SharedList(Sequence[Any]):
 
 
 def share_list(items: Sequence[Any]) -> SharedList:
-    """Pack a list of strings, byte strings, integers of 64 bits, floats, or tuples of these, all alike.
+    """Pack a list into memory that worker processes share, instead of copying it.
 
-    Takes 8 bytes per number, and 8 and its bytes per string. Raises ``PlanError`` for anything else.
+    It takes 8 bytes per number, and 8 and its bytes per string.
+
+    Parameters
+    ----------
+    items : sequence
+        Strings, byte strings, integers of 64 bits, floats, or tuples of these, all of the same kind.
+
+    Returns
+    -------
+    SharedList
+        The same items, read-only.
+
+    Raises
+    ------
+    PlanError
+        For other items.
+
+    Examples
+    --------
+    >>> paths = sp.share_list(["a.jpg", "b.jpg"])
+    >>> len(paths), paths[1]
+    (2, 'b.jpg')
     """
     if isinstance(items, str | bytes) or not isinstance(items, Sequence):
         raise PlanError(f"share_list takes a list, not {type(items).__name__}")

@@ -21,30 +21,42 @@ Begins = Callable[[int, int | None], object]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterableSource:
-    """A stream: what ``factory()`` returns is iterated, from its beginning in every epoch.
+    """A stream: each epoch iterates over what ``factory()`` returns, from its beginning.
 
-    factory                    returns an iterable of samples. Of the parameters ``epoch`` (from 0), ``skip`` (how many
-                               samples to leave out at the beginning), ``rank`` and ``world_size`` it is given those
-                               that it has. A class of iterables, such as a torch ``IterableDataset`` without arguments,
-                               is one too
-    length                     samples of an epoch, of each rank; default: not known before its end
-    fields, spec, share_lists  as of ``MapSource``
+    A stream guarantees less than other sources, since only it knows its order:
 
-    A stream promises less than other sources, since only it knows its order:
-
-    - Samples come in its own order: ``shuffle``, ``select`` and the like are a ``PlanError``. One worker reads it
-      and applies the transforms; ``num_workers=`` means nothing.
-    - Resume goes on at the same sample, if the stream is the same each time. Without a parameter ``skip`` it is
-      read from its beginning up to there. Random numbers are those of the sample's place in it.
-    - Several ranks need ``length``, and a factory that takes ``rank`` and ``world_size`` and gives each rank its own
-      part.
-      That these parts are disjoint is the factory's promise.
-    - Without ``length`` the number of steps isn't known: ``len(loader)`` is a ``TypeError``, and the last batch is
-      the shorter one that is left (``last_batch="partial"``), or dropped with ``last_batch="drop"``. A stream that ends
-      before its ``length`` is a ``SampleError``; what comes after it isn't read.
+    - Samples come in its own order: ``shuffle``, ``select`` and similar methods are a ``PlanError``. One
+      worker reads it and applies the transforms; ``num_workers=`` has no effect.
+    - A resumed run continues with the same sample, if the stream is the same each time. Without a parameter
+      ``skip`` the stream is read from its beginning up to there. Random numbers depend on the sample's place
+      in it.
+    - Several ranks need ``length``, and a factory that takes ``rank`` and ``world_size`` and gives each rank
+      its own part. The factory must make sure that these parts are disjoint.
+    - Without ``length`` the number of steps isn't known: ``len(loader)`` is a ``TypeError``, and the last
+      batch is the shorter rest (``last_batch="partial"``), or dropped with ``last_batch="drop"``. A stream
+      that ends before its ``length`` is a ``SampleError``; what comes after it isn't read.
 
     The factory is called again whenever the stream has to be read from another place, and once more where a
     sample is measured at the start.
+
+    Parameters
+    ----------
+    factory : callable
+        Returns an iterable of samples. It is called with those of the arguments ``epoch`` (from 0), ``skip``
+        (number of samples to leave out at the beginning), ``rank`` and ``world_size`` that it has. A class of
+        iterables, such as a torch ``IterableDataset`` without arguments, is a factory too.
+    length : int, optional
+        Samples of an epoch, of each rank. Default: not known before the stream's end.
+    fields, spec, share_lists
+        As for ``MapSource``.
+
+    Examples
+    --------
+    >>> def lines(skip=0):
+    ...     return ({"x": number} for number in range(skip, 6))
+    >>> with sp.Pipeline(sp.IterableSource(lines, length=6)).batch(3).loader(executor="thread") as loader:
+    ...     print([batch["x"].tolist() for batch in loader])
+    [[0, 1, 2], [3, 4, 5]]
     """
 
     factory: Any

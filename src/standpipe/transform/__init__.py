@@ -1,6 +1,6 @@
-"""The transform place: what happens to a sample, and how adjacent transforms become one native kernel.
+"""The transform place: the transforms of a sample, fused into native kernels where they are adjacent.
 
-The public transforms are in ``standpipe`` alone, which takes them from their modules.
+``standpipe`` imports the public transforms directly from their modules.
 """
 
 from standpipe.transform.function import BatchFunction, Function, Mixing, Rng

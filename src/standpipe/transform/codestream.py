@@ -1,23 +1,24 @@
-"""The memory that OpenJPEG takes for the tiles and code blocks of a JPEG 2000, computed from its headers."""
+"""Compute from a JPEG 2000's headers how much memory OpenJPEG takes for its tiles and code blocks."""
 
 from __future__ import annotations
 
 import re
 import struct
 
-TILE_BYTES = 8192  # OpenJPEG's facts of a tile, for all tiles at once
-COMPONENT_BYTES = 2048  # of these, for each component of a tile
-# Of a picture in code blocks or precincts of a few pixels, which no encoder chooses by itself: facts of each block.
+TILE_BYTES = 8192  # OpenJPEG's structures per tile; it allocates them for all tiles at once
+COMPONENT_BYTES = 2048  # and per component of a tile
+# Structures per code block, in images whose code blocks or precincts have only a few pixels. No encoder chooses such
+# small ones by default.
 UNUSUAL_BYTES_PER_PIXEL = 400
-SMALLEST_USUAL = 5  # 2^5 pixels along a side
+SMALLEST_USUAL = 5  # a usual code block has at least 2^5 pixels along a side
 
 
 def codestream_bytes(data: memoryview, size: tuple[int, int]) -> int:
-    """Return at most how many bytes the tiles of a JPEG 2000 take beside its pixels.
+    """Return an upper bound of the bytes that the tiles of a JPEG 2000 take in addition to its pixels.
 
-    size  (width, height) by the file's outer header
+    size  (width, height) in the file's outer header
 
-    Raises ``OSError`` for a picture that is larger than that: OpenJPEG goes by the inner header.
+    Raises ``OSError`` if the inner header, which OpenJPEG uses, has a larger size than the outer one.
     """
     streams = [found.start() for found in re.finditer(rb"\xff\x4f\xff\x51", data)]
     try:
@@ -31,27 +32,27 @@ def _bytes_of(stream: memoryview, size: tuple[int, int]) -> int:
         ">8IH", stream, 8
     )
     if right - left > size[0] or bottom - top > size[1]:
-        raise OSError(f"its picture is larger than {size[0]} × {size[1]}, the size by its header")
+        raise OSError(f"its picture is larger than {size[0]} × {size[1]}, the size in its header")
     tiles = -(-(right - first_x) // width) * -(-(bottom - first_y) // height)
     blocks = 0 if _has_usual_blocks(stream) else UNUSUAL_BYTES_PER_PIXEL * size[0] * size[1]
     return blocks + int(tiles * (TILE_BYTES + components * COMPONENT_BYTES))
 
 
 def _has_usual_blocks(stream: memoryview) -> bool:
-    """Return True when no header, the picture's or a tile's, asks for small code blocks or precincts."""
+    """Return True if no header, of the image or a tile, asks for small code blocks or precincts."""
     at, tile_at, tile_bytes = 2, 0, 0
     while at + 12 <= len(stream):
         marker, length = struct.unpack_from(">HH", stream, at)
-        if marker == 0xFFD9:  # the end
+        if marker == 0xFFD9:  # end of the codestream
             return True
         if marker == 0xFF93:  # a tile's data
-            if tile_bytes == 0:  # up to the end
+            if tile_bytes == 0:  # the last tile: its data goes to the end
                 return True
             if tile_at + tile_bytes <= at:
                 return False
             at = tile_at + tile_bytes
             continue
-        if marker == 0xFF53 or length < 2:  # another coding for a component
+        if marker == 0xFF53 or length < 2:  # a component with another coding style, or a damaged length
             return False
         if marker == 0xFF52 and not _is_usual(stream[at + 4 : at + 2 + length]):
             return False

@@ -1,4 +1,4 @@
-"""Convert each pixel's value and reorder axes, as the last step into the slot."""
+"""Transforms that set an image's values, element type and axis order in the batch."""
 
 from __future__ import annotations
 
@@ -19,37 +19,62 @@ LayoutName = Literal["NCHW", "NHWC"]
 
 @dataclass(frozen=True, slots=True)
 class Normalize(ValueTransform):
-    """(value ÷ 255 − mean) ÷ std per channel, as float32 unless ``ToDtype`` says otherwise.
+    """Normalise each channel to (value ÷ 255 − mean) ÷ std, as float32 unless ``ToDtype`` says otherwise.
 
-    mean, std  three numbers each, R, G, B, on the scale where 255 is 1; default: ImageNet's
+    It comes after every transform that moves or changes pixels. The result is computed in float32 once for
+    each of the 256 values of a channel, so every machine gives the same bits.
 
-    Computed in float32 once for each of the 256 values of a channel, so that every machine gives the same
-    bits.
+    ``torchvision.transforms.v2.Normalize`` expects floats from 0 to 1. This one takes uint8 images and
+    divides by 255 itself, so it replaces torchvision's ``ToDtype(torch.float32, scale=True)`` and
+    ``Normalize`` together. The numbers are those of torchvision's ``to_tensor`` and ``normalize``, bit for
+    bit.
+
+    Parameters
+    ----------
+    mean : (float, float, float), default ImageNet's (0.485, 0.456, 0.406)
+        Means of R, G and B, on the scale where 255 is 1.
+    std : (float, float, float), default ImageNet's (0.229, 0.224, 0.225)
+        Standard deviations of R, G and B, on the same scale, above 0.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``mean`` or ``std`` isn't three finite numbers, if a deviation isn't above 0, or
+        with ``ToDtype("uint8")``.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32), sp.Normalize()).batch(4)
+    >>> with pipeline.loader() as loader:
+    ...     image = next(iter(loader))["image"]
+    >>> image.shape, str(image.dtype)
+    ((4, 3, 32, 32), 'float32')
     """
 
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
 
     def check(self) -> None:
-        """Raise ``PlanError`` for anything but three means and three positive deviations."""
+        """Raise ``PlanError`` unless there are three means and three positive deviations."""
         for name, value in (("mean", self.mean), ("std", self.std)):
             if not _are_three_numbers(value):
-                raise PlanError(f"Normalize({name}={value!r}): three numbers, for R, G and B")
+                raise PlanError(f"Normalize({name}={value!r}): {name} must be three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
-            raise PlanError(f"Normalize(std={self.std!r}): deviations are above 0")
+            raise PlanError(f"Normalize(std={self.std!r}): deviations must be above 0")
         with np.errstate(all="ignore"):
             fits = np.isfinite(self.table()).all()
         if not fits:
             raise PlanError(
-                f"{self.describe()} gives values beyond float32: means and deviations are on the scale where 255 is 1"
+                f"{self.describe()} gives values beyond float32. Give means and deviations on the scale where 255 is 1"
             )
 
     def applied_to(self, form: RowForm) -> RowForm:
-        """Return ``form`` with the table."""
+        """Return ``form`` with the table of this normalisation."""
         return replace(form, table=self.table())
 
     def table(self) -> Float32Array:
-        """(3, 256) float32: what each channel's byte becomes. Every operation rounds to float32, in this order."""
+        """Return the normalised value of each byte of each channel, (3, 256) float32."""
+        # Every operation rounds to float32, in torchvision's order.
         values = np.arange(256, dtype=np.float32) / np.float32(255)
         mean = np.asarray(self.mean, np.float32)[:, None]
         std = np.asarray(self.std, np.float32)[:, None]
@@ -58,22 +83,45 @@ class Normalize(ValueTransform):
 
 @dataclass(frozen=True, slots=True)
 class ToDtype(ValueTransform):
-    """The element type of the slot.
+    """Set the element type of images in the batch.
 
-    dtype  ``"uint8"``, ``"float16"`` or ``"float32"``
-    scale  whether floats are value ÷ 255, from 0 to 1, as torchvision's ``v2.ToDtype`` has it. False (default): they
-           are from 0 to 255. With ``Normalize``, which divides by 255 itself, it means nothing
+    It comes after every transform that moves or changes pixels, before or after ``Normalize``. Images of
+    floats have the axes NCHW by default; ``ToLayout`` sets another order.
+
+    ``torchvision.transforms.v2.ToDtype`` takes a ``torch.dtype``, or a dict of these. This one takes a name,
+    and changes only the field ``image``. ``scale`` has the same meaning and the same default.
+
+    Parameters
+    ----------
+    dtype : str
+        ``"uint8"``, ``"float16"`` or ``"float32"``.
+    scale : bool, default False
+        True: floats are value ÷ 255, from 0 to 1. False: they are from 0 to 255. With ``Normalize``, which
+        divides by 255 itself, it has no effect.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for another dtype, or for ``"uint8"`` with ``Normalize``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> pipeline = photos.map(sp.CenterCrop(32), sp.ToDtype("float16", scale=True)).batch(4)
+    >>> with pipeline.loader() as loader:
+    ...     print(next(iter(loader))["image"].dtype)
+    float16
     """
 
     dtype: DtypeName
     scale: bool = False
 
     def check(self) -> None:
-        """Raise ``PlanError`` for another type."""
+        """Raise ``PlanError`` for an unknown element type."""
         if self.dtype not in ("uint8", "float16", "float32"):
-            raise PlanError(f"ToDtype({self.dtype!r}): one of 'uint8', 'float16', 'float32'")
+            raise PlanError(f"ToDtype({self.dtype!r}): dtype must be one of 'uint8', 'float16', 'float32'")
         if not isinstance(self.scale, bool):
-            raise PlanError(f"ToDtype(scale={self.scale!r}): True or False")
+            raise PlanError(f"ToDtype(scale={self.scale!r}): scale must be True or False")
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with the element type."""
@@ -82,14 +130,34 @@ class ToDtype(ValueTransform):
 
 @dataclass(frozen=True, slots=True)
 class ToLayout(ValueTransform):
-    """The order of axes in the slot: ``"NCHW"`` (default of floats) or ``"NHWC"`` (default of uint8)."""
+    """Set the order of axes of images in the batch.
+
+    It comes after every transform that moves or changes pixels.
+
+    Parameters
+    ----------
+    layout : str
+        ``"NCHW"`` (the default for floats) or ``"NHWC"`` (the default for uint8).
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for another layout.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32), sp.ToLayout("NCHW")).batch(4)
+    >>> with pipeline.loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 3, 32, 32)
+    """
 
     layout: LayoutName
 
     def check(self) -> None:
-        """Raise ``PlanError`` for another layout."""
+        """Raise ``PlanError`` for an unknown layout."""
         if self.layout not in (each.value for each in Layout):
-            raise PlanError(f"ToLayout({self.layout!r}): 'NCHW' or 'NHWC'")
+            raise PlanError(f"ToLayout({self.layout!r}): layout must be 'NCHW' or 'NHWC'")
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with the order of axes."""

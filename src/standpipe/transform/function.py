@@ -1,4 +1,4 @@
-"""Python callables as transforms: what they are given, and what they give back."""
+"""Python callables as transforms of a sample, a field or a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from standpipe.transform.mixing import CutMix, MixUp
 
 Mixing = MixUp | CutMix
 InputFormat = Literal["numpy", "pil", "tensor"]
-LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
+LONGEST_NAME = 120  # characters of a callable's repr; it is part of the loader's state, which must stay small
 FORMS = ("numpy", "pil", "tensor")
 Rng = Literal["numpy", "torch"]
 _TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
@@ -24,17 +24,17 @@ _TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A callable on a sample, or on one of its fields.
+    """A callable that transforms a sample, or one of its fields.
 
-    fn            the callable. With ``field`` it takes that field's value and returns its new value; without, it takes
-                  the sample, a dict of values by field, and returns the new one. A parameter named ``rng`` gets a
+    fn            the callable. With ``field`` it takes that field's value and returns the new value. Without, it takes
+                  the sample, a dict of values by field, and returns the new sample. A parameter named ``rng`` gets a
                   ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others,
-                  or a ``torch.Generator`` where it is annotated so
-    field         the field it reads and writes, or None: all
-    input_format  the form in which images come: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
-    spec          shape and dtype of what it returns, by field or, with ``field``, of that one; None: measured on one
-                  sample when the loader starts
-    kind          whose rules of calling it follows
+                  or a ``torch.Generator`` if it is annotated as one
+    field         the field that it reads and writes; None: the whole sample
+    input_format  the form of images: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
+    spec          shape and dtype of its results, by field, or of ``field`` alone; None: measured on one sample when the
+                  loader starts
+    kind          the package whose calling convention applies; ``"plain"``: none
     """
 
     fn: Callable[..., Any]
@@ -52,7 +52,7 @@ class Function:
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
     ) -> Function:
-        """Recognise what ``fn`` is. Raises ``PlanError`` for arguments that fit nothing."""
+        """Make a ``Function`` of ``fn``, by the package of its class. Raises ``PlanError`` for invalid arguments."""
         check_form("map", field, input_format)
         if spec is not None and not (
             isinstance(spec, ArraySpec) if field is not None else isinstance(spec, Mapping)
@@ -60,7 +60,7 @@ class Function:
             wanted = (
                 "ArraySpec(shape, dtype)" if field is not None else "a dict with the ArraySpec of every field"
             )
-            raise PlanError(f"map(spec={spec!r}): {wanted}")
+            raise PlanError(f"map(spec={spec!r}): give {wanted}")
         package = (type(fn).__module__ or "").partition(".")[0]
         if package == "torchvision":
             return cls(fn, field or "image", input_format or "pil", spec, "torchvision")
@@ -74,21 +74,21 @@ class Function:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The field, or none by name when it takes the whole sample."""
+        """The field as a tuple; empty if the callable takes the whole sample."""
         return () if self.field is None else (self.field,)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The fields that it returns, which are those it reads."""
+        """The fields that it writes, which are those that it reads."""
         return self.reads
 
     @property
     def takes_rng(self) -> Rng | None:
-        """The kind of generator that its parameter ``rng`` takes; None where it has no such parameter."""
+        """The kind of generator that its parameter ``rng`` takes; None without such a parameter."""
         return takes_rng(self.fn)
 
     def describe(self) -> str:
-        """The callable's qualified name, with the parameters that its repr shows, the field and the form."""
+        """Return the callable's qualified name, with the parameters in its repr, the field and the form."""
         field = "" if self.field is None else f", field={self.field!r}"
         form = "" if self.input_format == "numpy" else f", input_format={self.input_format!r}"
         return f"{callable_name(self.fn)}{field}{form}"
@@ -96,11 +96,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchFunction:
-    """A callable on a batch, called where the batch is made.
+    """A callable that transforms a batch, called by the worker that makes the batch.
 
-    fn        takes a dict of (rows, …) arrays by field, or with ``collates`` the list of the samples, and returns
-              the new batch: a dict of arrays, one, or a tuple of them
-    collates  whether it makes the batch from the samples itself, as a ``collate_fn`` of torch does
+    fn        takes a dict of (rows, …) arrays by field, or with ``collates`` the list of the samples. Returns the new
+              batch: a dict of arrays, one array, or a tuple of arrays
+    collates  True if it makes the batch from the samples itself, like torch's ``collate_fn``
     """
 
     fn: Callable[..., Any]
@@ -108,16 +108,16 @@ class BatchFunction:
 
     @property
     def takes_rng(self) -> Rng | None:
-        """The kind of generator that its parameter ``rng`` takes; None where it has no such parameter."""
+        """The kind of generator that its parameter ``rng`` takes; None without such a parameter."""
         return takes_rng(self.fn)
 
     @property
     def mixing(self) -> Mixing | None:
-        """``fn`` where it is one of standpipe's own, which devices know."""
+        """The callable if it is standpipe's MixUp or CutMix, which devices can apply; else None."""
         return self.fn if isinstance(self.fn, MixUp | CutMix) else None
 
     def check(self) -> None:
-        """Raise ``PlanError`` where one of standpipe's own has arguments that can't be."""
+        """Raise ``PlanError`` if a MixUp or CutMix has invalid parameters."""
         if self.mixing is not None:
             self.mixing.check()
 
@@ -127,7 +127,7 @@ class BatchFunction:
         return "" if self.mixing is None else self.mixing.note
 
     def describe(self) -> str:
-        """The callable's qualified name; of standpipe's own its parameters."""
+        """Return the callable's qualified name, or the parameters of a MixUp or CutMix."""
         if self.mixing is not None:
             return f"map_batch({self.mixing!r})"
         name = callable_name(self.fn)
@@ -135,11 +135,13 @@ class BatchFunction:
 
 
 def check_form(method: str, field: object, input_format: object) -> None:
-    """Raise ``PlanError`` unless ``field`` can be a field's name and ``input_format`` a form, or they are None."""
+    """Raise ``PlanError`` unless ``field`` is None or a name, and ``input_format`` None or a known form."""
     if input_format is not None and input_format not in FORMS:
-        raise PlanError(f"{method}(input_format={input_format!r}): 'numpy', 'pil' or 'tensor'")
+        raise PlanError(
+            f"{method}(input_format={input_format!r}): input_format must be 'numpy', 'pil' or 'tensor'"
+        )
     if field is not None and (not isinstance(field, str) or not field):
-        raise PlanError(f"{method}(field={field!r}): a field's name, such as 'image'")
+        raise PlanError(f"{method}(field={field!r}): field must be a field's name, such as 'image'")
 
 
 def takes_rng(fn: Callable[..., Any]) -> Rng | None:
@@ -159,7 +161,7 @@ def takes_rng(fn: Callable[..., Any]) -> Rng | None:
 
 
 def callable_name(fn: object) -> str:
-    """A name that is the same in every process: no address, no number of a run."""
+    """Return a name that is the same in every process: without addresses and other values of one run."""
     if isinstance(fn, functools.partial):
         arguments = [*map(repr, fn.args), *(f"{name}={value!r}" for name, value in fn.keywords.items())]
         shown = f"({', '.join(arguments)})"
@@ -169,7 +171,8 @@ def callable_name(fn: object) -> str:
         of = f"{callable_name(owner)}." if owner is not None and not inspect.ismodule(owner) else ""
         if of:
             return f"{of}{fn.__name__}"  # type: ignore[attr-defined]
-        return f"{getattr(fn, '__module__', 'builtins')}.{name}"  # a method of a built-in type has no module
+        # A method of a built-in type has no __module__.
+        return f"{getattr(fn, '__module__', 'builtins')}.{name}"
     kind = f"{type(fn).__module__}.{type(fn).__qualname__}"
     shown = " ".join(repr(fn).split())
     if " at 0x" in shown:

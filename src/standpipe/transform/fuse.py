@@ -1,4 +1,4 @@
-"""Adjacent transforms become one native kernel: decode, stages of geometry and pixels, write."""
+"""Fuse adjacent native transforms into one kernel: decode, move and change pixels, write."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from standpipe.transform.stages import Stage, followed_by
 class ImageKernel:
     """The fused form of a pipeline's image transforms. Satisfies ``contracts.Kernel``.
 
-    stages     what happens to the pixels; more than one only where a transform needs the whole result of another
+    stages     the passes over the pixels; more than one only if a transform needs the whole result of another
     output     shape and dtype of one row of the slot
     layout     the order of its axes
-    table      (3, 256): what each channel's bytes become; None: they stay bytes
-    normalize  whether that is by mean and deviation
+    table      (3, 256): the number for each byte of each channel; None: bytes stay bytes
+    normalize  True if the table is that of ``Normalize``
     """
 
     stages: tuple[Stage, ...]
@@ -43,22 +43,22 @@ class ImageKernel:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The image."""
+        """The field ``image``."""
         return ("image",)
 
     @property
     def outputs(self) -> Mapping[str, ArraySpec]:
-        """The image as the slot has it."""
+        """Shape and dtype of the image in the slot."""
         return {"image": self.output}
 
     @property
     def size_px(self) -> tuple[int, int]:
-        """(height, width) of the slot's images, in pixels."""
+        """The (height, width) of the slot's images, in pixels."""
         shape = self.output.shape
         return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
 
     def compile(self, decoding: Decoding, simd: str | None = None) -> _native.Program:
-        """The native form. ``simd`` names an instruction set instead of the widest that this machine runs."""
+        """Return the native form. ``simd`` names an instruction set; None: the widest that this machine runs."""
         return _native.Program(
             stages=[stage.compile() for stage in self.stages],
             format=self._row_format(),
@@ -71,11 +71,11 @@ class ImageKernel:
 
     @property
     def finish(self) -> Finish | None:
-        """The last step, or None where bytes stay bytes."""
+        """The conversion of bytes to numbers, as a step of its own; None if bytes stay bytes."""
         return None if self.table is None else Finish("image", self.table, self.output, self.layout)
 
     def finished_by(self, finish: Finish | None) -> ImageKernel:
-        """The kernel with another last step, or with none: then it writes (H, W, 3) uint8."""
+        """Return the kernel with another last step; without one it writes (H, W, 3) uint8."""
         if finish is not None:
             return replace(self, output=finish.output, layout=finish.layout, table=finish.table)
         spec = ArraySpec((*self.size_px, 3), np.dtype(np.uint8))
@@ -91,15 +91,16 @@ class ImageKernel:
         return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
 
     def describe(self) -> str:
-        """Describe in one line for ``explain()`` what follows decoding."""
+        """Return one line for ``explain()`` about the steps after decoding."""
         steps = [name for stage in self.stages for name in stage.names]
         steps += ["Normalize"] if self.normalize and self.table is not None else []
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
 def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Transform], list[Transform]]:
-    """Transforms in front of a cache that stands after so many, and behind it: those that make numbers of bytes, or
-    order axes, come behind it wherever they were written.
+    """Split transforms at a cache that is written after the first ``after`` of them.
+
+    ``Normalize``, ``ToDtype`` and ``ToLayout`` come after the cache, wherever they are written.
     """
     last = [transform for transform in transforms[:after] if isinstance(transform, ValueTransform)]
     before = [transform for transform in transforms[:after] if not isinstance(transform, ValueTransform)]
@@ -112,32 +113,32 @@ def fuse(
     """Make one kernel of ``transforms``.
 
     source_px  (height, width) if every image of the source has this size, else None
-    earlier    transforms of other kernels that come before, so that no two random numbers have one key
+    earlier    transforms of kernels before this one, so that no two transforms use the same random numbers
 
-    Raises ``PlanError`` if a transform can't work, is in a wrong place, or leaves the size open.
+    Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
     stages: tuple[Stage, ...] = ()
-    # A transform is keyed by its place among those of its kind, so one that draws nothing can come or go without
-    # changing another one's draws.
+    # The key of a transform's random numbers is its place among those of its kind. So adding or removing another
+    # transform doesn't change them.
     drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
     size = source_px
     form, last = RowForm(), list[str]()
     if done := [type(each).__name__ for each in earlier if isinstance(each, ValueTransform)]:
         raise PlanError(
-            f"native transforms after a Python one that comes after {' and '.join(done)}; put them before"
+            f"native transforms can't follow a Python one that comes after {' and '.join(done)}; move them before it"
         )
     for transform in transforms:
         if not isinstance(transform, ImageTransform):
-            raise PlanError(f"{transform!r} is no transform that standpipe knows{_hint(transform)}")
+            raise PlanError(f"{transform!r} isn't a transform that standpipe knows{_hint(transform)}")
         transform.check()
         name = type(transform).__name__
         if isinstance(transform, ValueTransform):
             if name in last:
-                raise PlanError(f"two {name} in one pipeline; leave one out")
+                raise PlanError(f"the pipeline has {name} twice; leave one out")
             form, last = transform.applied_to(form), [*last, name]
             continue
         if last:
-            raise PlanError(f"{transform.describe()} comes after {' and '.join(last)}; put it before")
+            raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
         assert isinstance(transform, GeometricTransform | PixelTransform)
         op = transform.draw_kind and transform.draw_kind << 16 | drawn[transform.draw_kind]
         stages = followed_by(stages, transform, op)
@@ -166,7 +167,7 @@ def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> ImageK
 
 
 def _unnormalized(scale: bool) -> Float32Array:
-    """(3, 256) float32: what each channel's byte becomes without ``Normalize``."""
+    """Return the number for each byte of each channel without ``Normalize``, (3, 256) float32."""
     if scale:
         return Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
     return np.tile(np.arange(256, dtype=np.float32), (3, 1))

@@ -1,4 +1,4 @@
-"""Geometric transforms of images. Each uses random numbers once per sample."""
+"""Geometric transforms of images. A random one is decided once per sample."""
 
 from __future__ import annotations
 
@@ -12,20 +12,39 @@ from standpipe.transform.image import AtRandom, GeometricTransform, Size, Step
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
-MOST_PX = 65535  # of a side
+MOST_PX = 65535  # pixels along a side
 
 
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop(GeometricTransform):
-    """A random box of the image, resized: torchvision.transforms.v2.RandomResizedCrop.
+    """Crop a random box from an image and resize it, like ``torchvision.transforms.v2.RandomResizedCrop``.
 
-    size           output (height, width) in pixels; an int means a square
-    scale          range of the box's area, as a share of the image's
-    ratio          range of the box's width ÷ height, drawn uniformly in its logarithm
-    interpolation  ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"`` or ``"lanczos"``,
-                   antialiased as Pillow's
+    Up to ten boxes are tried. If none fits into the image, the crop is the largest centred box whose ratio is
+    in range. The distribution is torchvision's; the random numbers are standpipe's own.
 
-    Ten boxes are tried; when none fits, the largest centred one inside the range of ratios is taken.
+    Parameters
+    ----------
+    size : int or (int, int)
+        Output (height, width) in pixels; an int means a square.
+    scale : (float, float), default (0.08, 1.0)
+        Range of the box's area, as a fraction of the image's.
+    ratio : (float, float), default (3/4, 4/3)
+        Range of the box's width ÷ height, uniform in its logarithm.
+    interpolation : str, default "bilinear"
+        ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"`` or ``"lanczos"``: Pillow's
+        filters, with antialiasing.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid size, range or interpolation.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(sp.RandomResizedCrop(32)).batch(4)
+    >>> with pipeline.loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
     """
 
     draw_kind: ClassVar[int] = 1
@@ -37,7 +56,7 @@ class RandomResizedCrop(GeometricTransform):
     interpolation: InterpolationName = "bilinear"
 
     def check(self) -> None:
-        """Raise ``PlanError`` for parameters that can't work."""
+        """Raise ``PlanError`` for invalid parameters."""
         _pair("RandomResizedCrop", "size", self.size)
         _interpolation("RandomResizedCrop", self.interpolation)
         _range("RandomResizedCrop", "scale", self.scale, most=1.0)
@@ -45,7 +64,7 @@ class RandomResizedCrop(GeometricTransform):
 
     @property
     def output_px(self) -> Size:
-        """(height, width) of the result, in pixels."""
+        """The (height, width) of the result, in pixels."""
         return _pair("RandomResizedCrop", "size", self.size)
 
     def size_after(self, size: Size | None) -> Size:
@@ -53,7 +72,7 @@ class RandomResizedCrop(GeometricTransform):
         return self.output_px
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add the box and its resize."""
+        """Add the crop and its resize to a native pass."""
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
         stage.resize(height=height, width=width, filter=self.interpolation)
@@ -61,12 +80,36 @@ class RandomResizedCrop(GeometricTransform):
 
 @dataclass(frozen=True, slots=True)
 class Resize(GeometricTransform):
-    """The image at another size: torchvision.transforms.v2.Resize.
+    """Resize an image, like ``torchvision.transforms.v2.Resize``.
 
-    size           an int: length in pixels of the shorter side, the other follows, truncated to whole pixels;
-                   (height, width): exactly that
-    max_size       cap in pixels of the longer side, with an int ``size`` only; it then shrinks both
-    interpolation  as of ``RandomResizedCrop``
+    Sizes are torchvision's, and pixels are those of its path for Pillow images: antialiased, as Pillow's
+    ``resize``. Three things differ. ``interpolation`` is a name. A side is never below one pixel, where
+    torchvision fails. A list of one number isn't a size: write ``Resize(256)``, not ``Resize([256])``.
+
+    All images of a batch have one size, so ``CenterCrop`` or a similar transform must follow ``Resize(int)``.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        An int is the length in pixels of the shorter side; the other side keeps the aspect ratio, truncated
+        to an integer. A tuple is exactly (height, width).
+    max_size : int, optional
+        Limit in pixels of the longer side, only with an int ``size``. Where it would be longer, both sides
+        become smaller.
+    interpolation : str, default "bilinear"
+        Filter, by the names of ``RandomResizedCrop``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(48), sp.CenterCrop(32)).batch(4)
+    >>> with pipeline.loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
     """
 
     step: ClassVar[Step] = Step.RESIZE
@@ -76,24 +119,24 @@ class Resize(GeometricTransform):
     interpolation: InterpolationName = "bilinear"
 
     def check(self) -> None:
-        """Raise ``PlanError`` for parameters that can't work."""
+        """Raise ``PlanError`` for invalid parameters."""
         _interpolation("Resize", self.interpolation)
         if not isinstance(self.size, int):
             _pair("Resize", "size", self.size)
             if self.max_size is not None:
                 raise PlanError(
-                    f"Resize(max_size={self.max_size!r}) goes with an int size, not with {self.size!r}"
+                    f"Resize(max_size={self.max_size!r}) needs an int size, got size={self.size!r}; leave out max_size"
                 )
             return
         _pair("Resize", "size", self.size)
         if self.max_size is not None and not (_is_side(self.max_size) and self.max_size > self.size):
             raise PlanError(
-                f"Resize(max_size={self.max_size!r}): an integer, larger than the shorter side's "
+                f"Resize(max_size={self.max_size!r}): max_size must be an integer, larger than the shorter side's "
                 f"size={self.size!r}, at most {MOST_PX} pixels"
             )
 
     def size_after(self, size: Size | None) -> Size | None:
-        """Return the size by torchvision's rule, which truncates the longer side."""
+        """Return the size by torchvision's rule, which truncates the longer side; None if ``size`` is needed."""
         if not isinstance(self.size, int):
             return _pair("Resize", "size", self.size)
         if size is None:
@@ -105,7 +148,7 @@ class Resize(GeometricTransform):
         return (new_long, new_short) if width <= height else (new_short, new_long)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add a resize to a size, or by the shorter side."""
+        """Add a resize to a native pass, to an exact size or by the shorter side."""
         if isinstance(self.size, int):
             stage.resize_shorter(size=self.size, max_size=self.max_size or 0, filter=self.interpolation)
         else:
@@ -115,11 +158,26 @@ class Resize(GeometricTransform):
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop(GeometricTransform):
-    """The middle of the image: torchvision.transforms.v2.CenterCrop.
+    """Crop the centre of an image, like ``torchvision.transforms.v2.CenterCrop``.
 
-    size  (height, width) in pixels; an int means a square
+    A smaller image is padded with zeros (black) on all sides. An odd row or column of padding is below or to
+    the right of it.
 
-    Where the image is smaller, zeros (black) surround it, the odd row or column behind it.
+    Parameters
+    ----------
+    size : int or (int, int)
+        Output (height, width) in pixels; an int means a square.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid size.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(64)).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 64, 64, 3)
     """
 
     step: ClassVar[Step] = Step.WINDOW
@@ -127,12 +185,12 @@ class CenterCrop(GeometricTransform):
     size: int | tuple[int, int]
 
     def check(self) -> None:
-        """Raise ``PlanError`` for parameters that can't work."""
+        """Raise ``PlanError`` for invalid parameters."""
         _pair("CenterCrop", "size", self.size)
 
     @property
     def output_px(self) -> Size:
-        """(height, width) of the result, in pixels."""
+        """The (height, width) of the result, in pixels."""
         return _pair("CenterCrop", "size", self.size)
 
     def size_after(self, size: Size | None) -> Size:
@@ -140,14 +198,32 @@ class CenterCrop(GeometricTransform):
         return self.output_px
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add the window."""
+        """Add the centred window to a native pass."""
         height, width = self.output_px
         stage.window(height=height, width=width)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomHorizontalFlip(AtRandom, GeometricTransform):
-    """Left and right exchanged with probability ``p``: torchvision.transforms.v2.RandomHorizontalFlip."""
+    """Flip an image left to right at random, like ``torchvision.transforms.v2.RandomHorizontalFlip``.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of a flip.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3))
+    >>> with sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, 0].tolist())
+    [[3, 4, 5], [0, 1, 2]]
+    """
 
     draw_kind: ClassVar[int] = 2
     step: ClassVar[Step] = Step.FLIP
@@ -155,7 +231,7 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
     p: float = 0.5
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add the mirror."""
+        """Add the flip to a native pass."""
         stage.mirror(op=op, p=self.p)
 
 
@@ -164,7 +240,7 @@ def _pair(owner: str, name: str, size: object) -> tuple[int, int]:
     for side in (height, width):
         if not _is_side(side):
             raise PlanError(
-                f"{owner}({name}={size!r}): an int or (height, width), each from 1 to {MOST_PX} pixels"
+                f"{owner}({name}={size!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
             )
     return height, width
 
@@ -176,7 +252,7 @@ def _is_side(value: object) -> bool:
 def _two(owner: str, name: str, value: object) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise PlanError(
-            f"{owner}({name}={value!r}): an int or (height, width), each from 1 to {MOST_PX} pixels"
+            f"{owner}({name}={value!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
         )
     return value[0], value[1]
 
@@ -184,7 +260,9 @@ def _two(owner: str, name: str, value: object) -> tuple[int, int]:
 def _interpolation(owner: str, name: str) -> None:
     names = [each.value for each in Interpolation]
     if name not in names:
-        raise PlanError(f"{owner}(interpolation={name!r}): one of {', '.join(map(repr, names))}")
+        raise PlanError(
+            f"{owner}(interpolation={name!r}): interpolation must be one of {', '.join(map(repr, names))}"
+        )
 
 
 def _range(owner: str, name: str, value: tuple[float, float], most: float | None) -> None:
@@ -195,4 +273,4 @@ def _range(owner: str, name: str, value: tuple[float, float], most: float | None
         fits = False
     if not fits:
         limit = "" if most is None else f" ≤ {most:g}"
-        raise PlanError(f"{owner}({name}={value!r}): two numbers, 0 < low ≤ high{limit}")
+        raise PlanError(f"{owner}({name}={value!r}): {name} must be two numbers, 0 < low ≤ high{limit}")

@@ -1,4 +1,4 @@
-"""MixUp and CutMix: images of a batch mixed with one another, and their labels with them."""
+"""MixUp and CutMix: batch functions that mix images of a batch, and their labels accordingly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Float32Array, UInt8Array
 from standpipe.transform.image import is_number
 
-SHARES = 1 << 16  # a weight is a multiple of one of these: no machine's logarithm shows in it
+SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that rounding of a machine's logarithm doesn't change it
 CHANNELS = (1, 3, 4)
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
@@ -22,7 +22,7 @@ Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
 
 @dataclass(frozen=True, slots=True)
 class _Mixing:
-    """A function of whole batches that mixes each row with the one before it, the first with the last."""
+    """A batch function that mixes each row with the row before it, and the first with the last."""
 
     alpha: float
     num_classes: int
@@ -30,56 +30,62 @@ class _Mixing:
     label: str = "label"
 
     def check(self) -> None:
-        """Raise ``PlanError`` for what can't be."""
+        """Raise ``PlanError`` for invalid parameters."""
         if not is_number(self.alpha) or not self.alpha > 0:
-            raise PlanError(f"{self!r}: alpha is a number above 0")
+            raise PlanError(f"{self!r}: alpha must be a number above 0")
         if (
             not isinstance(self.num_classes, int)
             or isinstance(self.num_classes, bool)
             or self.num_classes < 1
         ):
-            raise PlanError(f"{self!r}: num_classes is how many there are, an integer from 1")
+            raise PlanError(f"{self!r}: num_classes must be the number of classes, an integer from 1")
         for name in (self.image, self.label):
             if not isinstance(name, str) or not name:
-                raise PlanError(f"{self!r}: image and label are names of fields")
+                raise PlanError(f"{self!r}: image and label must be names of fields")
 
     @property
     def note(self) -> str:
-        """The remark for ``explain()``: rows of one rank's batch are paired."""
+        """The remark for ``explain()``: pairs of samples depend on batch size and world size."""
         return (
-            "it pairs rows of one rank's batch: with another world size or batch size a sample is mixed with another "
-            "one, which holds for nothing else of a sample"
+            "it pairs rows of one rank's batch: with another world size or batch size, each sample is mixed with a "
+            "different one; everything else of a sample stays the same"
         )
 
     def _images(self, batch: dict[str, Any]) -> AnyArray:
         images = batch.get(self.image)
         if not isinstance(images, np.ndarray) or images.dtype not in (np.uint8, np.float16, np.float32):
             what = f"{images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
-            raise TypeError(f"{self.image!r} is {what}, and no array of uint8, float16 or float32")
+            raise TypeError(
+                f"the field {self.image!r} must be an array of uint8, float16 or float32, got {what}"
+            )
         return images
 
     def check_labels(self, labels: Any) -> None:
         """Raise ``TypeError`` or ``ValueError`` for invalid labels.
 
-        labels  (rows,) integers, or (rows, classes) of labels that are mixed already
+        labels  (rows,) integers, or (rows, num_classes) if they are mixed already
         """
         if not isinstance(labels, np.ndarray) or labels.shape not in (
             labels.shape[:1],
             (len(labels), self.num_classes),
         ):
-            raise TypeError(f"{self.label!r} holds neither a class nor {self.num_classes} shares a row")
+            raise TypeError(
+                f"the field {self.label!r} must have one class or {self.num_classes} class weights per row"
+            )
         if labels.ndim == 1:
             if labels.dtype.kind not in "iu":
-                raise TypeError(f"{self.label!r} is {labels.dtype}; a class is an integer")
+                raise TypeError(
+                    f"the field {self.label!r} must be integers, one class per row, got {labels.dtype}"
+                )
             odd = (labels < 0) | (labels >= self.num_classes)
             if odd.any():
                 first = labels[odd][0]
                 raise ValueError(
-                    f"{self.label!r} is {first}, and classes go from 0 to {self.num_classes - 1}"
+                    f"the field {self.label!r} is {first}, but classes go from 0 to {self.num_classes - 1}"
                 )
 
     def _labels(self, labels: Any, share: float) -> Float32Array:
-        """(rows, classes) float32, each row a mixture of its own label and that of the row before."""
+        """Mix each row's label with that of the row before it; return (rows, num_classes) float32."""
         self.check_labels(labels)
         if labels.ndim == 1:
             whole = np.zeros((len(labels), self.num_classes), np.float32)
@@ -92,26 +98,50 @@ class _Mixing:
 
 @dataclass(frozen=True, slots=True)
 class MixUp(_Mixing):
-    """Each image becomes a weighted mean of itself and the one before it in the batch; the first, and the last.
+    """Blend each image and label of a batch with those of the row before it: mixup, for ``map_batch``.
 
-    alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
-    num_classes  how many classes there are
-    image        name of the field of images: (rows, …) uint8, float16 or float32
-    label        name of the field of labels: (rows,) integers, or (rows, classes) where they are mixed already
-
-    For ``Pipeline.map_batch``. mixup (Zhang et al., 2018, arXiv:1710.09412)::
+    The first row is blended with the last one. After Zhang et al., 2018, arXiv:1710.09412::
 
         λ ~ Beta(alpha, alpha)
         image  = λ · image + (1 − λ) · other image
         label  = λ · label + (1 − λ) · other label
 
-    with one λ a batch, an integer of 1/65536, drawn by the position of the batch's first row. Images are
-    mixed where they lie: uint8 is rounded to the nearest, floats are computed as float32. Labels become
-    (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields stay.
+    One λ applies to the whole batch. It is a multiple of 1/65,536, and depends on the seed, the epoch and the
+    position of the batch's first row. With the same λ, float images are those of
+    ``torchvision.transforms.v2.MixUp``, bit for bit.
+
+    Images are changed in place: uint8 is rounded to the nearest integer, floats are computed as float32.
+    Labels become (rows, num_classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields
+    don't change.
+
+    Parameters
+    ----------
+    alpha : float
+        Both parameters of the beta distribution, above 0.
+    num_classes : int
+        Number of classes.
+    image : str, default "image"
+        Field of images: (rows, …) uint8, float16 or float32.
+    label : str, default "label"
+        Field of labels: (rows,) integers, or (rows, num_classes) if they are mixed already.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+    TypeError, ValueError
+        When called, if the batch has no such images or labels, or a label isn't from 0 to num_classes − 1.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
+    >>> with pipeline.map_batch(sp.MixUp(0.2, num_classes=2)).loader(executor="thread") as loader:
+    ...     print(next(iter(loader))["label"].shape)
+    (4, 2)
     """
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """The batch, changed in place; ``rng`` is given by the worker that calls it."""
+        """Return the batch with its images changed in place; the worker gives ``rng``."""
         images = self._images(batch)
         share = self.draw(rng, images.shape, images.dtype).share
         labels = self._labels(batch.get(self.label), share)
@@ -128,37 +158,60 @@ class MixUp(_Mixing):
 
 @dataclass(frozen=True, slots=True)
 class CutMix(_Mixing):
-    """A box of each image comes from the one before it in the batch; of the first, from the last.
+    """Paste a random box of the row before it into each image of a batch: CutMix, for ``map_batch``.
 
-    alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
-    num_classes  how many classes there are
-    image        name of the field of images: four axes, uint8, float16 or float32
-    label        name of the field of labels: (rows,) integers, or (rows, classes) where they are mixed already
-    layout       ``"NCHW"`` or ``"NHWC"``; default: where 1, 3 or 4 channels are, and if that may be both, NHWC for
-                 uint8
-
-    For ``Pipeline.map_batch``. CutMix (Yun et al., 2019, arXiv:1905.04899)::
+    The first row gets a box of the last one. After Yun et al., 2019, arXiv:1905.04899::
 
         λ ~ Beta(alpha, alpha)
-        centre of the box ~ anywhere in the image, its height and width √(1 − λ) of the image's, cut at the border
+        box: centre uniform in the image; height and width √(1 − λ) of the image's, cut at the border
         λ = 1 − area of the box ÷ area of the image
         label  = λ · label + (1 − λ) · other label
 
-    with one λ and one box a batch, drawn by the position of the batch's first row. Images are changed where
-    they lie. Labels become (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other
-    fields stay.
+    One λ and one box apply to the whole batch. They depend on the seed, the epoch and the position of the
+    batch's first row.
+
+    Images are changed in place. Labels become (rows, num_classes) float32, which
+    ``torch.nn.functional.cross_entropy`` takes. Other fields don't change.
+
+    Parameters
+    ----------
+    alpha : float
+        Both parameters of the beta distribution, above 0.
+    num_classes : int
+        Number of classes.
+    image : str, default "image"
+        Field of images: four axes, uint8, float16 or float32.
+    label : str, default "label"
+        Field of labels: (rows,) integers, or (rows, num_classes) if they are mixed already.
+    layout : str, optional
+        ``"NCHW"`` or ``"NHWC"``. Default: the axis of size 1, 3 or 4 is the channels'. If both could be, the
+        layout is NHWC for uint8 and NCHW for floats.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+    TypeError, ValueError
+        When called, if the batch has no such images or labels, or a label isn't from 0 to num_classes − 1.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
+    >>> with pipeline.map_batch(sp.CutMix(1.0, num_classes=2)).loader(executor="thread") as loader:
+    ...     print(next(iter(loader))["label"].shape)
+    (4, 2)
     """
 
     layout: Literal["NCHW", "NHWC"] | None = None
 
     def check(self) -> None:
-        """Raise ``PlanError`` for what can't be."""
+        """Raise ``PlanError`` for invalid parameters."""
         _Mixing.check(self)
         if self.layout not in (None, "NCHW", "NHWC"):
-            raise PlanError(f"{self!r}: layout is 'NCHW' or 'NHWC'")
+            raise PlanError(f"{self!r}: layout must be 'NCHW' or 'NHWC'")
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """The batch, changed in place; ``rng`` is given by the worker that calls it."""
+        """Return the batch with its images changed in place; the worker gives ``rng``."""
         images = self._images(batch)
         mix = self.draw(rng, images.shape, images.dtype)
         assert mix.box is not None
@@ -170,8 +223,9 @@ class CutMix(_Mixing):
         return {**batch, self.label: labels}
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
-        """Choose at random how to mix a batch of images of this shape and dtype. Raises ``TypeError`` for
-        other arrays.
+        """Choose at random how to mix a batch of images of this shape and dtype.
+
+        Raises ``TypeError`` for an array that isn't a batch of images.
         """
         planar = self._layout(shape, dtype) == "NCHW"
         height, width = shape[2:] if planar else shape[1:3]
@@ -182,23 +236,23 @@ class CutMix(_Mixing):
 
     def _layout(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> str:
         if len(shape) != 4:
-            raise TypeError(f"{self.image!r} has {len(shape)} axes; images of a batch have four")
+            raise TypeError(f"the field {self.image!r} must have four axes, got {len(shape)}")
         if self.layout is not None:
             return self.layout
         first, last = (shape[axis] in CHANNELS for axis in (1, 3))
         if not (first or last):
             raise TypeError(
-                f"{self.image!r} is {shape}: say where its channels are, by layout='NCHW' or 'NHWC'"
+                f"the field {self.image!r} has the shape {shape}, and no axis looks like channels; pass layout='NCHW' "
+                "or 'NHWC'"
             )
         return "NHWC" if last and (not first or dtype == np.uint8) else "NCHW"
 
 
 def beta(alpha: float, rng: np.random.Generator) -> float:
-    """Return a random number of the beta distribution with both parameters ``alpha``, a multiple of 1/65536
-    in [0, 1].
+    """Return a random number of the distribution Beta(alpha, alpha), as a multiple of 1/65,536 in [0, 1].
 
-    It is x ÷ (x + y) for two numbers of the gamma distribution, computed by logarithms, which no small
-    ``alpha`` makes 0.
+    It is x ÷ (x + y) for two numbers of the gamma distribution. Logarithms keep x and y from becoming 0 for a
+    small ``alpha``.
     """
     apart = _log_gamma(alpha, rng) - _log_gamma(alpha, rng)
     share = 1 / (1 + math.exp(-abs(apart)))
@@ -206,9 +260,7 @@ def beta(alpha: float, rng: np.random.Generator) -> float:
 
 
 def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> Box:
-    """Return the box of the other image, when a fraction ``share`` of the image is to stay before the border
-    cuts it.
-    """
+    """Return a random box that covers 1 − ``share`` of the image, before the border cuts it."""
     side = math.sqrt(1 - share) / 2
     half_height, half_width = int(side * height), int(side * width)
     y, x = int(rng.random() * height), int(rng.random() * width)
@@ -221,10 +273,9 @@ def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> 
 
 
 def _log_gamma(shape: float, rng: np.random.Generator) -> float:
-    """Return the logarithm of a random number of the gamma distribution: Marsaglia and Tsang (2000), any
-    shape above 0.
+    """Return the logarithm of a random number of the gamma distribution with this shape, above 0.
 
-    It uses uniform numbers alone, which are the same with every NumPy.
+    After Marsaglia and Tsang (2000). It uses only uniform numbers, which are the same with every NumPy.
     """
     third = shape + 1 - 1 / 3
     while True:
@@ -236,20 +287,20 @@ def _log_gamma(shape: float, rng: np.random.Generator) -> float:
 
 
 def _pairs(images: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Yield each row and the one before, as it was before any was changed."""
+    """Yield each row with the row before it, unchanged until then; the last rows come first."""
     last = images[-1].copy()
     for row in range(len(images) - 1, -1, -1):
         yield images[row], images[row - 1] if row else last
 
 
 def _mix_bytes(row: UInt8Array, other: UInt8Array, share: float) -> None:
-    """``row`` becomes the mean, rounded to the nearest byte."""
+    """Set ``row`` to the weighted mean of both, rounded to the nearest byte."""
     own = np.uint32(share * SHARES)
     row[...] = (row * own + other * (np.uint32(SHARES) - own) + np.uint32(SHARES // 2)) >> np.uint32(16)
 
 
 def _mix_floats(row: AnyArray, other: AnyArray, share: float) -> None:
-    """``row`` becomes the mean, in float32."""
+    """Set ``row`` to the weighted mean of both, computed in float32."""
     mixed = np.multiply(other, np.float32(1 - share), dtype=np.float32)
     mixed += np.multiply(row, np.float32(share), dtype=np.float32)
     row[...] = mixed

@@ -18,9 +18,9 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def as_array(value: Any) -> AnyArray | None:
-    """``value`` as an array of numbers, without a copy where that can be; None when it is none.
+    """Return ``value`` as an array of numbers, without a copy where possible; None if it has no such form.
 
-    Arrays, numbers, Pillow images ((H, W) or (H, W, channels) as the mode has it) and dense tensors of a
+    Accepts arrays, numbers, Pillow images ((H, W) or (H, W, channels), by their mode) and dense tensors of a
     dtype that NumPy has.
     """
     if isinstance(value, np.ndarray):
@@ -42,10 +42,10 @@ def as_array(value: Any) -> AnyArray | None:
 
 
 def in_form(value: Any, form: InputFormat) -> Any:
-    """An image's value in the form that a function asks for; values that are no image stay as they are.
+    """Convert an image to the form that a function takes; return values that aren't images unchanged.
 
-    An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array; arrays of other
-    shapes and types become tensors with the same axes where tensors are asked for.
+    An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array. With the form
+    ``"tensor"``, other arrays become tensors with the same axes.
     """
     if type(value) in _PLAIN:
         return value
@@ -61,8 +61,9 @@ def in_form(value: Any, form: InputFormat) -> Any:
 
 
 def out_of_form(value: Any, form: InputFormat) -> Any:
-    """Convert a function's result to the form between transforms: (3, H, W) uint8 tensors become (H, W, 3)
-    arrays.
+    """Convert a function's result to the form between transforms.
+
+    Tensors become arrays, and (C, H, W) uint8 tensors become (H, W, C) arrays, for 1, 3 or 4 channels.
     """
     if form == "tensor" and is_tensor(value):
         array = as_array(value)
@@ -84,7 +85,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
-    # While another thread imports the module it is there, and its classes may not be yet.
+    # While another thread imports the module, it is in sys.modules and may not have its classes yet.
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -100,7 +101,7 @@ def _is_image_array(value: object) -> bool:
 def _as_picture(value: Any) -> Any:
     if not _is_image_array(value):
         return value
-    from PIL import Image  # 0.05 s that most pipelines never need
+    from PIL import Image  # imported here: it takes 0.05 s, which most pipelines never need
 
     return Image.fromarray(value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value)
 
@@ -109,9 +110,9 @@ def _as_tensor(value: Any) -> Any:
     array = as_array(value) if is_picture(value) or isinstance(value, np.ndarray) else None
     if array is None:
         return value
-    import torch  # the caller asked for tensors
+    import torch  # imported here: only callers that want tensors need it
 
-    array = array if array.flags.writeable else array.copy()  # torch has no tensors that can't be written
+    array = array if array.flags.writeable else array.copy()  # torch has no read-only tensors
     if _is_image_array(array):
         array = (array[:, :, None] if array.ndim == 2 else array).transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(array))
