@@ -144,9 +144,9 @@ def test_equal_in_every_process(tmp_path: Path) -> None:
 
 def test_what_cant_be_told_apart_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
-        with pytest.raises(sp.PlanError, match=r"add can't be told .*_fingerprint"):
+        with pytest.raises(sp.PlanError, match=r"changes of .*add can't be detected.*_fingerprint"):
             parts_of(brighter(file))  # type: ignore[arg-type]
-        with pytest.raises(sp.PlanError, match=r"the dataset can't be told .*_fingerprint"):
+        with pytest.raises(sp.PlanError, match=r"changes of the dataset can't be detected.*_fingerprint"):
             parts_of(dataset=Dataset(file))  # type: ignore[arg-type]
         assert parts_of(dataset=Marked(file, "a"))  # type: ignore[arg-type]
 

@@ -319,7 +319,7 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
         ({"source": sp.ImageFolder}, r"check_files\(ImageFolder\): it is a class"),
         ({"source": "photos"}, "a source such as ImageFolder"),
         ({"source": sp.FileList("gone.txt")}, "can't read"),
-        ({"num_workers": 0}, "num_workers=0: a number of threads"),
+        ({"num_workers": 0}, "num_workers=0: num_workers must be a positive integer or 'auto'"),
         ({"limits": 3}, "DecodeLimits"),
         ({"reads": 3}, "Reads"),
         ({"large_image_memory": "much"}, "large_image_memory"),
@@ -329,7 +329,7 @@ def test_what_can_not_be_checked(tmp_path: Path, arguments: dict[str, Any], says
     with pytest.raises(sp.PlanError, match=says):
         sp.check_files(**{"source": write_list(tmp_path, [GOOD]), **arguments})
     found = sp.check_files(write_list(tmp_path, [GOOD]))
-    with pytest.raises(sp.PlanError, match=r"findings\('odd'\): there are unreadable, "):
+    with pytest.raises(sp.PlanError, match=r"findings\('odd'\): unknown kind. The kinds are unreadable, "):
         list(found.findings("odd"))
 
 
@@ -363,7 +363,7 @@ def test_without_a_cache_folder_nobody_goes_on(
         found = sp.check_files(source)
         assert (found.looked, found.counts) == (2, {"empty": 1})
         assert [finding.index for finding in found.findings()] == [1]
-    assert "nobody can go on from there; set XDG_CACHE_HOME" in caplog.text
+    assert "a later check can't continue from them. Set XDG_CACHE_HOME" in caplog.text
 
 
 def program(source: sp.FileList, body: str) -> list[str]:
@@ -424,7 +424,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     faults = os.environ | {"STANDPIPE_FAULTS": "read.open=delay:600s@40"}
     with subprocess.Popen(program(source, SLOW), stdout=subprocess.PIPE, text=True, env=faults) as process:
         next(lines_of(process))
-        with pytest.raises(sp.StandpipeError, match="another process looks through these files already"):
+        with pytest.raises(sp.StandpipeError, match="another process is checking these files"):
             sp.check_files(source)
         process.kill()
     held = sp.check_files(source)

@@ -206,7 +206,7 @@ def test_nothing_left_is_said() -> None:
         ({"condition": lambda sample, rng: rng.random() < 0.5}, r"takes rng.*\.split\(share"),
         ({"condition": thirds, "input_format": "jpeg"}, r"filter\(input_format='jpeg'\)"),
         ({"condition": thirds, "field": 3}, r"filter\(field=3\)"),
-        ({"condition": "label < 3", "field": "x"}, "are for functions"),
+        ({"condition": "label < 3", "field": "x"}, "apply to functions only"),
         ({"condition": dict}, "a condition on columns"),
     ],
 )
@@ -229,7 +229,7 @@ def test_settings_that_there_are_not() -> None:
 
 def test_a_place_that_cant_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    with pytest.raises(sp.PlanError, match="set XDG_CACHE_HOME"):
+    with pytest.raises(sp.PlanError, match="Set XDG_CACHE_HOME"):
         sp.Pipeline(numbers(10)).filter(thirds).run_filters()
 
 
@@ -319,7 +319,7 @@ def test_a_killed_scan_goes_on_where_it_was(cache: Path) -> None:
     first, kept = map(int, done.split())
     assert first in (4 * 256, 5 * 256), said  # whole blocks; the fifth was made, and perhaps not handed over
     assert kept == 1000
-    assert f"asking about records {first:,} to 2,000" in said
+    assert f"filtering records {first:,} to 2,000" in said
 
 
 def test_one_process_asks_and_the_others_wait() -> None:

@@ -87,10 +87,10 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"seconds": 0}, "a time above 0"),
-        ({"seconds": float("nan")}, "a time above 0"),
-        ({"threads": 0}, "a number of threads, from 1 to 4096"),
-        ({"threads": 5000}, "a number of threads, from 1 to 4096"),
+        ({"seconds": 0}, "seconds must be above 0"),
+        ({"seconds": float("nan")}, "seconds must be above 0"),
+        ({"threads": 0}, "threads must be an integer from 1 to 4096"),
+        ({"threads": 5000}, "threads must be an integer from 1 to 4096"),
     ],
 )
 def test_what_cant_be_asked(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
@@ -101,7 +101,7 @@ def test_what_cant_be_asked(tmp_path: Path, settings: dict[str, Any], says: str)
 
 def test_pictures_in_no_files() -> None:
     source = sp.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(sp.PlanError, match="in no files"):
+    with pytest.raises(sp.PlanError, match="aren't in files"):
         sp.measure_reads(sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan())
 
 

@@ -42,9 +42,9 @@ def test_the_innermost_launcher_counts() -> None:
     [
         ({"RANK": "1"}, "WORLD_SIZE isn't set"),
         ({"WORLD_SIZE": "1"}, "RANK isn't set"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "name no rank"),
-        ({"RANK": "-1", "WORLD_SIZE": "2"}, "name no rank"),
-        ({"RANK": "", "WORLD_SIZE": "2"}, "name no rank"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "aren't a valid rank"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "aren't a valid rank"),
+        ({"RANK": "", "WORLD_SIZE": "2"}, "aren't a valid rank"),
     ],
 )
 def test_environments_that_make_no_sense(environment: dict[str, str], says: str) -> None:
@@ -112,7 +112,7 @@ def test_torchs_own_mesh() -> None:
     [
         ({"rank": 1}, "give both, or neither"),
         ({"world_size": 2}, "give both, or neither"),
-        ({"rank": 0, "world_size": 8, "replicate": 3}, "8 ranks are no multiple"),
+        ({"rank": 0, "world_size": 8, "replicate": 3}, "the world size, 8, must be a multiple"),
         ({"rank": 0, "world_size": 8, "replicate": 0}, "at least 1"),
         ({"rank": 0, "world_size": 8, "replicate": "2"}, "at least 1"),
         ({"mesh": Mesh(0), "rank": 0, "world_size": 2}, "leave out rank"),

@@ -1,1 +1,1 @@
-"""Digests of code, modules and cached sets."""
+"""Digests of code, modules and cache sets."""

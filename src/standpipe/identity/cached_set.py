@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """All that rows depend on. Jobs with equal parts share a set; any other part makes another set.
+    """The parts that rows depend on. Jobs with equal parts share a cache set; others don't.
 
     parts  such as the source's digest, the transforms with their parameters, versions; their order doesn't
-    matter
-    label  a name for people, such as that of a folder; it doesn't count
+           matter
+    label  a name for people, such as that of a folder; it isn't part of the digest
     """
 
     parts: Mapping[str, str | int]
@@ -20,14 +20,17 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """32 hex digits."""
+        """A digest of the parts: 32 hexadecimal digits."""
         import json
         from hashlib import blake2b
 
-        text = json.dumps(dict(self.parts), sort_keys=True)  # ASCII, whatever bytes a path in it has
+        text = json.dumps(dict(self.parts), sort_keys=True)  # ASCII, even for paths that aren't UTF-8
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
     def salt(self) -> int:
-        """64 bits of it, which every entry of the set's table is made with: another set's entry is no entry."""
+        """The first 64 bits of the digest.
+
+        Every entry of a set's table includes it, so that another set's entry is rejected.
+        """
         return int(self.digest[:16], 16)

@@ -21,7 +21,7 @@ from standpipe.transform.randomness import draws, is_albumentations
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 _TABLES = (list, tuple, dict, set, frozenset, np.ndarray)
-# Of a class, what Python and its tools note down and what says nothing that its functions don't.
+# Attributes of a class that Python and its tools set, and that add nothing to its functions.
 _NOTED = frozenset(
     [
         "_abc_impl",
@@ -48,15 +48,15 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE of a type's __flags__
 
 
 class Unreadable(Exception):
-    """Something in it can't be told from another one; the text says what."""
+    """An object whose changes can't be detected; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
     """The digest of a function or another object.
 
-    digest    hex
-    packages  installed packages that it uses, which count by name alone
+    digest    hexadecimal digits
+    packages  installed packages that it uses, of which the digest includes only the names
     draws     names of the random generators that it contains
     """
 
@@ -66,18 +66,20 @@ class Code:
 
 
 def digest_of(value: object) -> str:
-    """The digest of ``code_of``."""
+    """Return the digest of ``code_of``."""
     return code_of(value).digest
 
 
 def code_of(value: object) -> Code:
     """Return the digest of a function or another object.
 
-    Functions and classes count by their bytecode, constants, defaults and, in turn, what they refer to. Those
-    of installed packages count by name, and by the values that they were made with, such as a wrapped
-    function. Objects count by their class and what pickling would save of them, or their ``_fingerprint``, a
-    text. Modules count by their files, the modules they import, and the values that are used of them. Line
-    numbers, comments and file names don't count, except for modules. Raises ``Unreadable``.
+    - Functions and classes count by their bytecode, constants, defaults and, in turn, the values they refer to.
+      Those of installed packages count by name, and by the values that they were made with, such as a wrapped
+      function.
+    - Objects count by their class and the state that pickling saves, or by their ``_fingerprint``, a text.
+    - Modules count by their files, the modules they import, and the values that are used of them.
+
+    Line numbers, comments and file names don't count, except for modules. Raises ``Unreadable``.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
@@ -90,26 +92,26 @@ def code_of(value: object) -> Code:
     try:
         try:
             return code(fast=True)
-        except ValueError:  # an object that leads back to itself
+        except ValueError:  # an object that contains itself
             return code(fast=False)
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
 
 class _Parts(pickle.Pickler):
-    """Writes what nobody reads back: for each function and class a tuple of its parts."""
+    """A pickler whose output is only hashed: for each function and class it writes a tuple of its parts."""
 
     def __init__(self, out: Any, *, fast: bool) -> None:
         super().__init__(out, protocol=5)
-        self.fast = fast  # without a memo, so equal values are equal bytes, one object or two
+        self.fast = fast  # no memo, so equal values give equal bytes, whether they are one object or two
         self.packages: set[str] = set()
         self.draws: dict[str, None] = {}
-        # What has been visited, each with its number, by what it is and how it was used.
+        # Visited values with their numbers, by object and use.
         self._visited: dict[tuple[object, ...], tuple[int, object]] = {}
         self._sources = Sources()
 
     def persistent_id(self, value: Any) -> list[str] | None:
-        """Return the sorted elements of a set, whose order differs between processes; asked before all else."""
+        """Return the sorted elements of a set, whose order differs between processes; None for others."""
         return sorted(map(self._element, value)) if type(value) in (set, frozenset) else None
 
     def _element(self, value: object) -> str:
@@ -121,10 +123,10 @@ class _Parts(pickle.Pickler):
         return code.digest
 
     def reducer_override(self, value: Any) -> Any:
-        """The parts of functions, classes and what belongs to them; others are pickled as ever.
+        """Return the parts of functions, classes and related objects; other objects are pickled as usual.
 
-        What has a ``content_digest``, such as a packed list, enters by that. albumentations' transforms enter
-        by what they say of themselves: they hold generators, seeded anew in each process.
+        An object with a ``content_digest``, such as a packed list, counts by that. albumentations' transforms
+        count by their ``to_dict()``: they hold generators, which are seeded differently in each process.
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
@@ -179,7 +181,7 @@ class _Parts(pickle.Pickler):
 
     def _class(self, class_: type) -> Any:
         if class_ is tuple:
-            return NotImplemented  # what all the others are written as
+            return NotImplemented  # pickled as usual: all other parts are written as tuples
         name = (type(class_).__name__, class_.__module__, class_.__qualname__)
         made_elsewhere = class_.__flags__ & _MADE_BY_PYTHON and not _is_by_name(class_)
         if made_elsewhere or not is_installed(file_of(class_.__module__)):
@@ -196,10 +198,10 @@ class _Parts(pickle.Pickler):
         return self._once(used.module, ("module", name), lambda _: (files, *_values_of(used)), used.names)
 
     def _object(self, value: Any) -> Any:
-        """Return how an object is pickled, unless a name suffices.
+        """Return how an object is pickled, or a name where that suffices.
 
-        A name suffices for installed objects, for a module's objects whose file counts, and for wrappers of
-        what counts.
+        A name suffices for installed objects, for objects of a module whose file counts, and for wrappers of
+        an object that counts.
         """
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -216,11 +218,11 @@ class _Parts(pickle.Pickler):
         return _tuple("name", module, reduced, files)
 
     def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
-        """Return the name and parts, and the object's number where it is met again."""
+        """Return the name and parts of a value; on its next use, its number."""
         key = (id(value), *use)
         if key in self._visited:
             return _tuple("again", self._visited[key][0])
-        self._visited[key] = len(self._visited), value  # which keeps it, and so its id
+        self._visited[key] = len(self._visited), value  # holding the value keeps its id unique
         return _tuple(*name, *parts(value))
 
     def _note_package(self, module: str | None) -> None:
@@ -247,7 +249,7 @@ def _tuple(*parts: object) -> tuple[type, tuple[object]]:
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """A module that a function imports when it is called, and names that it uses: some may be of the module."""
+    """A module that a function imports when it is called, and names that may be used of it."""
 
     name: str
     names: tuple[str, ...]
@@ -255,7 +257,7 @@ class _Imported:
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """A module, and names of attributes of which some may be its own; None where nobody knows what is used of it."""
+    """A module, and names of attributes that may be used of it; None if that is unknown."""
 
     module: types.ModuleType
     names: tuple[str, ...] | None
@@ -273,7 +275,7 @@ def _is_by_name(value: types.FunctionType | type) -> bool:
 
 
 def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
-    """Yield the parts of a function that an installed package made: which one, and from what."""
+    """Yield the parts of a function that an installed package made: its code's name, and the values in it."""
     yield from (function.__globals__.get("__name__"), function.__code__.co_qualname)
     registry = getattr(function, "registry", None)
     if isinstance(
@@ -285,7 +287,7 @@ def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
 
 
 def _given(function: types.FunctionType) -> Iterator[object]:
-    """Yield what belongs to a function besides its code and globals."""
+    """Yield the values of a function besides its code and globals."""
     yield function.__defaults__
     yield function.__kwdefaults__
     yield [_contents(cell) for cell in function.__closure__ or ()]
@@ -314,8 +316,9 @@ def _used(value: object, names: tuple[str, ...] | None) -> object:
 
 
 def _values_of(used: _Used) -> Iterator[object]:
-    """Yield the values of a module that are used; all of them if that isn't known. Its functions are in its
-    file.
+    """Yield the values of a module that are used; all of them if that isn't known.
+
+    Functions of the module count by its file.
     """
     if used.names is None:
         kinds = (*_PLAIN, *_TABLES)
@@ -342,7 +345,7 @@ def _class_parts(class_: type) -> Iterator[object]:
 
 
 def _is_of_enum(value: object) -> bool:
-    """Return True if an attribute of an enumeration is a member, or Python's own notes on members."""
+    """Return True if an attribute of an enumeration is a member, or Python's own data about members."""
     return isinstance(value, enum.Enum | dict | list | types.BuiltinFunctionType | type)
 
 
@@ -364,7 +367,7 @@ def _tensor_parts(tensor: Any) -> Iterator[object]:
 
 
 def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
-    """Names of the globals that it looks up, and whether it takes an attribute of each, there and then."""
+    """Yield the names of globals that code looks up, each with True if it takes an attribute of it at once."""
     import dis  # loads much that importing standpipe needn't
 
     before: str | None = None
@@ -382,7 +385,7 @@ def _contents(cell: types.CellType) -> list[object]:
 
 
 def _ordered(constant: Any) -> Any:
-    """A constant of code in an order that doesn't depend on the process: that of sets does."""
+    """Return a constant of code with sets sorted, since their order depends on the process."""
     if isinstance(constant, frozenset):
         return sorted(map(repr, constant))
     return tuple(map(_ordered, constant)) if isinstance(constant, tuple) else constant

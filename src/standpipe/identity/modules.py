@@ -1,4 +1,4 @@
-"""Find the owner, the file and the imports of a module, without importing any."""
+"""Find the owner, the file and the imports of a module, without importing it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_packaged(file: str | None) -> bool:
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Code, and that of functions and classes inside it."""
+    """Yield code, and the code of functions and classes inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -47,19 +47,23 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
-    """Full names of the modules that code imports, and of what it takes from them, which may be modules too.
+    """Yield the full names of the modules that code imports, and of the names it takes from them.
 
-    package  of the module that the code is in
+    The latter may be modules too.
+
+    package  package of the module that contains the code
     """
-    import dis  # loads much that importing standpipe needn't
+    import dis  # imports many modules, which importing standpipe doesn't need
     import importlib.util
 
-    before: list[Any] = [None, None]  # how many packages up, and what is taken
+    before: list[Any] = [None, None]  # level of a relative import, and the imported names
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":
             level, taken = before
             name = "." * (level or 0) + instruction.argval
-            with contextlib.suppress(ImportError):  # more packages up than there are: it fails when it is run
+            with contextlib.suppress(
+                ImportError
+            ):  # a level above the top package: the import fails when it runs
                 name = importlib.util.resolve_name(name, package)
                 yield name
                 yield from (f"{name}.{each}" for each in taken or () if each != "*")
@@ -67,13 +71,13 @@ def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
 
 
 class Sources:
-    """Files of modules that aren't installed; each is read once."""
+    """The files of modules that aren't installed; each file is read once."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[str, tuple[str, ...]] | None] = {}
 
     def digests(self, module: str) -> dict[str, str]:
-        """Digests of a module's file and those of all that it imports, by their names."""
+        """Return the digests of a module's file and of all files that it imports, by module name."""
         found: dict[str, str] = {}
         seen, left = {module}, [module]
         while left:
@@ -84,7 +88,7 @@ class Sources:
             imported: tuple[str, ...] = ()
             if (source := self._read[name]) is not None:
                 found[name], imported = source
-            # A package that a module is in takes part too: importing the module runs it.
+            # A module's package counts too: importing the module runs it.
             new = {each for each in (package, *imported) if each} - seen
             seen |= new
             left += new
@@ -92,7 +96,7 @@ class Sources:
 
 
 def _read(module: str) -> tuple[str, tuple[str, ...]] | None:
-    """The digest of a module's file, and what it imports; None without one, and for what is installed."""
+    """Return the digest of a module's file, and its imports; None without a file, or for an installed module."""
     from hashlib import blake2b
 
     file, is_package = _source_of(module)
@@ -102,21 +106,21 @@ def _read(module: str) -> tuple[str, tuple[str, ...]] | None:
     digest = blake2b(source, digest_size=16).hexdigest()
     try:
         code = compile(source, file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):  # of a module in C
+    except (SyntaxError, ValueError):  # a module in C
         return digest, ()
     package = module if is_package else module.rpartition(".")[0]
     return digest, tuple(name for inner in codes(code) for name in imports_of(inner, package))
 
 
 def _source_of(module: str) -> tuple[str | None, bool]:
-    """The file of a module, and whether it is a package."""
+    """Return the file of a module, and True if it is a package."""
     import importlib.machinery
     import importlib.util
 
     top, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # of a main module that has none
+    except ValueError:  # a main module without a spec
         return file_of(module), False
     for number, _ in enumerate(rest):
         if spec is None or is_installed(spec.origin):
@@ -129,6 +133,6 @@ def _source_of(module: str) -> tuple[str | None, bool]:
 
 
 def _is_in(file: str, *names: str) -> bool:
-    import sysconfig  # as above
+    import sysconfig  # likewise not needed by importing standpipe
 
     return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)

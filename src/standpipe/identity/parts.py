@@ -11,23 +11,24 @@ from standpipe.errors import PlanError
 from standpipe.identity.code import Code, Unreadable, code_of
 from standpipe.transform.function import Function, callable_name
 
-# What packages hand the work on to.
+# Packages that do the work of other packages.
 RESTS_ON = {
     "torchvision": ("torch", "PIL"),
     "albumentations": ("cv2", "numpy"),
     "albumentationsx": ("cv2", "numpy"),
 }
 ADVICE = (
-    "put .cache(…) before it, or give it an attribute _fingerprint, a text that changes with what it does"
+    "Put .cache(…) before it, or give it an attribute _fingerprint, a text that changes with what it does"
 )
 
 
 def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str, str]:
     """Return a short text for each function among ``transforms`` and for a Python dataset, by name.
 
-    A function counts by its code, the values it uses and how it is called; a dataset by its class's code and
-    its contents, or by their ``_fingerprint``. Installed packages that they use count by their versions and
-    the hashes of the installed files, since one's own package may be installed again under the same version.
+    A function counts by its code, the values it uses and how it is called. A dataset counts by its class's
+    code and its contents, or by its ``_fingerprint``. Installed packages that they use count by their
+    versions and the hashes of the installed files, since a user's own package may be installed again under
+    the same version.
 
     Raises ``PlanError`` for objects whose changes can't be detected, and for those that contain a random
     generator.
@@ -54,30 +55,29 @@ def _code(name: str, value: Any) -> Code:
         code = code_of(value)
     except Unreadable as error:
         raise PlanError(
-            f"cache(…): {name} can't be told from another one, so nothing could be kept of what it makes: {error}; "
-            f"{ADVICE}"
+            f"cache(…): changes of {name} can't be detected, so its results can't be cached: {error}. {ADVICE}"
         ) from error
     if code.draws:
         raise PlanError(
-            f"cache(…): {name} holds {' and '.join(code.draws)}, so what it makes is another thing each time, and the "
-            f"cache would keep one for ever; {ADVICE}, if that is wrong"
+            f"cache(…): {name} holds {' and '.join(code.draws)}, so its results differ each time, and the cache would "
+            f"keep the first one for ever. {ADVICE}, if its results don't differ"
         )
     return code
 
 
 def _version(package: str) -> str:
-    from importlib import metadata  # takes a tenth of an import of standpipe
+    from importlib import metadata  # takes a tenth of the time to import standpipe
 
     version = getattr(sys.modules.get(package), "__version__", None)
     try:
         installed = metadata.distribution(package)
-    except metadata.PackageNotFoundError:  # of another name than its package
+    except metadata.PackageNotFoundError:  # the distribution has another name than the package
         return "of no known version" if version is None else str(version)
     return f"{version or installed.version} {_installed_files(package, installed.read_text('RECORD') or '')}"
 
 
 def _installed_files(package: str, record: str) -> str:
-    """A digest of what a list of installed files says of a package's own."""
+    """Return a digest of a package's own lines in its list of installed files."""
     from hashlib import blake2b
 
     own = (line for line in record.splitlines() if line.startswith((f"{package}/", f"{package}.")))

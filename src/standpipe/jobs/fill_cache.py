@@ -1,4 +1,4 @@
-"""Filling a cache ahead: a loader that asks for every record once, and keeps what isn't kept yet."""
+"""Fill a cache before training: read every record once, and store the rows that are missing."""
 
 from __future__ import annotations
 
@@ -17,28 +17,41 @@ from standpipe.spec import LastBatch
 from standpipe.system.launcher import of_machine
 from standpipe.transform.geometry import CenterCrop
 
-ROWS = 64  # of a batch, where the pipeline has more
+ROWS = 64  # largest number of rows in a batch
 
 
 class Corner(CenterCrop):
-    """A pixel of the image, for nobody: a batch has to have something of one size."""
+    """A crop to one pixel, since a batch needs images of one size; nobody uses its images."""
 
     __slots__ = ()
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Return no field: nobody sees the image beside others."""
+        """Return no field: no other field must be cropped with the image."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFillReport:
-    """What filling ahead has done.
+    """The result of ``fill_cache``.
 
-    rows      that were asked for
-    stored    of these, those that are kept now and weren't before
-    found     those that were kept already
-    left_out  those for which there was no room
+    Attributes
+    ----------
+    rows : int
+        Rows that were looked up, one for each record.
+    stored : int
+        Rows that were stored now.
+    found : int
+        Rows that the cache had already.
+    left_out : int
+        Rows that didn't fit.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).cache(cache).batch(8)
+    >>> sp.fill_cache(pipeline)
+    CacheFillReport(rows=24, stored=24, found=0, left_out=0)
     """
 
     rows: int
@@ -50,15 +63,41 @@ class CacheFillReport:
 def fill_cache(
     pipeline: Pipeline, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> CacheFillReport:
-    """Fill the pipeline's cache ahead: ask once for every record that it will keep.
+    """Fill the pipeline's cache before training: read every record that it will keep once.
 
-    With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this machine
-    share out; else those of this rank's epoch 0.
+    These are the records of this rank's epoch 0. With ``Cache(scope="node")`` they are all records, which the
+    processes that a launcher has started on this machine divide among themselves.
 
-    progress  called now and then with the rows that were asked for so far, and how many there are
-    options   as of ``Pipeline.plan``
+    Parameters
+    ----------
+    pipeline : Pipeline
+        A pipeline with ``cache(…)``.
+    progress : callable, optional
+        Called from time to time with the rows that were read so far, and their total number.
+    **options
+        Keyword arguments of ``Pipeline.plan``, such as ``num_workers`` and ``memory``.
 
-    Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
+    Returns
+    -------
+    standpipe.reports.CacheFillReport
+        Rows that were stored, were there already, or didn't fit.
+
+    Raises
+    ------
+    PlanError
+        If the pipeline has no cache, or the plan can't be made.
+    CacheError
+        If the cache can't be used.
+    SampleError
+        If a sample can't be made, as from a loader.
+
+    Examples
+    --------
+    >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).cache(cache).batch(8)
+    >>> report = sp.fill_cache(pipeline, num_workers=1)
+    >>> report.rows, report.stored, report.left_out
+    (24, 24, 0)
     """
     return _filled_by(pipeline, LoaderOptions.of(options), progress)
 
@@ -81,13 +120,15 @@ def _filled_by(
         counted = loader.stats()
     left_out = min(
         counted.cache_skipped, rows - counted.cache_stored
-    )  # some of the next epoch's are made too
+    )  # the next epoch's rows count too, if some were made
     return CacheFillReport(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
 
 
 def filled(plan: Plan) -> Plan:
-    """The plan, once this process has done its share of filling a cache that shall have the rows of other machines'
-    ranks too. Where all ranks are on this one, or all rows are there, there is nothing to do.
+    """Return the plan, after this process has filled its part of a cache with ``scope="node"``.
+
+    Such a cache also keeps the rows of ranks on other machines. Nothing is to be done if all ranks are on
+    this machine, or all rows are there.
     """
     kept, pipeline = plan.cache, plan.pipeline
     if kept is None or kept.cache.scope != "node" or pipeline.world_size <= of_machine(os.environ)[1]:
@@ -97,18 +138,21 @@ def filled(plan: Plan) -> Plan:
     except CacheError:
         if kept.cache.strict:
             raise
-        return plan  # the loader says why there is none
+        return plan  # the loader reports why there is no cache
     if present is None or present.rows < plan.order.num_positions:
         try:
             _filled_by(pipeline, plan.options.for_job())
-        except CacheError:  # likewise
+        except CacheError:  # the loader reports it
             if kept.cache.strict:
                 raise
     return plan
 
 
 def whole(pipeline: Pipeline) -> Pipeline:
-    """The pipeline as far as its cache, of all records that it keeps, in small batches; without one it is an error."""
+    """Return the pipeline up to its cache, over all records that the cache keeps, in small batches.
+
+    The cache is strict, so that one that can't be used is an error.
+    """
     assert pipeline.cached is not None
     cache = pipeline.cached.cache
     node = cache.scope == "node"

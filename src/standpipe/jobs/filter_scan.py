@@ -1,4 +1,7 @@
-"""Asking a function about all samples, once: a loader without shuffle, whose answers go to a file batch by batch."""
+"""Run a filter function on all samples once, and write its results to a file batch by batch.
+
+The samples come from a loader without shuffle.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,17 @@ Made = TypeVar("Made")
 
 
 def scan(pipeline: Pipeline, options: LoaderOptions) -> None:
-    """``Pipeline.scan`` says what it does."""
+    """Run the pipeline's filters by content on all records without results: ``Pipeline.run_filters``."""
     _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), options)
 
 
 def planned(pipeline: Pipeline, options: LoaderOptions) -> Plan:
-    """The plan, with whatever has to be asked for it."""
+    """Return the plan, after running filters that have no results yet."""
     return _when_answered(lambda: make_plan(pipeline, options), options)
 
 
 def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
-    """Make something that needs filter answers; scan for each function without answers first."""
+    """Return ``make()``; run each filter whose results it lacks, and try again."""
     while True:
         try:
             return make()
@@ -56,7 +59,7 @@ def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
 
 
 def _answer(question: Question, options: LoaderOptions) -> None:
-    """Ask about the records that nobody has asked about yet, unless another process is just doing that."""
+    """Run a filter on the records without a result, unless another process has done that."""
     try:
         with claimed(question.path, keep=True) as file:
             if is_answered(question):  # while this process waited
@@ -67,8 +70,8 @@ def _answer(question: Question, options: LoaderOptions) -> None:
             published(file, question.path)
     except NoRoom as error:
         raise PlanError(
-            f"{question.text}: there is no place for its answers: {os.fsdecode(question.path)} can't be "
-            f"written ({error}); set XDG_CACHE_HOME to a folder that can"
+            f"{question.text}: its results can't be stored: {os.fsdecode(question.path)} can't be written "
+            f"({error}). Set XDG_CACHE_HOME to a folder that can be written"
         ) from error
 
 
@@ -76,7 +79,7 @@ def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
     import logging  # a tenth of what importing standpipe costs beside NumPy
 
     log, name, total = logging.getLogger("standpipe"), question.condition.name, f"{question.num_records:,}"
-    log.info("%s: asking about records %s to %s", name, f"{answers.records:,}", total)
+    log.info("%s: filtering records %s to %s", name, f"{answers.records:,}", total)
     samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, last_batch="partial")
     begin = told = time.monotonic()
     first = answers.records
@@ -87,14 +90,14 @@ def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
             if (now := time.monotonic()) - told > PROGRESS_S:
                 told, rate = now, (answers.records - first) / (now - begin)
                 log.info(
-                    "%s: %s of %s records, %s a second", name, f"{answers.records:,}", total, f"{rate:,.0f}"
+                    "%s: %s of %s records, %s per second", name, f"{answers.records:,}", total, f"{rate:,.0f}"
                 )
 
 
 class _Answers:
-    """A claimed file of answers, that goes on behind the blocks it has.
+    """A locked file of filter results, continued after the blocks that it has.
 
-    records  that are answered
+    records  number of records with a result
     """
 
     def __init__(self, file: int, question: Question) -> None:
@@ -109,7 +112,7 @@ class _Answers:
             raise NoRoom(error.strerror) from error
 
     def add(self, marks: NDArray[np.bool_]) -> None:
-        """Write a block's marks, (256,) bool, or fewer for the last one. Raises ``NoRoom``."""
+        """Write a block's marks, (256,) bool, or fewer for the last block. Raises ``NoRoom``."""
         bits = np.packbits(marks, bitorder="little").tobytes().ljust(BLOCK_BYTES, b"\0")
         data = bits + digest_of_block(self._header, self._block, bits)
         try:

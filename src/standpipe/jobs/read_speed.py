@@ -16,23 +16,45 @@ from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy
 from standpipe.units import is_count, is_seconds
 
-ROWS_AT_ONCE = 1 << 13  # that are handed to the reading threads together
-PATIENCE_S = 2.0  # for reads that are in flight when the time is over
+ROWS_AT_ONCE = 1 << 13  # rows that are handed to the reading threads together
+PATIENCE_S = 2.0  # to wait for reads that are in flight when the time is over
 
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """How fast files are read.
+    """The result of ``measure_reads``: the speed of reading files.
 
-    files      read
-    bytes      of them
-    seconds    that it took
-    threads    that read at once
-    p50_s      seconds of the median read, in the system's hands
-    p99_s      of the slowest in a hundred
-    slowest_s  of the slowest
-    waited     share of the reads that had to wait for storage; the others came from the page cache
-    failed     files that can't be read
+    Attributes
+    ----------
+    files : int
+        Files that were read.
+    bytes : int
+        Their bytes.
+    seconds : float
+        Time that reading took, in seconds.
+    threads : int
+        Threads that read at once.
+    p50_s : float
+        Seconds of the median read, inside the system's calls.
+    p99_s : float
+        Seconds that 99% of the reads stayed within.
+    slowest_s : float
+        Seconds of the slowest read.
+    waited : float
+        Fraction of the reads that waited for storage; the others came from the page cache.
+    failed : int
+        Files that couldn't be read.
+    files_per_s : float
+        Files per second, over all threads.
+    bytes_per_s : float
+        Bytes per second, over all threads.
+
+    Examples
+    --------
+    >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan()
+    >>> report = sp.measure_reads(plan, seconds=0.1, threads=1)
+    >>> report.threads, report.failed, report.bytes_per_s > 0
+    (1, 0, True)
     """
 
     files: int
@@ -47,33 +69,60 @@ class ReadReport:
 
     @property
     def files_per_s(self) -> float:
-        """Files in a second, of all threads together."""
+        """Files per second, over all threads."""
         return self.files / self.seconds
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes in a second."""
+        """Bytes per second, over all threads."""
         return self.bytes / self.seconds
 
 
 def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = None) -> ReadReport:
-    """Read the files of a plan in its order, as often as the time asks, and decode none.
+    """Measure how fast storage reads the files of a plan, in the plan's order, without decoding them.
 
-    seconds  how long
-    threads  that read at once; default: as many as read ahead of the plan's workers when storage is slow
+    It reads for ``seconds``, if necessary several epochs.
 
-    Raises ``PlanError`` where images don't lie in files, ``StandpipeError`` when no file can be read, or none
-    in time.
+    Parameters
+    ----------
+    plan : Plan
+        A plan whose images are in files.
+    seconds : float, default 8.0
+        Time to read, in seconds.
+    threads : int, optional
+        Threads that read at once, from 1 to 4096. Default: as many as read ahead of the plan's workers when
+        storage is slow.
+
+    Returns
+    -------
+    standpipe.reports.ReadReport
+        Speed, latencies, and the fraction of reads that waited for storage.
+
+    Raises
+    ------
+    PlanError
+        If the images aren't in files, or an argument is invalid.
+    StandpipeError
+        If no file can be read, or none in time.
+
+    Examples
+    --------
+    >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan()
+    >>> report = sp.measure_reads(plan, seconds=0.1)
+    >>> report.files > 0, report.failed
+    (True, 0)
     """
     if not isinstance(plan.source.fields.get("image"), Encoded):
-        raise PlanError("measure_reads(): the images of this plan are in no files")
+        raise PlanError("measure_reads() reads files, and the images of this plan aren't in files")
     if not (is_seconds(seconds) and seconds > 0):
-        raise PlanError(f"measure_reads(seconds={seconds!r}): a time above 0")
+        raise PlanError(f"measure_reads(seconds={seconds!r}): seconds must be above 0")
     if threads is not None and not is_count(threads, 1, MOST_WORKERS):
-        raise PlanError(f"measure_reads(threads={threads!r}): a number of threads, from 1 to {MOST_WORKERS}")
+        raise PlanError(
+            f"measure_reads(threads={threads!r}): threads must be an integer from 1 to {MOST_WORKERS}"
+        )
     most = threads or ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead).threads
     found: list[_native.ReadTimes] = []
-    left = seconds  # of reading; saying where files are takes its own time
+    left = seconds  # of reading: the time to locate files doesn't count
     for files in _files(plan):
         found.append(_timed(plan, files, most, left))
         left -= found[-1].seconds
@@ -100,7 +149,7 @@ def _timed(plan: Plan, files: Files, threads: int, seconds: float) -> _native.Re
 
 
 def _files(plan: Plan) -> Iterator[Files]:
-    """The files of the plan's batches: an epoch's, or some thousand rows at a time, epoch after epoch."""
+    """Yield the files of the plan's batches, some thousand rows or one epoch at a time, epoch after epoch."""
     at, steps, rows = Cursor(), plan.steps, []
     while True:
         rows.append(steps.step(0, at.consumed).draw(plan.order, at.epoch).indices)

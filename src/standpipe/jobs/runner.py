@@ -1,4 +1,4 @@
-"""Run a pipeline's methods: the one module that knows the description and all that comes after it."""
+"""Run a pipeline's methods: the only module that imports both the description and the parts that run it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from standpipe.plan.plan import Plan
 
 
 class Jobs:
-    """``Runner`` says what each does, ``Pipeline`` what its arguments mean."""
+    """The methods of ``standpipe.pipeline.running.Runner``; ``Pipeline`` documents the arguments."""
 
     def plan(self, pipeline: Pipeline, options: LoaderOptions) -> Plan:
-        """Plan a run."""
+        """Return the plan of a run."""
         return make_plan(pipeline, options)
 
     def loader(self, pipeline: Pipeline, options: LoaderOptions) -> Loader:
-        """Scan and fill what has to come first, then plan and run."""
+        """Run filters and fill caches where that must come first, then plan, and return the loader."""
         return Loader(filled(planned(pipeline, options)))
 
     def audit(
@@ -33,15 +33,15 @@ class Jobs:
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
     ) -> AuditReport:
-        """Count what ranks get."""
+        """Count the rows that each rank gets."""
         return audit(pipeline, ranks=ranks, epochs=epochs, executor=executor)
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
-        """Ask filters by content about all records."""
+        """Run filters by content on all records."""
         scan(pipeline, options)
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
-        """Find functions that use global random generators, by one sample."""
+        """Return the names of functions that use global random generators, found with one sample."""
         from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
 
         return drawing(plan)

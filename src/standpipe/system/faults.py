@@ -1,7 +1,8 @@
-"""Points at which something is made to go wrong on purpose, where the environment variable STANDPIPE_FAULTS says so.
+"""Make errors happen on purpose at named points, as the environment variable STANDPIPE_FAULTS asks.
 
-It is read once, when standpipe is imported, and worker processes inherit it. CONTRIBUTING.md has its grammar and the
-points; what happens at a point is native code, so that native and Python code share one list and one parser.
+The variable is read once, when standpipe is imported, and worker processes inherit it. CONTRIBUTING.md has
+its grammar and the points. Native code does the work at a point, so native and Python code share one list and
+one parser.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 
 _TEXT = os.environ.get("STANDPIPE_FAULTS", "")
-FAULTY = bool(_TEXT)  # whether anything is made to go wrong: hot loops pass no point without
+FAULTY = bool(_TEXT)  # True if there may be faults; else hot loops skip their points
 
 if _TEXT:
     try:

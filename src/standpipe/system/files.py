@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Write files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from standpipe.errors import StandpipeError
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Inside the ``with`` block a text in UTF-8 is written, as ``drafted`` says."""
+    """Open a UTF-8 text file for writing, which appears as ``drafted`` says."""
     with drafted(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
         yield file
 
@@ -44,7 +44,7 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Raise ``StandpipeError`` where no file can be: before the work that is to be written down."""
+    """Raise ``StandpipeError`` if a file can't be written there, before the work whose result it will hold."""
     target = Path(path)
     if target.is_dir():
         raise StandpipeError(f"can't write {target}: it is a folder")

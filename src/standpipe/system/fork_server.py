@@ -1,4 +1,4 @@
-"""A process that keeps what worker processes have to import."""
+"""A process from which worker processes are forked, with their imports already done."""
 
 from __future__ import annotations
 
@@ -10,49 +10,79 @@ from standpipe.system.workers import WorkerOrigin
 
 
 class ForkServer(WorkerOrigin):
-    """A process that keeps what worker processes have to import, for ``loader(executor="process", mp_context=server)``.
+    """A process that imports the modules of datasets and functions, for workers to be forked from.
 
-    ``mp_context="forkserver"`` is one that all loaders share; one of your own can be started ahead and closed. The
-    workers of all loaders that are given one come from it, and only the first loader waits for imports. Each worker has
-    the data set as it is when its loader starts, and this process's environment, folder and ``sys.path`` of then. When
-    this process loads a module anew, as notebooks do, the server is started anew.
+    Use it as ``loader(executor="process", mp_context=server)``. All loaders with ``mp_context="forkserver"``
+    share one server; you can start a server of your own in advance, and close it. Workers of all loaders with
+    the same server are forked from it, so only the first loader waits for imports.
 
-    It starts with the first loader or ``preload``, takes the memory of an interpreter with those modules, and ends with
-    ``close()``, when it is dropped, or with this process, however that ends. Copied or pickled it is another one,
-    which hasn't started.
+    Each worker has the dataset as it is when its loader starts, and this process's environment, working
+    directory and ``sys.path`` of that time. If this process reloads a module, as notebooks do, the server is
+    started again.
 
-    idle_s  seconds without a loader after which it ends by itself, until the next one starts it again. None: never
+    The server starts with the first loader or ``preload``. It takes the memory of an interpreter with those
+    modules. It ends with ``close()``, when it is garbage collected, or with this process, however that ends.
+    A copy, also a pickled one, is another server, which hasn't started.
+
+    Parameters
+    ----------
+    idle_s : float, optional
+        Seconds without a loader after which the server ends, until the next loader starts it again. None
+        (default): never.
+
+    Examples
+    --------
+    >>> server = sp.ForkServer(idle_s=60)
+    >>> pipeline = sp.Pipeline(sp.MapSource([{"x": 1}, {"x": 2}])).batch(2)
+    >>> with pipeline.loader(executor="process", mp_context=server, num_workers=1) as loader:
+    ...     print(next(iter(loader))["x"])
+    [1 2]
+    >>> server.close()
     """
 
     def __init__(self, idle_s: float | None = None) -> None:
         self.idle_s = idle_s
         self._inherits: Mapping[
             int, object
-        ] = {}  # where it is a fork of this process: objects, by their addresses
-        self._forks: weakref.WeakSet[ForkServer] = weakref.WeakSet()  # of this process, that preload() made
+        ] = {}  # for a fork of this process: objects that it inherits, by address
+        self._forks: weakref.WeakSet[ForkServer] = (
+            weakref.WeakSet()
+        )  # forks of this process that preload() made
         self._process: Any = None  # standpipe.engine.processes.forking.Preloaded
         self._ends: weakref.finalize[..., ForkServer] | None = None
 
     def preload(self, *values: object) -> ForkServer:
-        """Begin to import what these values need, so that their loader waits less for it; doesn't wait itself.
+        """Begin to import the modules of these values in the background, so that a loader waits less.
 
-        values  datasets and functions; none of their code runs in this process
+        The server is started again if modules were edited since it imported them, or if the environment, the
+        working directory or ``sys.path`` has changed.
 
-        Where modules were edited since it imported them, or the environment, the folder or ``sys.path`` is another one,
-        it is started anew. Returns the fork server for loaders of these values: this one, or, where they hold objects
-        of multiprocessing that a process can only inherit, a fork of this process. That lives as long as it is held.
+        Parameters
+        ----------
+        *values : object
+            Datasets and functions. None of their code runs in this process.
+
+        Returns
+        -------
+        ForkServer
+            The server for loaders of these values: this one, or a fork of this process if the values hold
+            objects of multiprocessing that a process can only inherit. Such a fork lives as long as you hold
+            the server.
         """
-        from standpipe.engine.processes.forking import preload  # worker processes take long to import
+        from standpipe.engine.processes.forking import preload  # importing it takes long
 
         return preload(self, values)
 
     @classmethod
     def shared(cls) -> ForkServer:
-        """Return the one of ``mp_context="forkserver"``, to preload or to close. It ends after five idle minutes."""
+        """Return the server of ``mp_context="forkserver"``, to preload or close.
+
+        It ends after five minutes without a loader.
+        """
         return SHARED
 
     def close(self) -> None:
-        """End it. Loaders that run go on; the next one starts it again."""
+        """End the server. Running loaders continue; the next loader starts it again."""
         ends, self._ends, self._process = self._ends, None, None
         if ends is not None:
             ends()
@@ -61,4 +91,4 @@ class ForkServer(WorkerOrigin):
         return ForkServer, (self.idle_s,)
 
 
-SHARED = ForkServer(idle_s=300.0)  # of all loaders with mp_context="forkserver", and of the drop-in's
+SHARED = ForkServer(idle_s=300.0)  # for all loaders with mp_context="forkserver", and torch's drop-in

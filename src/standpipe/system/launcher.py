@@ -1,6 +1,7 @@
 """Find this process's data rank, from its launcher or the caller.
 
-Below the command line, only this module and ``published``, which needs a folder, read environment variables.
+Besides the command line, only this module and ``published``, which needs a folder, read environment
+variables.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from standpipe.errors import PlanError
 
-# By launcher, the innermost first: torchrun inside srun has set its own, and srun's count nodes then.
+# Variables by launcher, the innermost first: torchrun inside srun sets its own, and srun's then count nodes.
 # SLURM's are those of a step, which srun starts: a batch script by itself is one process, whatever its job asks for.
 LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -31,10 +32,10 @@ class DeviceMesh(Protocol):
         """The names of its dimensions."""
 
     def size(self, mesh_dim: int | None = None) -> int:
-        """Processes along a dimension."""
+        """Return the number of processes along a dimension."""
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """This process's place along a dimension."""
+        """Return this process's place along a dimension."""
 
 
 def data_rank(
@@ -45,17 +46,19 @@ def data_rank(
     mesh: DeviceMesh | None,
     dims: Sequence[str],
 ) -> tuple[int, int]:
-    """(rank, world_size) among the data ranks. ``Pipeline.shard`` says what the arguments mean.
+    """Return (rank, world_size) among the data ranks. ``Pipeline.shard`` documents the arguments.
 
-    Raises ``PlanError`` for arguments that contradict one another, and when the environment does.
+    Raises ``PlanError`` for contradictory arguments or environment variables.
     """
     if mesh is not None:
         if rank is not None or world_size is not None or replicate != 1:
-            raise PlanError("shard(mesh=…) says all by itself: leave out rank, world_size and replicate")
+            raise PlanError(
+                "shard(mesh=…) takes the ranks from the mesh: leave out rank, world_size and replicate"
+            )
         return _of_mesh(mesh, dims)
     if (rank is None) != (world_size is None):
         raise PlanError(
-            f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither to ask the launcher"
+            f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither to take them from the launcher"
         )
     if rank is None or world_size is None:
         rank, world_size = of_launcher(os.environ)
@@ -64,16 +67,21 @@ def data_rank(
     except TypeError:
         size = 0
     if size < 1 or isinstance(replicate, bool):
-        raise PlanError(f"shard(replicate={replicate!r}): how many ranks get the same rows, at least 1")
+        raise PlanError(
+            f"shard(replicate={replicate!r}): replicate, the number of ranks that get the same rows, must be at least 1"
+        )
     if size == 1:
         return rank, world_size
     if world_size % size:
-        raise PlanError(f"shard(replicate={size}): {world_size} ranks are no multiple of it")
+        raise PlanError(f"shard(replicate={size}): the world size, {world_size}, must be a multiple of it")
     return rank // size, world_size // size
 
 
 def of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world_size) that a launcher has set, (0, 1) without any. Raises ``PlanError`` when they make no sense."""
+    """Return (rank, world_size) from a launcher's variables; (0, 1) without any.
+
+    Raises ``PlanError`` if they are invalid.
+    """
     for launcher, rank_name, world_name in LAUNCHERS:
         rank, world_size = environment.get(rank_name), environment.get(world_name)
         if rank is None and world_size is None:
@@ -87,13 +95,14 @@ def of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
             )
         if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
             raise PlanError(
-                f"{rank_name}={rank!r} and {world_name}={world_size!r} name no rank: use .shard(rank, world_size)"
+                f"{rank_name}={rank!r} and {world_name}={world_size!r} aren't a valid rank and world size. Correct "
+                "them, or use .shard(rank, world_size)"
             )
         return int(rank), int(world_size)
     return 0, 1
 
 
-# Likewise, of the processes of one machine. MPI's own names stand for launchers that set no more.
+# Variables for the processes of one machine. MPI's own names are for launchers that set no LOCAL_RANK.
 LOCAL = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -103,7 +112,7 @@ LOCAL = (
 
 
 def of_machine(environment: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world_size) among the processes that a launcher started on this machine; (0, 1) where it doesn't say."""
+    """Return (rank, world_size) among a launcher's processes on this machine; (0, 1) if unknown."""
     for rank_name, world_name in LOCAL:
         rank, world_size = environment.get(rank_name, ""), environment.get(world_name, "")
         if rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size):
@@ -114,7 +123,9 @@ def of_machine(environment: Mapping[str, str]) -> tuple[int, int]:
 def _of_mesh(mesh: DeviceMesh, dims: Sequence[str]) -> tuple[int, int]:
     names = mesh.mesh_dim_names or ()
     if isinstance(dims, str) or not dims or not set(dims) <= set(names) or len(set(dims)) < len(dims):
-        raise PlanError(f"shard(mesh=…, dims={dims!r}): names of the mesh's dimensions, which are {names!r}")
+        raise PlanError(
+            f"shard(mesh=…, dims={dims!r}): dims must be different names of the mesh's dimensions, which are {names!r}"
+        )
     rank, world_size = 0, 1
     for name in dims:
         size = mesh.size(names.index(name))

@@ -1,6 +1,6 @@
-"""Count what this process may use: CPUs, memory and open files, by the kernel and the container's limits.
+"""Count the CPUs, memory and open files that this process may use, by the kernel and the container's limits.
 
-cgroup limits count as the machine's size: version 1 and 2, of this process's group and all above it.
+cgroup limits count like the machine's size: version 1 and 2, of this process's group and all groups above it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
-MOST_POOLS = (1 << 16) - 1  # more than there are containers
+MOST_POOLS = (1 << 16) - 1  # more than the containers of a machine
 UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned number
 
 
 def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> int:
-    """CPUs that this process may use: its affinity, cut by cgroup CPU quotas, rounded up; at least 1.
+    """Return the number of CPUs that this process may use, at least 1.
 
-    near  count only these, if there are any among them
+    It is the number in its affinity, limited by cgroup CPU quotas, which are rounded up.
+
+    near  count only these, if any of them may be used
     """
     cpus: float = len(usable_cpus(near))
     for group in _groups(root, "cpu"):
@@ -31,7 +33,10 @@ def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> 
 
 
 def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
-    """Numbers of the CPUs that this process's affinity allows; of ``near`` only, if it allows any of them."""
+    """Return the numbers of the CPUs that this process's affinity allows.
+
+    near  return only these, if any of them is allowed
+    """
     if not hasattr(os, "sched_getaffinity"):
         return frozenset(range(os.cpu_count() or 1))
     usable = frozenset(os.sched_getaffinity(0))
@@ -40,8 +45,9 @@ def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
 
 @contextmanager
 def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
-    """Start threads and processes on these CPUs inside the ``with`` block, as far as this thread may use any
-    of them.
+    """Start threads and processes on these CPUs inside the ``with`` block.
+
+    It has no effect if this thread may use none of them.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     near = usable.intersection(cpus or ())
@@ -56,14 +62,12 @@ def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that can still be had: the machine's available memory, or less where a cgroup says so."""
+    """Return the bytes of free memory: the machine's, or a container's if that has less."""
     return min(memory_left(root).values())
 
 
 def memory_left(root: Path = Path("/")) -> dict[int, int]:
-    """Bytes that can still be had, by pool: of the machine, 0, and of each container around this process that has a
-    limit.
-    """
+    """Return the free bytes of the machine, pool 0, and of each container around this process with a limit."""
     left: dict[int, int] = {}
     for pool, used, size in _pools(root):
         left[pool] = min(left.get(pool, size), max(size - used, 0))
@@ -71,9 +75,7 @@ def memory_left(root: Path = Path("/")) -> dict[int, int]:
 
 
 def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
-    """Return the free bytes of each level of ``memory_left``, or the machine's; this process's use reduces
-    all of them.
-    """
+    """Return the keys of ``memory_left``: the pools that this process's memory comes from; (0,) if unknown."""
     try:
         return tuple(memory_left(root))
     except OSError:
@@ -81,13 +83,19 @@ def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
-    """Bytes in use, and how many there are: of the tightest container around this process, or of the machine."""
+    """Return the bytes in use and the size of the pool with the least free memory.
+
+    The pools are the machine and the containers around this process.
+    """
     _, used, size = min(_pools(root), key=lambda pool: pool[2] - pool[1])
     return used, size
 
 
 def _pools(root: Path) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, the bytes in use and the size of the machine's memory, then of each container's from inside."""
+    """Yield the number, the bytes in use and the size of each memory pool.
+
+    The machine is first; the containers around this process follow, the innermost first.
+    """
     total = _meminfo(root, "MemTotal")
     yield 0, total - _meminfo(root, "MemAvailable"), total
     for group in _groups(root, "memory"):
@@ -97,7 +105,7 @@ def _pools(root: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:
-    """Seconds for which a process's CPU quotas have held it back so far, all CPUs together."""
+    """Return the seconds for which CPU quotas have stopped a process so far, over all CPUs."""
     held = [0.0]
     for group in _groups(root, "cpu", process):
         stats = _stats(group, "cpu.stat")  # of version 2, or 1
@@ -106,7 +114,7 @@ def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:
 
 
 def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
-    """Processes of a process's container that were killed for want of memory, so far."""
+    """Return the number of processes of a process's container that were killed for lack of memory so far."""
     kills = [0]
     for group in _groups(root, "memory", process):
         kills += [_stats(group, name).get("oom_kill", 0) for name in ("memory.events", "memory.oom_control")]
@@ -114,7 +122,7 @@ def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
 
 
 def open_files() -> tuple[int, int]:
-    """Return how many files this process has open, and how many it may have (``ulimit -n``)."""
+    """Return the number of files that this process has open, and its limit (``ulimit -n``)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     limit = limit if limit != resource.RLIM_INFINITY else UNLIMITED_BYTES
     try:
@@ -133,21 +141,23 @@ def is_short_of_files(error: BaseException) -> bool:
 
 
 def process_memory_bytes(process: int | str = "self") -> int:
-    """Proportional set size of a process; resident set size where the kernel doesn't tell the former."""
+    """Return a process's proportional set size, or its resident set size if the kernel gives no other."""
     counts = _rollup(process)
     return counts["Pss:"] if counts else _resident(process)[0]
 
 
 def anonymous_bytes(process: int | str = "self") -> int:
-    """Memory of a process that is no file's: its heaps and stacks, also as far as it shares them. Takes some 20 µs."""
+    """Return a process's memory that isn't a file's: heaps and stacks, shared ones too. Takes about 20 µs."""
     resident, shared = _resident(process)
     return resident - shared
 
 
 def own_memory_bytes(process: int, sharers: int) -> int:
-    """About what a process shares with no other; all it has where the kernel doesn't tell. Takes some milliseconds.
+    """Return roughly the memory that a process shares with no other. Takes some milliseconds.
 
-    sharers  processes that began as copies of one, this one among them
+    Where the kernel doesn't report that, returns all of its memory.
+
+    sharers  number of processes that began as copies of one, this one included
     """
     counts = _rollup(process)
     if not counts:
@@ -155,8 +165,8 @@ def own_memory_bytes(process: int, sharers: int) -> int:
     private = counts["Private_Clean:"] + counts["Private_Dirty:"]
     if sharers < 2 or "Pss_Anon:" not in counts:
         return private
-    # Slots that nobody else has looked at yet are private too. Of its heap the kernel tells how much there is, and the
-    # same with each page divided by those who share it: by all of them, where it is shared.
+    # Slots that no other process has touched yet are private too, and must not count. The kernel reports the heap's
+    # size, own + shared, and its proportional size, own + shared / sharers. Both together give ``own``.
     own = (sharers * counts["Pss_Anon:"] - counts["Anonymous:"]) // (sharers - 1)
     return max(min(private, own), 0)
 
@@ -169,7 +179,7 @@ def _resident(process: int | str) -> tuple[int, int]:
 
 
 def _rollup(process: int | str) -> dict[str, int]:
-    """Bytes of a process's memory by kind; empty where the kernel doesn't tell."""
+    """Return the bytes of a process's memory by kind; empty if the kernel doesn't report them."""
     try:
         lines = (PROC / str(process) / "smaps_rollup").read_text().splitlines()[1:]
     except OSError:
@@ -179,16 +189,17 @@ def _rollup(process: int | str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A cgroup hierarchy, where it is mounted.
+    """A mounted cgroup hierarchy.
 
-    root  the group that its folder shows: inside a container often not the hierarchy's own
+    folder  where it is mounted
+    root    the group that the folder shows: inside a container often not the hierarchy's own
     """
 
     folder: Path
     root: str
 
     def groups(self, path: str) -> Iterator[Path]:
-        """Yield the folders of a group and of all above it, as far as they can be seen."""
+        """Yield the folders of a group and of all groups above it, as far as they are visible."""
         group = PurePosixPath(path)
         inside = group.relative_to(self.root if group.is_relative_to(self.root) else "/")
         # The path may be the host's, which isn't visible: then the mount's own group is ours.
@@ -203,7 +214,7 @@ class _Mount:
 
 
 def _groups(root: Path, controller: str, process: int | str = "self") -> Iterator[Path]:
-    """Yield the folders of a process's cgroups that may limit what a controller controls, and all above them."""
+    """Yield the folders of a process's cgroups that a controller may limit, and all above them."""
     try:
         lines = (root / "proc" / str(process) / "cgroup").read_text().splitlines()
     except OSError:
@@ -220,7 +231,7 @@ def _groups(root: Path, controller: str, process: int | str = "self") -> Iterato
 
 
 def _mount(root: Path, kind: str) -> _Mount | None:
-    """Return where version 2 (``"cgroup2"``), or a controller of version 1, is mounted."""
+    """Return the mount of cgroup version 2 (``"cgroup2"``), or of a controller of version 1; None if unknown."""
     try:
         lines = (root / "proc" / "self" / "mountinfo").read_text().splitlines()
     except OSError:
@@ -242,7 +253,7 @@ def _usual_mount(root: Path, kind: str, controllers: str) -> _Mount:
 
 
 def _quota(group: Path) -> float:
-    """CPUs that a group may use; infinite without a quota."""
+    """Return the CPUs that a group may use; infinity without a quota."""
     try:
         quota, period = (group / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)
@@ -254,11 +265,11 @@ def _quota(group: Path) -> float:
 
 
 def _memory_limit(group: Path) -> int | None:
-    """Bytes that a group may have, or from which on the kernel slows it down; None without a limit."""
+    """Return the bytes that a group may have before the kernel kills or slows it; None without a limit."""
     limits = [
         _number(group, "memory.max", "memory.limit_in_bytes"),
         _number(group, "memory.high"),
-        # Version 1 tells the least limit of all groups above too, also of those that a container can't see.
+        # Version 1 also reports the lowest limit of all groups above, even of those that a container can't see.
         _stats(group).get("hierarchical_memory_limit"),
     ]
     return min((limit for limit in limits if limit is not None and limit < UNLIMITED_BYTES), default=None)
@@ -267,12 +278,12 @@ def _memory_limit(group: Path) -> int | None:
 def _reclaimable(group: Path) -> int:
     """Return the bytes of page cache and kernel tables that the kernel frees under pressure.
 
-    It is page cache that was read once, and half of the rest, as ``MemAvailable`` counts them.
+    These are inactive page cache and half of the rest, as ``MemAvailable`` counts them.
     """
     stats = _stats(group)
 
     def total(name: str) -> int:
-        # Version 1 has both, and only the total covers the groups below, as the usage does.
+        # Version 1 has both values, and only the total covers the groups below, as the usage does.
         return stats.get(f"total_{name}", stats.get(name, 0))
 
     return total("inactive_file") + (total("active_file") + total("slab_reclaimable")) // 2

@@ -1,9 +1,9 @@
 """Small files in which processes of one user tell one another something, for as long as they live.
 
-They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere. The
-process that writes a file holds a lock on it (flock), which the kernel drops however the process ends. A reader
-removes files that nobody holds. A file is one line: eight hexadecimal digits, the CRC-32 of the message, and the
-message. It is written by one call, so a reader that sees half of it reads again.
+They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere.
+The process that writes a file holds a lock on it (flock), which the kernel releases however the process ends.
+A reader removes files that no process holds. A file is one line: eight hexadecimal digits, the CRC-32 of the
+message, and the message. It is written by one call, and a reader that sees half of it reads again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-MOST_BYTES = 1 << 20  # of a file
-TRIES = (
-    5  # to make a file that a reader may take for one that nobody holds, and to read one that is just written
-)
+MOST_BYTES = 1 << 20  # that are read of a file
+TRIES = 5  # to make a file, which a reader may remove before it is locked, and to read a file that is being written
 
 
 class Published:
-    """A file of this process. Where no folder takes it, nothing is written, and nobody else sees the process.
+    """A file of this process. If no folder can hold it, nothing is written, and no process sees this one.
 
-    kind  what its name begins with: readers ask for one kind
+    kind  prefix of its name: readers ask for one kind
     """
 
     def __init__(self, kind: str) -> None:
@@ -43,20 +41,20 @@ class Published:
 
     @property
     def name(self) -> str | None:
-        """The file's name; None where there is none."""
+        """The file's name; None if there is no file."""
         return None if self._path is None else self._path.name
 
     def write(self, message: bytes) -> None:
-        """Write a message, which has no line breaks, in place of the last one."""
+        """Replace the file's message by another one, without line breaks."""
         with self._lock, contextlib.suppress(OSError):
             if not self._closed and self._is_there():
                 assert self._file is not None
                 os.pwrite(self._file, line_of(message), 0)
 
     def turn(self, wanted: bool) -> bool:
-        """Take the turn, which one file of a folder has at a time, or give it back. Say whether this file has it.
+        """Take the turn, or give it back. Return True if this file has it.
 
-        A file that is nowhere always gets it.
+        One file of a folder has it at a time. A file that isn't in any folder always gets it.
         """
         with self._lock:
             if not wanted:
@@ -78,11 +76,11 @@ class Published:
             self._path = None
             for file in (self._file, self._turn):
                 if file is not None:
-                    fcntl.flock(file, fcntl.LOCK_UN)  # children that were forked may have it open yet
+                    fcntl.flock(file, fcntl.LOCK_UN)  # forked children may still have it open
             self._drop()
 
     def forget(self) -> None:
-        """Let go of the parent's locks in a forked child, so that they end with the parent."""
+        """Drop the parent's locks in a forked child, so that they end with the parent."""
         self._lock = threading.Lock()  # another thread may have held it
         self._closed, self._path = True, None
         self._drop()
@@ -91,7 +89,7 @@ class Published:
         self._file, self._turn = _closed(self._file), _closed(self._turn)
 
     def _is_there(self) -> bool:
-        """Make the file unless it is there. A login manager may have removed it. The lock is held."""
+        """Make the file unless it exists; a login manager may have removed it. The caller holds the lock."""
         if self._file is not None and os.fstat(self._file).st_nlink:
             return True
         self._drop()
@@ -118,14 +116,14 @@ def published(kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 def folders() -> tuple[Path, Path]:
-    """Return the folders that this user's files can be in, best first. A cache has folders of its own."""
+    """Return the folders that this user's files can be in, best first. Caches have folders of their own."""
     user = os.geteuid()
     session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
     return Path(session) / "standpipe", SHARED_MEMORY / f"standpipe-loaders-{user}"
 
 
 def is_possible() -> bool:
-    """Say whether any folder takes files of this user."""
+    """Return True if a folder can hold files of this user."""
     return any(
         _is_private(folder) or (not folder.exists() and os.access(folder.parent, os.W_OK | os.X_OK))
         for folder in folders()
@@ -133,19 +131,22 @@ def is_possible() -> bool:
 
 
 def line_of(message: bytes) -> bytes:
-    """Return a message behind its checksum."""
+    """Return a message with its checksum in front, as a line."""
     return b"%08x%s\n" % (zlib.crc32(message), message)
 
 
 def message_in(file: bytes) -> bytes | None:
-    """Return the message of a file's bytes; None if there is none, or only a part of one."""
+    """Return the message in a file's bytes; None if there is none, or only a part of one."""
     line, end, _ = file.partition(b"\n")
     message = line[8:]
     return message if end and line + end == line_of(message) else None
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's message. Remove a file that no process holds. Raises ``ValueError`` where there is no message."""
+    """Return a file's message. Remove a file that no process holds.
+
+    Raises ``ValueError`` if there is no message.
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if _locks(file):
@@ -160,7 +161,7 @@ def _read(path: Path) -> bytes:
 
 
 def _is_private(folder: Path) -> bool:
-    """Say whether a folder is there, and only this user can open it."""
+    """Return True if a folder exists, and only this user can open it."""
     try:
         facts = folder.lstat()
     except OSError:
@@ -169,7 +170,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _locks(file: int) -> bool:
-    """Lock a file unless somebody else holds it."""
+    """Lock a file; return False if another process holds it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -178,7 +179,7 @@ def _locks(file: int) -> bool:
 
 
 def _closed(file: int | None) -> int | None:
-    """Close a file if it is open, and return what stands for one that is not."""
+    """Close a file if it is open, and return None, which stands for a closed one."""
     if file is not None:
         os.close(file)
     return None

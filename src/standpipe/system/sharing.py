@@ -1,7 +1,7 @@
-"""Loaders of one user on this machine share processors, memory, and the turn to try another setting.
+"""Share processors, memory, and the turn to try another setting among this user's loaders on a machine.
 
-Each loader has a small file (``published``) that says how much memory it may take yet, and which processors it could
-use more of. A loader that can't have one is alone.
+Each loader has a small file (``published``) with the memory that it may still take, and the processors of
+which it could use more. A loader that can't have a file sees no other loader.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ KIND = "loader"
 
 
 class Claim:
-    """One loader's part. It ends when it is closed, or when nobody has it any more.
+    """The claim of one loader. It ends when it is closed or garbage collected.
 
-    cpus   numbers of the processors that it runs on: loaders on other processors take none of its part
-    pools  where its memory comes from, by ``machine.memory_pools``
+    cpus   numbers of the processors that it runs on: loaders on other processors don't compete with it
+    pools  pools that its memory comes from, by ``machine.memory_pools``
     """
 
     def __init__(self, cpus: Collection[int] = (0,), pools: Collection[int] = (0,)) -> None:
@@ -31,35 +31,38 @@ class Claim:
         self._tell()
 
     def promise(self, memory: int) -> None:
-        """Tell other loaders how many bytes this one may use beyond what it has."""
+        """Tell other loaders how many bytes this one may use beyond those that it has."""
         self._promised = max(memory, 0)
         self._tell()
 
     def hungry(self, is_so: bool) -> None:
-        """Tell others whether the training loop waits for this loader: then it can use its part of the processors."""
+        """Tell other loaders whether the training loop waits for this one.
+
+        If it does, this loader can use its part of the processors.
+        """
         if is_so != self._is_hungry:
             self._is_hungry = is_so
             self._tell()
 
     def turn(self, wanted: bool) -> bool:
-        """Take the turn, or give it back. Say whether this loader has it; one that is alone always does."""
+        """Take the turn, or give it back. Return True if this loader has it; one that is alone always does."""
         return self._file.turn(wanted)
 
     def rest(self) -> None:
-        """Leave processors and the turn to others: there is nothing to make for now."""
+        """Leave processors and the turn to others, since there is nothing to make for now."""
         self.hungry(False)
         self.turn(False)
 
     def hungry_others(self) -> int:
-        """Count the other loaders on some of its processors whose training loops wait for them."""
+        """Return the number of other loaders on these processors whose training loops wait for them."""
         return sum(not self._cpus.isdisjoint(other["hungry"]) for other in self._others())
 
     def promised_others(self, pool: int = 0) -> int:
-        """Return how many bytes of a pool's memory others may take yet."""
+        """Return the bytes of a pool's memory that other loaders may still take."""
         return sum(other["promised"] for other in self._others() if pool in other["pools"])
 
     def close(self) -> None:
-        """Leave everything to others."""
+        """End the claim, and leave everything to others."""
         self._file.close()
 
     def _tell(self) -> None:
@@ -72,12 +75,12 @@ class Claim:
 
 
 def promised(pool: int = 0) -> int:
-    """Return how many bytes of a pool's memory the loaders of this user may take yet."""
+    """Return the bytes of a pool's memory that the loaders of this user may still take."""
     return sum(told["promised"] for told in _told() if pool in told["pools"])
 
 
 def _told(without: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield what each loader says of itself."""
+    """Yield the claims of all loaders, except the one named ``without``."""
     for name, message in published(KIND):
         if name != without:
             yield json.loads(message)

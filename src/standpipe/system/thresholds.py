@@ -9,13 +9,13 @@ from dataclasses import dataclass
 class Thresholds:
     """Fractions from 0 to 1.
 
-    tuned        the training loop waits so much of its time at most, and the tuner leaves it alone
-    keeps_up     the training loop waits so much of its time at most, and the diagnosis doesn't call it input-bound
-    waits        a consumer waits more of its time, and the doctor reports it
-    busy         a worker or a place works so much of the time, and may limit the run
-    computes     code is on a processor for so much of its own time, and processors limit it
-    most         the larger part of the time, or of processors
-    processors   so many of the processors are busy, and none are idle
+    tuned        largest fraction of time that the training loop waits and the tuner changes nothing
+    keeps_up     largest fraction of time that the training loop waits and the diagnosis isn't "input-bound"
+    waits        fraction of time that a consumer waits, above which the doctor reports it
+    busy         fraction of time that a worker or place works, above which it may limit the run
+    computes     fraction of its own time that code is on a processor, above which processors limit it
+    most         fraction that counts as the larger part of the time, or of processors
+    processors   fraction of busy processors, above which no processor counts as idle
     """
 
     tuned: float = 0.03

@@ -1,15 +1,15 @@
-"""Warnings that point to the line of the user's that led to them."""
+"""Warnings that point to the line of the user's code that caused them."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 
-BETWEEN = ("standpipe", "torch.utils.data")  # modules that a user's line goes through, with those inside them
+BETWEEN = ("standpipe", "torch.utils.data")  # packages whose lines a warning doesn't point to
 
 
 def warn(text: str) -> None:
-    """Warn of what concerns the first caller outside of standpipe and of torch's DataLoader.
+    """Warn, with the line of the first caller outside of standpipe and torch's DataLoader.
 
     ``skip_file_prefixes`` of ``warnings.warn`` does that from Python 3.12 on.
     """

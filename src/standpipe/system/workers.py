@@ -1,4 +1,4 @@
-"""Worker processes: which one code runs in, and where they come from."""
+"""Worker processes: their numbers, and where they are forked from."""
 
 from __future__ import annotations
 
@@ -8,15 +8,31 @@ _number: int | None = None
 
 
 def worker_id() -> int | None:
-    """The number of the worker process that this code runs in, from 0 to ``workers`` − 1; None anywhere else.
+    """Return the number of the worker process that this code runs in; None outside of worker processes.
 
-    One that takes the place of a worker that died has its number.
+    A worker that replaces a dead one has its number.
+
+    Returns
+    -------
+    int or None
+        An integer from 0 to ``num_workers`` − 1, or None.
+
+    Examples
+    --------
+    >>> print(sp.worker_id())
+    None
+    >>> def number(sample):
+    ...     return sample | {"worker": sp.worker_id()}
+    >>> pipeline = sp.Pipeline(sp.MapSource([{"x": 1}, {"x": 2}])).map(number).batch(2)
+    >>> with pipeline.loader(executor="process", num_workers=1) as loader:
+    ...     print(next(iter(loader))["worker"])
+    [0 0]
     """
     return _number
 
 
 def be_worker(number: int) -> None:
-    """This process is a worker from now on."""
+    """Make this process the worker with this number."""
     global _number
     _number = number
 

@@ -1,4 +1,4 @@
-"""Looking through all files of a source, for those that a loader would call bad."""
+"""Check all files of a source for those that a loader would refuse."""
 
 from standpipe.jobs.file_check.files import check_files
 from standpipe.jobs.file_check.findings import FileCheckReport, FileFinding

@@ -1,4 +1,4 @@
-"""Threads that read and decode files completely, one after another, and say what each is like."""
+"""Read and decode files completely, in threads, and report the result for each file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # of encoded files in memory
-AHEAD = 4  # pieces of work for each thread
-IDLE_S = 0.5  # after which ``run`` says that nothing came
+AHEAD = 4  # pieces of work in the queue for each thread
+IDLE_S = 0.5  # without results, after which ``run`` yields an empty list
 FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
-SLOW_S = 30.0  # after which a warning names the files that nothing comes of
+SLOW_S = 30.0  # without results, after which a warning names the files in work
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file to be looked at.
+    """A file to check.
 
     index   the record's number in its source
-    label   the record's, or None
-    path    and where in that file the record is, as one row of ``contracts.Files``
+    label   the record's label, or None
+    path    its path; with ``offset`` and ``length`` one row of ``contracts.Files``
     """
 
     index: int
@@ -53,15 +53,15 @@ class Verdict:
 
     file       the file
     size       its size in bytes
-    mtime_ns   its modification time when it was read; 0 if it may have changed without a trace, or wasn't
-    read
-    fault      why it can't be delivered, or None
-    text       what is wrong, in full
+    mtime_ns   its modification time when it was read; 0 if it wasn't read, or may have changed unnoticed
+               since
+    fault      the reason why it can't be delivered, or None
+    text       the reason in full
     damaged    True if it was decoded despite damage, as Pillow does too
     truncated  True if it was decoded although it ends too soon, since that was allowed
     smoothed   True for a progressive JPEG that lacks scans, for which this libjpeg-turbo may differ from
-    Pillow
-    misnamed   the format, such as ``"PNG"``, of a file whose name ends as another format's; else None
+               Pillow
+    misnamed   the format, such as ``"PNG"``, of a file whose name has another format's suffix; else None
     digest     digest of its bytes; None for bad files, or without ``digests``
     """
 
@@ -79,8 +79,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class FileCheckSpec:
-    """How files are checked.
+    """The settings of a file check.
 
+    decoding    mode and limits of decoding
+    reads       settings for reads that fail
     side_bytes  limit of memory for whole frames, over all threads
     digests     True if a digest of each whole file is made
     """
@@ -95,7 +97,7 @@ Piece = Sequence[RecordFile]
 
 
 class FileCheckers:
-    """``workers`` threads. To be closed."""
+    """Threads that check files: ``workers`` of them. Close it at the end."""
 
     def __init__(self, spec: FileCheckSpec, workers: int) -> None:
         limits = spec.decoding.limits
@@ -118,10 +120,9 @@ class FileCheckers:
             thread.start()
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Verdict]]:
-        """Look at all files; what is known of some of them, as it comes, in any order.
+        """Check all files; yield the results of some files at a time, in any order.
 
-        Yields nothing, an empty list, after each half second in which nothing came. Raises what a thread
-        raised.
+        Yields an empty list after each half second without results. Raises the error of a thread that failed.
         """
         left = iter(pieces)
         waiting = 0
@@ -146,7 +147,7 @@ class FileCheckers:
             told = time.monotonic()
 
     def close(self, patience_s: float) -> None:
-        """End the threads, those inside a read of the system by themselves."""
+        """End the threads. A thread inside a system read ends by itself when the read returns."""
         ends = time.monotonic() + patience_s
         self._native.close()
         for _ in self._threads:
@@ -198,7 +199,7 @@ class FileCheckers:
         return frame.truncated
 
     def _warn_of_slow(self, told: float) -> float:
-        """Name the files that nothing came of for long; when that was done last."""
+        """Log a warning that names slow files; return the time of the last warning."""
         now = time.monotonic()
         if now - told < SLOW_S:
             return told
@@ -210,12 +211,12 @@ class FileCheckers:
 
 
 def file_marks(paths: Paths) -> tuple[Int64Array, Int64Array]:
-    """Sizes and modification times in ns of files, (n,) each; −1 for those that can't be asked."""
+    """Return the sizes and modification times in ns of files, (n,) each; −1 where the system gives none."""
     return _native.file_marks(paths.blob, paths.ends)
 
 
 def _misnamed(path: bytes, data: UInt8Array) -> str | None:
-    """The format of a file whose name says another one; None for others, and where bytes can't tell."""
+    """Return the format of a file whose suffix is another format's; None for others, or if unknown."""
     name = path.rpartition(b"/")[2]
     said = FORMAT_OF_SUFFIX.get(b"." + name.rpartition(b".")[2].lower()) if b"." in name else None
     found = format_of(data[:HEAD_BYTES].tobytes())

@@ -1,4 +1,4 @@
-"""The function that looks through files; what it needs is loaded when it is called."""
+"""Check the files of a source. The modules that do it are imported when the function is called."""
 
 from __future__ import annotations
 
@@ -24,26 +24,53 @@ def check_files(
     fresh: bool = False,
     on_progress: Progress | None = None,
 ) -> FileCheckReport:
-    """Read and decode every file of a source completely, and say which ones a loader would refuse, and why.
+    """Read and decode every file of a source completely, and report those that a loader would refuse.
 
-    What is found out is kept in the user's cache folder (``$XDG_CACHE_HOME/standpipe/checks``), some 50 bytes a file.
-    So an interrupted check goes on, also a killed one, and another one later reads only files whose size or
-    modification time is another than before, and those that couldn't be read. Memory doesn't grow with the number of
+    Results are kept in the user's cache folder (``$XDG_CACHE_HOME/standpipe/checks``), about 50 bytes per
+    file. So a check that was interrupted or killed continues, and a later check reads only files whose size
+    or modification time has changed, and those that couldn't be read. Memory doesn't grow with the number of
     files.
 
-    source              ``ImageFolder``, ``FileList``, or ``Concat`` of them. Class folders may be empty
-    limits              as of ``Pipeline.decode``; so is ``allow_truncated``
-    duplicates          whether to look for files with the same bytes
-    num_workers         threads; ``"auto"``: one per CPU that this process may use. More where storage is slow
-    large_image_memory  bytes (or text) for files that need a whole frame at once, over all threads; default: 256 MiB. A
-                        file that needs more is bad, as it is to a loader with as much
-    reads               what is done about reads that fail, as of ``Pipeline.plan``
-    fresh               whether to forget what is known, and look at all files
-    on_progress         called with what is counted, how many are done, and of how many. What it was told of stays known
-                        however the process ends
+    Parameters
+    ----------
+    source : ImageFolder, FileList or Concat
+        The source to check; Concat of the other two. Class folders may be empty.
+    limits : DecodeLimits, optional
+        Limits of decoding, as for ``Pipeline.decode``.
+    allow_truncated : bool, default False
+        True if files that end too soon are allowed, as for ``Pipeline.decode``.
+    duplicates : bool, default True
+        True to look for files with the same bytes.
+    num_workers : int or "auto", default "auto"
+        Number of threads. ``"auto"``: one per CPU that this process may use. Use more where storage is slow.
+    large_image_memory : int or str, optional
+        Memory in bytes, or text such as ``"1GiB"``, for files that need a whole frame at once, over all
+        threads. Default: 256 MiB. A file that needs more is bad, as for a loader with the same setting.
+    reads : Reads, optional
+        Retries and time limits of reads, as for ``Pipeline.plan``.
+    fresh : bool, default False
+        True to discard earlier results, and check all files.
+    on_progress : callable, optional
+        Called with ``"files"``, the number of files checked so far, and their total number. The results of
+        these files are stored before the call.
 
-    Raises ``PlanError`` for a source that can't be opened or has no image files, ``StandpipeError`` when another
-    process looks through the same files, or the disk is full.
+    Returns
+    -------
+    standpipe.reports.FileCheckReport
+        Counts by kind, and the findings of single files and labels.
+
+    Raises
+    ------
+    PlanError
+        If the source can't be opened or has no image files, or an argument is invalid.
+    StandpipeError
+        If another process is checking the same files, or the disk is full.
+
+    Examples
+    --------
+    >>> report = sp.check_files(sp.ImageFolder("photos"), num_workers=1)
+    >>> report.ok, report.records, dict(report.counts)
+    (True, 24, {})
     """
     from standpipe.jobs.file_check.run import run  # SQLite costs a tenth of what importing standpipe does
 

@@ -23,27 +23,43 @@ SUFFIX = "suffix"
 KINDS = (*BAD, FLAWED, CUT, SMOOTHED, COPY, CONFLICT, SUFFIX)
 _FLAWS = {"damaged": FLAWED, "truncated": CUT, "smoothed": SMOOTHED}
 _FLAW_TEXTS = {
-    FLAWED: "damaged, and decoded over that as Pillow does",
+    FLAWED: "damaged, and decoded anyway, as Pillow does",
     CUT: "ends too soon, and decoded as far as it goes",
-    SMOOTHED: f"lacks scans; libjpeg-turbo {decoder_version()} may smooth over that otherwise than Pillow 13",
+    SMOOTHED: f"lacks scans, so libjpeg-turbo {decoder_version()} may smooth it differently than Pillow 13",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """Something about one file.
+    """A finding about one file.
 
-    index  the record's number in its source
-    path   its file as errors print it, or None
-    level  ``"bad"``: a loader refuses it; ``"warning"``, ``"note"``: it is delivered
-    kind   bad: ``"unreadable"``, ``"empty"``, ``"truncated"``, ``"damaged"``, ``"not-an-image"``, ``"unsupported"``,
-           ``"oversized"``. Warnings: ``"flawed"``, decoded over damage as Pillow does; ``"cut"``, truncated where that
-           is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and may have other pixels than Pillow's, as
-           the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the same bytes as an earlier record;
-           ``"label-conflict"``, the same bytes as another one with another label. Note: ``"suffix"``, its name ends as
-           another format's does
-    text   what it is, in full; of bad files the ``reason`` that a ``SampleError`` has
-    like   the first record with the same bytes, where that is what was found
+    Attributes
+    ----------
+    index : int
+        The record's number in its source.
+    path : str or None
+        Its file, as errors print it.
+    level : str
+        ``"bad"``: a loader refuses the file; ``"warning"`` or ``"note"``: a loader delivers it.
+    kind : str
+        Bad: ``"unreadable"``, ``"empty"``, ``"truncated"``, ``"damaged"``, ``"not-an-image"``,
+        ``"unsupported"``, ``"oversized"``. Warnings: ``"flawed"``, decoded despite damage, as Pillow does;
+        ``"cut"``, truncated, where that is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and
+        may have other pixels than Pillow's, as the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the
+        same bytes as an earlier record; ``"label-conflict"``, the same bytes as a record with another label.
+        Note: ``"suffix"``, a name with the suffix of another format.
+    text : str
+        The finding in full; for a bad file the ``reason`` of a ``SampleError``.
+    like : int or None
+        The first record with the same bytes, for ``"copy"`` and ``"label-conflict"``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("photos/cat/empty.jpg").write_bytes(b"")
+    >>> (finding,) = sp.check_files(sp.ImageFolder("photos"), num_workers=1).findings()
+    >>> finding.level, finding.kind, Path(finding.path).name
+    ('bad', 'empty', 'empty.jpg')
     """
 
     index: int
@@ -61,15 +77,41 @@ class FileFinding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileCheckReport:
-    """What ``check_files`` found.
+    """The result of ``check_files``.
 
-    records  files in the source
-    looked   of them, those that were read this time; what the others are like was known
-    seconds  that took
-    size     bytes of all files that could be read
-    counts   files of each kind of finding, most severe first; kinds that there are none of are left out
-    labels   what is odd about labels
-    skipped  pipes, sockets and devices with image names, which are no records; ``skipped_files()`` names them
+    Attributes
+    ----------
+    records : int
+        Files in the source.
+    looked : int
+        Files that were read this time; the results of the others were known.
+    seconds : float
+        Time that the check took, in seconds.
+    size : int
+        Bytes of all files that could be read.
+    counts : mapping of str to int
+        Files of each kind of finding, most severe first, without kinds that didn't occur.
+    labels : tuple of LabelFinding
+        Findings about labels.
+    skipped : int
+        Pipes, sockets and devices with image names, which aren't records; ``skipped_files()`` gives their
+        paths.
+    bad : int
+        Files that a loader would refuse.
+    ok : bool
+        True if a loader would refuse no file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("photos/cat/empty.jpg").write_bytes(b"")
+    >>> source = sp.ImageFolder("photos")
+    >>> report = sp.check_files(source, num_workers=1)
+    >>> report.ok, report.bad, dict(report.counts)
+    (False, 1, {'empty': 1})
+    >>> report.write("bad.jsonl")
+    1
+    >>> pipeline = sp.Pipeline(source).exclude("bad.jsonl")
     """
 
     records: int
@@ -84,7 +126,7 @@ class FileCheckReport:
 
     @property
     def bad(self) -> int:
-        """Number of files that a loader would refuse."""
+        """The number of files that a loader would refuse."""
         return sum(self.counts.get(kind, 0) for kind in BAD)
 
     @property
@@ -93,13 +135,28 @@ class FileCheckReport:
         return self.bad == 0
 
     def findings(self, *kinds: str) -> Iterator[FileFinding]:
-        """Yield what was found of single files: bad ones, then warnings, then notes, each by the record's number.
+        """Yield the findings of single files: bad ones, then warnings, then notes.
 
-        kinds  only these; default: all
+        Each group is sorted by the record's number.
+
+        Parameters
+        ----------
+        *kinds : str
+            Yield only findings of these kinds. Default: all.
+
+        Yields
+        ------
+        standpipe.reports.FileFinding
+            A finding about one file.
+
+        Raises
+        ------
+        PlanError
+            For an unknown kind.
         """
         for kind in kinds:
             if kind not in KINDS:
-                raise PlanError(f"findings({kind!r}): there are {', '.join(KINDS)}")
+                raise PlanError(f"findings({kind!r}): unknown kind. The kinds are {', '.join(KINDS)}")
         wanted = kinds or KINDS
         for queried in (self._bad, self._flawed, self._copies, self._misnamed):
             yield from (finding for finding in queried() if finding.kind in wanted)
@@ -109,11 +166,26 @@ class FileCheckReport:
         return skipped_files(self._source)
 
     def write(self, path: str | os.PathLike[str], *, kinds: Collection[str] = BAD) -> int:
-        """Write a list that ``Pipeline.exclude`` takes, a JSON object a line; how many records it names.
+        """Write a list of records for ``Pipeline.exclude``, one JSON object per line.
 
-        kinds  of findings whose records are named; default: bad files
+        The file appears complete or not at all.
 
-        It is there as a whole or not at all. Raises ``StandpipeError`` when it can't be written.
+        Parameters
+        ----------
+        path : path
+            The file to write.
+        kinds : collection of str, default all bad kinds
+            Kinds of findings whose records are written.
+
+        Returns
+        -------
+        int
+            Number of findings that were written.
+
+        Raises
+        ------
+        StandpipeError
+            If the file can't be written.
         """
         import json  # a tenth of what importing standpipe costs
 
@@ -126,8 +198,9 @@ class FileCheckReport:
         return written
 
     def facts(self) -> dict[str, object]:
-        """Return everything except findings of single files as plain values; sizes in bytes, times in
-        seconds.
+        """Return everything except findings of single files as plain values, for JSON.
+
+        Sizes are in bytes, times in seconds.
         """
         return {
             "ok": self.ok,
@@ -178,12 +251,12 @@ class FileCheckReport:
 
 
 def skipped_files(source: OpenSource) -> Iterator[str]:
-    """Yield the paths of what a source skipped."""
+    """Yield the paths of files that a source skipped."""
     return source.skipped() if isinstance(source, SkipsFiles) else iter(())
 
 
 def counts_of(store: Store) -> dict[str, int]:
-    """Files of each kind of finding that there is."""
+    """Return the number of files of each kind of finding that occurs."""
     found: dict[str, int] = dict(
         store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")
     )

@@ -10,19 +10,33 @@ import numpy as np
 
 from standpipe.spec import AnyArray
 
-MOST_LABELS = 1 << 16  # different ones that are counted
+MOST_LABELS = 1 << 16  # different labels that are counted
 
 
 @dataclass(frozen=True, slots=True)
 class LabelFinding:
-    """Something odd about a label, or about all of them.
+    """A finding about one label, or about all labels.
 
-    kind   ``"no-file"``: a class without one; ``"one-file"``: a class with a single one; ``"missing"``: a number
-           below the largest label that no record has; ``"negative"``: a label below 0; ``"too-many"``: there are more
-           than 65,536 different ones, which aren't looked at
-    label  the number; for ``"too-many"`` how many records there are
-    name   of the class, or None
-    files  that have it
+    Attributes
+    ----------
+    kind : str
+        ``"no-file"``: a class without files; ``"one-file"``: a class with a single file; ``"missing"``: an
+        integer below the largest label that no record has; ``"negative"``: a label below 0; ``"too-many"``:
+        there are more than 65,536 different labels, which aren't checked.
+    label : int
+        The label; for ``"too-many"`` the number of records.
+    name : str or None
+        Name of the class.
+    files : int
+        Files with this label.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> Path("photos/fox").mkdir()
+    >>> (finding,) = sp.check_files(sp.ImageFolder("photos"), num_workers=1).labels
+    >>> finding.kind, finding.label, finding.name
+    ('no-file', 2, 'fox')
     """
 
     kind: Literal["no-file", "one-file", "missing", "negative", "too-many"]
@@ -38,7 +52,7 @@ class LabelFinding:
 class LabelCounts:
     """The number of records of each label, counted piece by piece.
 
-    classes  names by label, or None
+    classes  class names by label, or None
     """
 
     def __init__(self, classes: tuple[str, ...] | None) -> None:
@@ -56,7 +70,7 @@ class LabelCounts:
             self._counts[label] = self._counts.get(label, 0) + count
 
     def findings(self) -> tuple[LabelFinding, ...]:
-        """Return the oddities, by label."""
+        """Return the findings, in the order of the labels."""
         if not self._counts:
             return ()
         if len(self._counts) > MOST_LABELS:
@@ -73,7 +87,10 @@ class LabelCounts:
                     yield LabelFinding("one-file", label, name, 1)
 
     def _of_numbers(self) -> Iterator[LabelFinding]:
-        """Labels are meant to be 0 to n − 1, unless they have nothing of that: most numbers missing."""
+        """Yield a negative label, or labels from 0 to the largest that are missing.
+
+        If at least half of them are missing, the labels aren't meant to be 0 to n − 1, and none is reported.
+        """
         lowest, highest = min(self._counts), max(self._counts)
         if lowest < 0:
             yield LabelFinding("negative", lowest, None, self._counts[lowest])

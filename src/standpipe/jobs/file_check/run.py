@@ -1,4 +1,4 @@
-"""Piece by piece through a source, and what is found out into a store."""
+"""Check the files of a source piece by piece, and store the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from standpipe.transform import decoder_version
 from standpipe.units import is_count, parse_bytes
 
 AT_ONCE = 4096  # records whose paths are in memory
-FILES_OF_PIECE = 8  # that a thread takes at once: handing them over costs some 50 µs
+FILES_OF_PIECE = 8  # files that a thread takes at once: handing them over takes about 50 µs
 COMMIT_S = 0.5
 PATIENCE_S = 1.0
 SIDE_BYTES = 256 << 20
@@ -48,7 +48,7 @@ def run(
     fresh: bool,
     on_progress: Progress | None,
 ) -> FileCheckReport:
-    """``check_files`` says what the arguments mean."""
+    """Do the work of ``check_files``, which documents the arguments."""
     begin = time.monotonic()
     check_reads(reads)
     spec = FileCheckSpec(
@@ -88,19 +88,19 @@ def _threads(workers: object) -> int:
     if workers == "auto":
         return machine.cpu_count()
     if not is_count(workers, 1, 1 << 16):
-        raise PlanError(f"num_workers={workers!r}: a number of threads, at least 1, or 'auto'")
+        raise PlanError(f"num_workers={workers!r}: num_workers must be a positive integer or 'auto'")
     assert isinstance(workers, int)
     return workers
 
 
 def _opened(source: object) -> OpenSource:
-    if isinstance(source, ImageFolder):  # an empty class is something to be found
+    if isinstance(source, ImageFolder):  # an empty class is a finding, not an error
         source = replace(source, allow_empty=True)
     described = checked_source(source, "check_files")
     opened = described.open()
     if not isinstance(opened.fields.get("image"), Encoded):
         raise PlanError(
-            f"check_files({described.describe()}): it has no image files; ImageFolder, FileList and Concat of them have"
+            f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList or Concat of them"
         )
     return opened
 
@@ -126,10 +126,10 @@ def _key(source: OpenSource, spec: FileCheckSpec) -> str:
 
 @dataclass(slots=True)
 class _Work:
-    """A source that is gone through.
+    """The progress of a check through a source.
 
-    known   records that nobody needs to look at
-    looked  records that were looked at
+    known   records whose results are known from before
+    looked  records that were checked now
     """
 
     source: OpenSource
@@ -140,7 +140,7 @@ class _Work:
     looked: int = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """The files that have to be looked at, some at a time."""
+        """Yield the files to check, some at a time."""
         for start in range(0, self.source.num_records, AT_ONCE):
             stop = min(start + AT_ONCE, self.source.num_records)
             files = self._unknown(np.arange(start, stop))
@@ -149,7 +149,7 @@ class _Work:
                 yield files[first : first + FILES_OF_PIECE]
 
     def _unknown(self, indices: Int64Array) -> list[RecordFile]:
-        """Return the files that must be read, of the consecutive records ``indices`` (n,)."""
+        """Return the files without a valid result, of the consecutive records ``indices`` (n,)."""
         records = self.source.locate(indices)
         files, labels = records.files["image"], records.plain.get("label")
         if labels is not None:
@@ -172,14 +172,14 @@ class _Work:
         ]
 
     def keep(self, on_progress: Progress | None) -> None:
-        """Make sure of what is known so far, and tell."""
+        """Store the results so far, and report the progress."""
         self.store.commit()
         if on_progress is not None:
             on_progress("files", self.known + self.looked, self.source.num_records)
 
 
 def _look(checkers: FileCheckers, work: _Work, on_progress: Progress | None) -> None:
-    """Look at the files, and keep what they are like, at least every half second."""
+    """Check the files, and store the results at least every half second."""
     kept = time.monotonic()
     for verdicts in checkers.run(work.pieces()):
         work.store.add(verdicts)

@@ -1,8 +1,8 @@
-"""Keep the results for the files of one source in SQLite, so that another check continues there.
+"""Keep the results for the files of one source in SQLite, so that a later check continues there.
 
-A row per record has the file's size and time when it was read, and the result. The database is in the user's cache
-folder, under a name made of all that results depend on except the files; or a temporary file where that can't be
-written.
+A row per record has the file's size and time when it was read, and the result. The database is in the user's
+cache folder. Its name is a key of all that results depend on except the files. If that folder can't be
+written, the database is a temporary file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from standpipe.jobs.file_check.checking import Verdict
 from standpipe.source import cache_folder, is_believed
 from standpipe.spec import Int64Array
 
-# Of the tables, of the words in them, and of how files are judged. 1 knew no "smoothed", and took JPEGs for good that
-# Pillow 13 refuses.
+# Version of the tables, of the words in them, and of the rules for files. Version 1 had no "smoothed", and accepted
+# JPEGs that Pillow 13 refuses.
 VERSION = 2
-UNKNOWN = -2  # size and time of a file that has to be looked at
+UNKNOWN = -2  # size and time of a file that must be checked
 CACHE_KIB = 8192
 
 _TABLES = """
@@ -53,9 +53,9 @@ WHERE conflict OR f.record > g.first ORDER BY f.record
 
 
 class Store:
-    """The verdicts of one source. One process at a time writes them.
+    """The results for one source. Only one process at a time writes them.
 
-    path  of the file; None for one that goes when it is closed
+    path  path of the database; None for a temporary file
     """
 
     def __init__(self, connection: sqlite3.Connection, path: bytes | None) -> None:
@@ -65,15 +65,15 @@ class Store:
 
     @classmethod
     def open(cls, key: str, *, fresh: bool) -> Store:
-        """The store named by ``key``, emptied when ``fresh``.
+        """Open the store named by ``key``; empty it if ``fresh``.
 
-        Raises ``StandpipeError`` when another process writes it.
+        Raises ``StandpipeError`` if another process is writing it.
         """
         path = cache_folder() + b"/checks/" + key.encode()
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 (bytes)
             if not is_believed(path):
-                raise OSError("others may write there")
+                raise OSError("other users may write there")
             store = cls._at(path, fresh)
         except (OSError, sqlite3.OperationalError) as error:
             _warn_of_no_place(path, error)
@@ -90,10 +90,10 @@ class Store:
         return cls(_connected(path), path)
 
     def known(self, start: int, stop: int, *, digests: bool) -> tuple[Int64Array, Int64Array]:
-        """Sizes and modification times of the files of records [start, stop) when they were looked at, (n,) each.
+        """Return the stored sizes and modification times of the files of records [start, stop), (n,) each.
 
-        ``UNKNOWN`` for those that have to be looked at: never seen, not read then, or without a digest that
-        is wanted.
+        They are ``UNKNOWN`` for files to check: new ones, those that couldn't be read, and those that lack a
+        digest if ``digests``.
         """
         sizes, times = np.full((2, stop - start), UNKNOWN)
         rows = self._all(
@@ -107,7 +107,7 @@ class Store:
         return sizes, times
 
     def add(self, verdicts: Sequence[Verdict]) -> None:
-        """Take down what files are like."""
+        """Store results; ``commit`` makes them permanent."""
         with _told():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -115,25 +115,25 @@ class Store:
             )
 
     def commit(self) -> None:
-        """See that all that was added stays there, whatever ends this process."""
+        """Make all added results permanent, even if this process is killed."""
         with _told():
             self._connection.commit()
 
     def finish(self) -> None:
-        """Find the copies, and let others write."""
+        """Find files with the same bytes, and let other processes write."""
         with _told():
             self._connection.execute("DROP TABLE IF EXISTS copies")
             self._connection.execute(_COPIES)
             self._connection.commit()
             self._connection.execute("PRAGMA locking_mode = NORMAL").fetchone()
-            self._connection.execute("SELECT 1 FROM files").fetchone()  # at this the lock ends
+            self._connection.execute("SELECT 1 FROM files").fetchone()  # SQLite releases the lock here
 
     def one(self, query: str) -> Any:
-        """The first value of a query."""
+        """Return the first value of a query."""
         return next(iter(self._all(query)))[0]
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, one after another."""
+        """Yield the rows of a query."""
         return self._all(query)
 
     def _all(self, query: str, *values: int) -> Iterator[tuple[Any, ...]]:
@@ -142,11 +142,15 @@ class Store:
 
 
 class _Damaged(Exception):
-    """The file is no store, or another version's."""
+    """The file isn't a store, or is one of another version."""
 
 
 def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
-    """A connection that alone may write. Raises ``_Damaged``, and ``sqlite3.OperationalError`` for no place."""
+    """Return a connection with the sole right to write.
+
+    Raises ``_Damaged``, ``sqlite3.OperationalError`` if the file can't be written, and ``StandpipeError`` if
+    another process is writing it.
+    """
     connection = sqlite3.connect(path, timeout=0, isolation_level="IMMEDIATE", check_same_thread=False)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
@@ -164,9 +168,7 @@ def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
     except BaseException as error:
         connection.close()
         if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-            raise StandpipeError(
-                "another process looks through these files already; wait until it ends"
-            ) from error
+            raise StandpipeError("another process is checking these files. Wait until it ends") from error
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             raise _Damaged from error
         raise
@@ -190,13 +192,13 @@ def _row(verdict: Verdict) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn SQLite's errors into one that says what to do."""
+    """Turn SQLite's errors into a ``StandpipeError`` that says what to do."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         raise StandpipeError(
-            f"what is known of the files can't be kept: {error}; free some space, set XDG_CACHE_HOME to another "
-            "folder, or begin anew with fresh=True"
+            f"the results of the check can't be stored: {error}. Free some space, set XDG_CACHE_HOME to another "
+            "folder, or start again with fresh=True"
         ) from error
 
 
@@ -204,8 +206,8 @@ def _warn_of_no_place(path: bytes, error: Exception) -> None:
     import logging  # a tenth of what importing standpipe costs beside NumPy
 
     logging.getLogger("standpipe").warning(
-        "can't write %s (%s): what is found out goes when this process ends, so nobody can go on from there; set "
-        "XDG_CACHE_HOME to a folder that can be written",
+        "can't write %s (%s): the results are lost when this process ends, so a later check can't continue from "
+        "them. Set XDG_CACHE_HOME to a folder that can be written",
         os.fsdecode(path),
         error,
     )
