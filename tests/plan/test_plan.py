@@ -185,7 +185,7 @@ def test_ways_to_write_a_size(text: int | str, size: int) -> None:
 
 def test_sources_that_cannot_work() -> None:
     text = sp.Pipeline(numbers(4)).map(CROP).batch(2)
-    with pytest.raises(sp.PlanError, match=r"CenterCrop.* reads the field 'image'; there are x"):
+    with pytest.raises(sp.PlanError, match=r"CenterCrop.* needs the field 'image'; the fields are x"):
         text.plan()
     for image in (np.zeros((4, 8, 8), np.uint8), np.zeros((4, 8, 8, 1), np.uint8), np.zeros((4, 8, 8, 3))):
         with pytest.raises(sp.PlanError, match=r"image transforms take \(H, W, 3\) uint8"):

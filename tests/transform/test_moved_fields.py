@@ -20,7 +20,7 @@ def beside(name: str) -> sp.Pipeline:
 @pytest.mark.parametrize("name", ["mask", "masks", "boxes", "bboxes", "keypoints"])
 @pytest.mark.parametrize("transform", MOVING, ids=lambda transform: type(transform).__name__)
 def test_a_plan_refuses_to_leave_a_field_behind(transform: Any, name: str) -> None:
-    says = rf"{type(transform).__name__}\(.*and not the field '{name}'.*moves both.*or rename '{name}'"
+    says = rf"{type(transform).__name__}\(.*but not the field '{name}'.*moves both.*or rename '{name}'"
     with pytest.raises(sp.PlanError, match=says):
         beside(name).map(transform).batch(2).plan()
 

@@ -88,11 +88,11 @@ def test_it_says_whether_it_draws(p: float, is_random: bool) -> None:
 @pytest.mark.parametrize(
     ("factor", "p", "says"),
     [
-        (-0.1, 0.5, r"sharpness_factor=-0.1\): a number from 0"),
+        (-0.1, 0.5, r"sharpness_factor=-0.1\): it must be a number from 0"),
         (math.nan, 0.5, "sharpness_factor=nan"),
         (1.1e6, 0.5, "from 0 to 1e.06"),
         ("2", 0.5, "sharpness_factor='2'"),
-        (2.0, 1.5, r"RandomAdjustSharpness\(p=1.5\): a probability"),
+        (2.0, 1.5, r"RandomAdjustSharpness\(p=1.5\): p must be a probability"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(factor: float, p: float, says: str) -> None:

@@ -1,4 +1,4 @@
-"""Images that Pillow decodes: all but usual JPEGs. Then they take the same way as JPEGs do."""
+"""Decode with Pillow all images except usual JPEGs; the steps after decoding are the same as for JPEGs."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 
     from standpipe import _native
 
-STRIP_BYTES = 256 << 10  # of an array that is filled strip by strip
-# Of what Pillow reads to know an image's size. Older ones took all that a TIFF's entries pointed at, 4 GB of a file of
-# 1 MB where they pointed at the same bytes, and put a GIF's comment together in a time that grew with its square.
+STRIP_BYTES = 256 << 10  # an array is filled in strips of this size
+# Limits of what Pillow may read to find an image's size. Older versions read everything that a TIFF's entries point
+# at: 4 GB from a file of 1 MB whose entries all point at the same bytes. They also took a time for a GIF's comment that
+# grew with the square of its length.
 MOST_HEADER_READS = 20_000
-SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file
-# Of JPEGs that Pillow decodes, as native/image/jpeg.cpp has them: scans after these many are refused when they pass
-# over more blocks than this.
+SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file's size
+# Limits for JPEGs that Pillow decodes, the same as in native/image/jpeg.cpp: a JPEG with more scans than ANY_SCANS is
+# refused if its scans have more blocks than MOST_BLOCKS in total.
 ANY_SCANS = 16
 MOST_BLOCKS = 1 << 25
 
 
 class Undecodable(Exception):
-    """The text says why."""
+    """An image can't be decoded; the text says why."""
 
 
 class Frame(NamedTuple):
-    """An image.
+    """A decoded image.
 
     rgb        (H, W, 3) uint8
-    truncated  whether its file ends too soon, so that rows are missing
+    truncated  True if its file ends too soon, so that rows are missing
     """
 
     rgb: UInt8Array
@@ -49,11 +50,11 @@ class Frame(NamedTuple):
 
 
 def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
-    """Decode a row's bytes with Pillow and finish the row, or fail it with what is wrong. Never raises."""
+    """Decode a row's bytes with Pillow and finish the row, or mark it as failed with the reason. Never raises."""
     try:
         _finish(row, decoding)
     finally:
-        row.release()  # now that all that was decoded is gone
+        row.release()  # only now: the decoded image is freed
 
 
 def _finish(row: _native.ForeignRow, decoding: Decoding) -> None:
@@ -67,8 +68,8 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
     """Return the first frame, exactly as Pillow's ``convert("RGB")`` gives it.
 
     data     (n,) uint8, the encoded image
-    reserve  called with (height, width, bytes for decoding) before any memory is used; a text that it returns
-    refuses
+    reserve  called with (height, width, bytes for decoding) before any memory is used. A text that it returns is the
+             reason to refuse the image; an empty one allows it
 
     Raises ``Undecodable`` for an image that can't be decoded.
     """
@@ -80,10 +81,9 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
 
 class _Lent(io.RawIOBase):
-    """A file over memory that belongs to the caller. ``close()`` releases it, even if the file is still
-    referenced.
+    """A file over the caller's memory. ``close()`` releases the memory, even if the file is still referenced.
 
-    Raises ``_Refused`` for a header that is read over and over, until ``header_is_read()``.
+    Until ``header_is_read()`` it limits the number and size of reads, and raises ``_Refused`` beyond that.
     """
 
     def __init__(self, data: UInt8Array) -> None:
@@ -93,7 +93,7 @@ class _Lent(io.RawIOBase):
         self._bytes_left: float = 2 * len(self._view) + SPARE_HEADER_BYTES
 
     def header_is_read(self) -> None:
-        """Lift the limit on reads: what is read from now on are pixels, which have another limit."""
+        """Lift the limit on reads: later reads are for pixels, which have another limit."""
         self._reads_left = self._bytes_left = math.inf
 
     def readable(self) -> bool:
@@ -140,7 +140,7 @@ class _Lent(io.RawIOBase):
 
 
 class _Refused(Exception):
-    """The image is over a cap."""
+    """An image exceeds a limit; the text says which."""
 
 
 def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
@@ -150,7 +150,7 @@ def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, 
         width, height = size
         if width * height > max_pixels:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
-        # Some of its decoders read the whole file first.
+        # Some of Pillow's decoders read the whole file first.
         if refusal := reserve(height, width, frame_bytes + data.nbytes):
             raise _Refused(refusal)
 
@@ -161,8 +161,8 @@ def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, 
 def _rgb(
     data: UInt8Array, decoding: Decoding, admit: Callable[[tuple[int, int], int], None]
 ) -> tuple[Image.Image, bool]:
-    """The first frame, in mode RGB, and whether its file ends too soon. ``admit`` refuses a size by raising."""
-    from PIL import Image  # 0.05 s that data sets of JPEGs never need
+    """Return the first frame in mode RGB, and True if its file ends too soon. ``admit`` refuses a size by raising."""
+    from PIL import Image  # imported here: it takes 0.05 s, which data sets of JPEGs never need
 
     plugins = _plugins()
     is_format = format_of(data[:HEAD_BYTES].tobytes())
@@ -178,16 +178,15 @@ def _rgb(
             )
         elif image.size != early:
             raise OSError(
-                f"it has {image.width} × {image.height} pixels, and {early[0]} × {early[1]} by its header"
+                f"it has {image.width} × {image.height} pixels, but its header says {early[0]} × {early[1]}"
             )
         if image.format in ("JPEG", "MPO"):
             _check_scans(data, image.size, decoding.limits)
-        if any(
-            decoder in Image.DECODERS for decoder, *_ in image.tile
-        ):  # in Python, which reads byte by byte
+        # Decoders written in Python read byte by byte.
+        if any(decoder in Image.DECODERS for decoder, *_ in image.tile):
             image.fp = io.BufferedReader(file)
         truncated = decoding.allow_truncated and _is_cut(image)
-        # RGB has no place for it, and Pillow would warn that it is lost.
+        # RGB has no transparency, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)
         image.load()
         return image if image.mode == "RGB" else image.convert("RGB"), truncated
@@ -195,7 +194,7 @@ def _rgb(
 
 @functools.cache
 def _plugins() -> dict[str, ImageFormat]:
-    """Return the listed formats that the installed Pillow knows, by its name for them."""
+    """Return the formats of ``FORMATS`` that the installed Pillow knows, by Pillow's name for them."""
     from PIL import Image
 
     Image.init()
@@ -203,9 +202,9 @@ def _plugins() -> dict[str, ImageFormat]:
 
 
 def _early_size(is_format: ImageFormat, data: UInt8Array) -> tuple[int, int] | None:
-    """(width, height) by the file's header, where Pillow allocates frames as it opens a file; None elsewhere.
+    """Return (width, height) from the header, for formats whose frames Pillow allocates when it opens a file.
 
-    Raises ``OSError`` for a damaged header.
+    Returns None for other formats. Raises ``OSError`` for a damaged header.
     """
     match is_format.name:
         case "WebP":
@@ -229,9 +228,9 @@ def _webp_size(head: bytes) -> tuple[int, int]:
 
 
 def _ico_size(data: memoryview) -> tuple[int, int]:
-    """The size of the icon that Pillow takes: by the directory the largest, of these the one with the fewest colours.
+    """Return the size of the icon that Pillow decodes: the largest, and of equal ones the one with fewest colours.
 
-    Its own header says another size than the directory, which holds up to 256 × 256.
+    The icon's own header has the size. The directory's sizes, which end at 256 × 256, only select the icon.
     """
 
     def rank(entry: tuple[int, ...]) -> tuple[int, int]:
@@ -249,13 +248,13 @@ def _ico_size(data: memoryview) -> tuple[int, int]:
         width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<Ii", data, offset + 4)
     except (struct.error, ValueError) as error:
         raise OSError("its header is damaged") from error
-    return width, abs(height) // 2  # a mask is below the picture
+    return width, abs(height) // 2  # the height includes a mask below the picture
 
 
 def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
-    """Return how many bytes an opened image's tiles take beside its frame.
+    """Return the number of bytes that an opened image's tiles take in addition to its frame.
 
-    Raises ``OSError`` where they can't be the image's.
+    Raises ``OSError`` if the tiles don't fit the image.
     """
     if image.format == "JPEG2000":
         return codestream_bytes(data.data, image.size)
@@ -265,7 +264,10 @@ def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
 
 
 def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) -> None:
-    """Refuse a JPEG with too many scans, as native code does. There may be fewer than bytes that begin one."""
+    """Raise ``_Refused`` for a JPEG with too many scans, as native code does.
+
+    It counts markers that begin a scan, so it may count more scans than there are.
+    """
     scans = sum(1 for _ in re.finditer(rb"\xff\xda", data.data))
     if scans > limits.max_scans:
         raise _Refused(f"unsupported JPEG: more scans than max_scans={limits.max_scans}")
@@ -275,9 +277,7 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Return an image's pixels. They are copied in strips, since Pillow makes two copies of all that it gives
-    at once.
-    """
+    """Return an image's pixels. Pillow makes two copies of each part that it returns, so they are taken in strips."""
     width, height = image.size
     rows = max(STRIP_BYTES // (3 * width), 1)
     if rows >= height:
@@ -290,17 +290,16 @@ def _array(image: Image.Image) -> UInt8Array:
 
 
 def _is_cut(image: Image.Image) -> bool:
-    """Load the image; whether its file ends too soon. Then the rows that were there are kept.
+    """Load the image; return True if its file ends too soon. The rows that it has are kept.
 
-    Pillow has a switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, for the whole process and all its
-    threads.
+    Pillow's switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, applies to the whole process and all threads.
     """
     try:
         image.load()
     except OSError as error:
         if not str(error).startswith("image file is truncated"):
             raise
-        image.tile = []  # type: ignore[attr-defined]  # of image files: nothing is left to load
+        image.tile = []  # type: ignore[attr-defined]  # nothing is left to load
         return True
     return False
 
@@ -312,7 +311,7 @@ def _reason(error: Exception, data: bytes) -> str:
     if isinstance(error, _Refused):
         return str(error)
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
-        return f"too large: {error} (Pillow's own cap: PIL.Image.MAX_IMAGE_PIXELS)"
+        return f"too large: {error} (Pillow's own limit: PIL.Image.MAX_IMAGE_PIXELS)"
     kind = format_of(data)
     if kind is not None and kind.codec and not features.check(kind.codec):
         return (

@@ -1,4 +1,4 @@
-"""JPEGs decoded by nvImageCodec: on a GPU, or by its decoder for the CPU."""
+"""Decode JPEGs with nvImageCodec, on a GPU or with its decoder for the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import GPU_THREADS, UInt8Array
 
 LIBRARY = "nvidia.nvimgcodec"
-# Chroma is interpolated as libjpeg does, and the entropy code is decoded on the GPU however small the image is.
+# Chroma is interpolated as in libjpeg, and the entropy code of images of any size is decoded on the GPU.
 OPTIONS = ":fancy_upsampling=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0"
 VERBOSITY = "PYNVIMGCODEC_VERBOSITY"
 NOT_INSTALLED = (
@@ -33,24 +33,24 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Decoder(Protocol):
-    """Decodes JPEGs together."""
+    """A decoder of several JPEGs at once."""
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """Decode files; return for each one whether it was decoded.
+        """Decode files; return True for each file that was decoded.
 
-        encoded  (n,) uint8 each, files
-        frames   (H, W, 3) uint8 each, RGB, of which every byte is written if the file was decoded
+        encoded  the files, (n,) uint8 each
+        frames   where to write the RGB images, (H, W, 3) uint8 each; every byte of a decoded one is written
 
         Raises if the decoder doesn't work at all.
         """
 
 
 class NvDecoder:
-    """nvImageCodec's decoder. Each image is decoded alone, so that the others have no say in its pixels.
+    """The decoder of nvImageCodec. An image's pixels don't depend on the other images of a call.
 
     device  ``"cuda"``, ``"cuda:1"``, …, or ``"cpu"``
 
-    Raises ``PlanError`` where it isn't installed, or there is no such GPU.
+    Raises ``PlanError`` if nvImageCodec isn't installed, or there is no such GPU.
     """
 
     def __init__(self, device: str) -> None:
@@ -68,19 +68,19 @@ class NvDecoder:
             self._stream = 0 if on_cpu else _stream_of(number)
         except Exception as error:
             raise PlanError(
-                f"decode_device={device!r}: {error}; decode('exact') needs no GPU, and decode_device='cpu' tries "
-                "the rest without one"
+                f"decode_device={device!r} can't be used: {error}. Use decode('exact'), which needs no GPU, or "
+                "decode_device='cpu' to try this pipeline without one"
             ) from error
         self._settings = library.DecodeParams(apply_exif_orientation=False, color_spec=library.ColorSpec.SRGB)
-        # What of it is missing shows when it decodes; then every image would be refused.
+        # A missing part of nvImageCodec shows only when it decodes; then it would refuse every image.
         if self.decode([_small_file()], [np.empty((16, 16, 3), np.uint8)]) != [True]:
             raise PlanError(
-                f"decode_device={device!r}: nvImageCodec is there and decodes nothing; it needs nvJPEG, which "
-                "pip install 'standpipe[gpu]' brings"
+                f"decode_device={device!r} can't be used: nvImageCodec is installed, but decodes nothing. It needs "
+                "nvJPEG: pip install 'standpipe[gpu]'"
             )
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """Decode files, as ``Decoder.decode`` describes."""
+        """Decode files, as described in ``Decoder.decode``."""
         streams = [self._library.CodeStream(file) for file in encoded]
         fitting = [row for row, stream in enumerate(streams) if _size(stream) == frames[row].shape[:2]]
         images = self._decoder.decode(
@@ -94,12 +94,12 @@ class NvDecoder:
 
 
 def numbered(device: str) -> str:
-    """Return the device with its number, if it is this thread's current one."""
+    """Return the device with its number: ``"cuda"`` is this thread's current GPU."""
     return f"cuda:{_number(device)}" if device == "cuda" else device
 
 
 def is_installed() -> bool:
-    """Return True if nvImageCodec is installed; nothing of it is loaded."""
+    """Return True if nvImageCodec is installed, without loading it."""
     try:
         return importlib.util.find_spec(LIBRARY) is not None
     except ModuleNotFoundError:
@@ -108,8 +108,8 @@ def is_installed() -> bool:
 
 @functools.cache
 def decoder_of_gpu() -> str:
-    """Name and version of nvImageCodec; nothing of it is loaded."""
-    from importlib import metadata  # takes a tenth of an import of standpipe
+    """Return the name and version of nvImageCodec, without loading it."""
+    from importlib import metadata  # imported here: it takes a tenth of importing standpipe
 
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -118,7 +118,7 @@ def decoder_of_gpu() -> str:
 
 
 def _loaded() -> Any:
-    """The library. It would print to stderr what of it isn't there, and each file that it refuses."""
+    """Import nvImageCodec, and keep it from printing missing parts and refused files to stderr."""
     before = os.environ.get(VERBOSITY)
     os.environ.setdefault(VERBOSITY, "0")
     try:
@@ -131,8 +131,8 @@ def _loaded() -> Any:
 
 
 def _small_file() -> UInt8Array:
-    """A JPEG of 16 × 16 pixels."""
-    from PIL import Image  # 0.05 s that most pipelines never need
+    """Return a JPEG of 16 × 16 pixels."""
+    from PIL import Image  # imported here: it takes 0.05 s, which most pipelines never need
 
     file = io.BytesIO()
     Image.new("RGB", (16, 16), (200, 100, 50)).save(file, "JPEG")
@@ -140,7 +140,7 @@ def _small_file() -> UInt8Array:
 
 
 def _size(stream: Any) -> tuple[int, int] | None:
-    """(height, width) by its header; None where it can't be read."""
+    """Return (height, width) from the header; None if the header can't be read."""
     try:
         return stream.height, stream.width
     except RuntimeError:
@@ -149,11 +149,10 @@ def _size(stream: Any) -> tuple[int, int] | None:
 
 @functools.cache
 def _stream_of(number: int) -> int:
-    """A CUDA stream of a GPU, for all decoders there. Work that is ordered by it waits for nobody else's.
+    """Create the CUDA stream for all decoders of a GPU, apart from the stream of the training step.
 
-    By default that would be the stream on which torch runs the training step: each image would wait for all
-    of the step that is on its way, and the next step for the image. Raises ``OSError`` where the driver
-    fails.
+    On the default stream, where torch runs the training step, each image would wait for the whole step, and
+    the next step for the image. Raises ``OSError`` if the driver fails.
     """
     driver = ctypes.CDLL(DRIVER)
     context, before, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -173,7 +172,7 @@ def _stream_of(number: int) -> int:
 
 
 def _number(device: str) -> int:
-    """A GPU's number, as CUDA counts those that this process may use."""
+    """Return a GPU's number among the GPUs that this process may use, as CUDA counts them."""
     if ":" in device:
         return int(device.partition(":")[2])
     torch = sys.modules.get("torch")

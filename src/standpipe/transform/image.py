@@ -1,4 +1,4 @@
-"""The kinds of native image transforms. ``fuse`` knows these kinds and no class that is one of them."""
+"""The base classes of native image transforms, by which ``fuse`` treats each transform."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ DtypeName = Literal["uint8", "float16", "float32"]
 
 
 class ImageTransform:
-    """A transform that reads and writes the image; described by its class and every parameter.
+    """A transform that reads and writes the field ``image``.
 
-    draw_kind  part of the key of a class's random numbers, besides the sample and the transform's place among
-    those of its
-               class; 0: it isn't random. A class keeps its number for good, and no two share one
+    draw_kind  part of the key of its random numbers, with the sample and the transform's place among those of its
+               class. It never changes, and each class has its own; 0: the class isn't random
     """
 
     __slots__ = ()
@@ -29,65 +28,65 @@ class ImageTransform:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Return the names of the fields it reads."""
+        """The names of the fields that it reads."""
         return ("image",)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Return the names of the fields it writes."""
+        """The names of the fields that it writes."""
         return ("image",)
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Return the names of the fields whose content it moves to other places of the image."""
+        """The names of the fields whose pixels or coordinates it moves."""
         return ()
 
     @property
     def is_random(self) -> bool:
-        """Return True when two samples can get different results of equal images."""
+        """True if equal images of two samples can get different results."""
         return self.draw_kind != 0
 
     def check(self) -> None:
-        """Raise ``PlanError`` for parameters that can't work."""
+        """Raise ``PlanError`` for invalid parameters."""
 
     def size_after(self, size: Size | None) -> Size | None:
-        """Return the image's size after this transform of an image of ``size``; None where images differ in size."""
+        """Return an image's size after this transform, from its size before; None if sizes differ among images."""
         return size
 
     def describe(self) -> str:
-        """Return the class and every parameter."""
+        """Return the class's name with every parameter."""
         return repr(self)
 
 
 class AtRandom(ImageTransform):
-    """Takes place with probability ``p``, which each such transform has as a parameter."""
+    """A transform that is applied with probability ``p``, one of its parameters."""
 
     __slots__ = ()
     p: float
 
     @property
     def is_random(self) -> bool:
-        """Return False where ``p`` leaves nothing to chance."""
+        """True if ``p`` is neither 0 nor 1."""
         return 0 < self.p < 1
 
     def check(self) -> None:
         """Raise ``PlanError`` for a probability outside [0, 1]."""
         if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
-            raise PlanError(f"{type(self).__name__}(p={self.p!r}): a probability is in [0, 1]")
+            raise PlanError(f"{type(self).__name__}(p={self.p!r}): p must be a probability in [0, 1]")
 
 
 class Step(IntEnum):
-    """The steps of one pass that moves pixels, in the order in which a pass does them."""
+    """The steps of a pass that moves pixels, in the order in which the pass does them."""
 
     RESIZE = 1
     WINDOW = 2
-    FLIP = 3  # any number of them
+    FLIP = 3  # the only step that a pass may do several times
 
 
 class GeometricTransform(ImageTransform):
-    """Moves pixels, in a pass that takes rows one by one.
+    """A transform that moves pixels, as one step of a pass that takes rows one by one.
 
-    step  the step of a pass that it is
+    step  the kind of step
     """
 
     __slots__ = ()
@@ -95,7 +94,7 @@ class GeometricTransform(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Return the image's name: native transforms move no other field yet."""
+        """The field ``image``: native transforms move no other field."""
         return ("image",)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
@@ -104,7 +103,7 @@ class GeometricTransform(ImageTransform):
 
 
 class PixelTransform(ImageTransform):
-    """Changes the pixels of the whole image, which stay in their places unless ``moves`` says otherwise."""
+    """A transform that needs the whole image and doesn't move pixels, unless ``moves`` says so."""
 
     __slots__ = ()
 
@@ -115,9 +114,9 @@ class PixelTransform(ImageTransform):
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """How an image is written into its row of the slot; None for what no transform has set.
+    """The form in which an image is written into its row of the slot. None: no transform has set it.
 
-    table   (3, 256) float32: the number that each channel's byte becomes
+    table   (3, 256) float32: the number for each byte of each channel
     dtype   the element type
     scale   True if floats without ``table`` are value ÷ 255
     layout  the order of axes
@@ -130,12 +129,12 @@ class RowForm:
 
 
 class ValueTransform(ImageTransform):
-    """Says how the finished image is written into the slot, so it stands behind the other kinds."""
+    """A transform that sets how the finished image is written into the slot; it comes after the other kinds."""
 
     __slots__ = ()
 
     def applied_to(self, form: RowForm) -> RowForm:
-        """Return ``form`` with what this transform says of it."""
+        """Return ``form`` with the settings of this transform."""
         raise NotImplementedError
 
 
@@ -143,5 +142,5 @@ def is_number(value: object) -> bool:
     """Return True if ``value`` is a finite real number, Python's or NumPy's."""
     try:
         return isinstance(value, Real) and math.isfinite(value)
-    except OverflowError:  # an int beyond every float
+    except OverflowError:  # an int that is too large for a float
         return False

@@ -1,4 +1,4 @@
-"""Ask which native kernels this machine runs."""
+"""Return versions and instruction sets of the native kernels on this machine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from standpipe import _native
 
 
 def decoder_version() -> str:
-    """Version of the libjpeg-turbo that decodes, such as ``"2.1.5"``. Another one may give other pixels."""
+    """Return the version of the libjpeg-turbo in use, such as ``"2.1.5"``. Pixels may depend on it."""
     return _native.jpeg_library_version()
 
 
 def simd_paths() -> list[str]:
-    """Instruction sets that this machine runs, narrowest first. All give the same bytes."""
+    """Return the instruction sets that this machine runs, narrowest first. All give the same pixels."""
     return _native.simd_paths()

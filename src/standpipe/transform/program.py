@@ -1,4 +1,4 @@
-"""Native and Python transforms of one pipeline in the order of writing: what happens to a sample."""
+"""The program of a sample: a pipeline's native and Python transforms as steps, in the order of writing."""
 
 from __future__ import annotations
 
@@ -14,29 +14,24 @@ from standpipe.transform.function import Function
 from standpipe.transform.fuse import ImageKernel, fuse
 from standpipe.transform.image import ImageTransform, ValueTransform
 
-# What draws of Python code are keyed by, beside the sample; native transforms have other kinds.
+# Parts of the keys of Python code's random numbers, besides the sample. Native transforms have others: ``draw_kind``.
 DATASET_OP = 0x50 << 16
 FUNCTION_OP = 0x51 << 16
 BATCH_OP = 0x52 << 16
-SAMPLE_OP = 0x53 << 16  # a sample's global generators
-EPOCH_OP = 0x54 << 16  # an epoch's
+SAMPLE_OP = 0x53 << 16  # the global generators, per sample
+EPOCH_OP = 0x54 << 16  # the global generators, per epoch
 
-IN_PLACES = (
-    "mask",
-    "masks",
-    "boxes",
-    "bboxes",
-    "keypoints",
-)  # fields of these names are about places of the image
+# Fields of these names have coordinates in the image.
+IN_PLACES = ("mask", "masks", "boxes", "bboxes", "keypoints")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeStep:
     """Adjacent native transforms as one kernel.
 
-    transforms  in the order of writing; none: the image is only decoded
-    earlier     the native transforms before them, whose random numbers are counted
-    kernel      the kernel, if the result's size is the same for every image, else None
+    transforms  in the order of writing; empty: the image is only decoded
+    earlier     the native transforms of earlier steps, so that no two use the same random numbers
+    kernel      the kernel if the result's size is the same for every image, else None
     decodes     True if images come encoded
     """
 
@@ -46,11 +41,11 @@ class NativeStep:
     decodes: bool
 
     def for_size(self, height: int, width: int) -> ImageKernel:
-        """The kernel for an image of this size in pixels."""
+        """Return the kernel for images of this size in pixels."""
         return self.kernel or fuse(self.transforms, (height, width), earlier=self.earlier)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         decode = ["decode"] if self.decodes else []
         if self.kernel is not None:
             return " + ".join([*decode, self.kernel.describe()])
@@ -59,16 +54,16 @@ class NativeStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionStep:
-    """A Python function.
+    """A Python function as a step.
 
-    op  key of its random numbers
+    op  part of the key of its random numbers
     """
 
     function: Function
     op: int
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return self.function.describe()
 
 
@@ -80,10 +75,10 @@ Known = dict[str, ArraySpec | Encoded | None]  # None: a field whose shape is me
 class SampleProgram:
     """The steps that make a sample, and the fields that result.
 
-    steps         steps in order
-    fields        resulting fields; None for a field that is measured. None as a whole: even the names are
-    measured
-    before_cache  number of steps before a cache, if there is one
+    steps         the steps in order
+    fields        the resulting fields, by name; None for a field that is measured on a sample. None as a whole: the
+                  names are measured too
+    before_cache  the number of steps before a cache; 0 without one
     """
 
     steps: tuple[Step, ...]
@@ -92,25 +87,25 @@ class SampleProgram:
 
     @property
     def is_native(self) -> bool:
-        """True if no Python code takes part."""
+        """True if no step is a Python function."""
         return not any(isinstance(step, FunctionStep) for step in self.steps)
 
     @property
     def native(self) -> tuple[str, ...]:
-        """Names of its native steps."""
+        """The descriptions of its native steps."""
         return tuple(step.describe() for step in self.steps if isinstance(step, NativeStep))
 
 
 def sample_program(
     transforms: Sequence[Transform], fields: Mapping[str, ArraySpec | Encoded] | None, cached: int = 0
 ) -> SampleProgram:
-    """Cut a pipeline's transforms into native kernels and Python functions.
+    """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
-    fields  of the source; None when only its samples tell
-    cached  transforms before a cache, where there is one: no step reaches over it. Transforms that make numbers of an
-            image's bytes, or order its axes, come after it though they stand right before it
+    fields  the source's fields; None if only its samples show them
+    cached  the number of transforms before a cache; 0 without one. No step goes across the cache. ``Normalize``,
+            ``ToDtype`` and ``ToLayout`` directly before it are moved behind it
 
-    Raises ``PlanError`` for native transforms that can't work where they stand.
+    Raises ``PlanError`` for native transforms that can't be applied at their place.
     """
     known: Known | None = None if fields is None else dict(fields)
     steps: list[Step] = []
@@ -119,7 +114,7 @@ def sample_program(
     front, back = _segments(transforms[:before]), _segments(transforms[before:])
     first = front if cached else back
     if known is not None and isinstance(known.get("image"), Encoded) and not _starts_native(first):
-        first.insert(0, [])  # someone has to decode
+        first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
@@ -136,7 +131,7 @@ def sample_program(
 
 
 def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
-    """Raise ``PlanError`` for a transform that moves the image and leaves a field behind that is about its places."""
+    """Raise ``PlanError`` for a transform that moves the image's pixels, but not a field of coordinates in it."""
     names = set(fields)
     about_places = [name for name in IN_PLACES if name in names]
     for transform in transforms:
@@ -144,14 +139,14 @@ def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
         left = [name for name in about_places if name not in moves]
         if moves and left:
             raise PlanError(
-                f"{transform.describe()} moves the image's pixels and not the field {left[0]!r}, which would no longer "
-                "fit it: give .map() a Python transform of the whole sample that moves both, such as one of "
-                f"albumentations, or rename {left[0]!r} if it isn't about places of the image"
+                f"{transform.describe()} moves the image's pixels but not the field {left[0]!r}, which would no longer "
+                "fit the image: give .map() a Python transform of the whole sample that moves both, such as one of "
+                f"albumentations, or rename {left[0]!r} if it has no coordinates in the image"
             )
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
-    """Return how many of the transforms before a cache make what it keeps."""
+    """Return the number of transforms whose result a cache stores, of those before it."""
     while cached and isinstance(transforms[cached - 1], ValueTransform):
         cached -= 1
     return cached
@@ -180,7 +175,7 @@ def _after_function(function: Function, known: Known | None) -> Known | None:
         return None
     if function.field not in known:
         raise PlanError(
-            f"{function.describe()}: there is no field {function.field!r}; there are {', '.join(known)}"
+            f"{function.describe()}: there is no field {function.field!r}; the fields are {', '.join(known)}"
         )
     spec = function.spec
     assert spec is None or isinstance(spec, ArraySpec)
@@ -191,7 +186,9 @@ def _specs(function: Function) -> Mapping[str, ArraySpec]:
     assert isinstance(function.spec, Mapping)
     for name, spec in function.spec.items():
         if not isinstance(name, str) or not isinstance(spec, ArraySpec):
-            raise PlanError(f"{function.describe()}: spec has {name!r}: {spec!r}, not a name and a ArraySpec")
+            raise PlanError(
+                f"{function.describe()}: spec must have an ArraySpec for each field's name, got {name!r}: {spec!r}"
+            )
     return function.spec
 
 
@@ -205,13 +202,14 @@ def _native_step(
         image = known.get("image")
         if "image" not in known:
             raise PlanError(
-                f"{transforms[0].describe()} reads the field 'image'; there are {', '.join(known)}"
+                f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
             )
         if isinstance(image, ArraySpec):
             if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-                raise PlanError(f"the field 'image' is {image}; image transforms take (H, W, 3) uint8")
+                raise PlanError(f"the field 'image' is {image}, but image transforms take (H, W, 3) uint8")
             source_px = (image.shape[0], image.shape[1])
-    fuse(transforms, source_px or (64, 64), earlier=earlier)  # whatever the size, this raises what can't work
+    # Any size shows the errors that don't depend on the size.
+    fuse(transforms, source_px or (64, 64), earlier=earlier)
     try:
         kernel = fuse(transforms, source_px, earlier=earlier)
     except PlanError:  # the size depends on the image
@@ -221,5 +219,5 @@ def _native_step(
 
 def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:
     if isinstance(spec, Encoded):
-        raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
+        raise PlanError(f"the field {name!r} is an {spec} that no transform decodes")
     return spec

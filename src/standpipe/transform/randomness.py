@@ -1,13 +1,15 @@
 """Find random transforms, as far as possible without calling them.
 
-- standpipe's own, which declare it; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, whose result is certain.
+These count as random:
+
+- standpipe's random transforms, except with a certain result, such as ``RandomHorizontalFlip(p=0)`` and ``(p=1)``.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their parameters.
-- albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it whose
-  parameters leave something open.
+- albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it with a
+  parameter that is chosen at random.
 
-Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are unknown: a
-call shows whether they use the global generators.
+Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are unknown: only
+a call shows if they use the global generators.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from standpipe.contracts import Transform
 from standpipe.transform.function import Function, callable_name
 from standpipe.transform.image import ImageTransform
 
-# Those that draw, beside Random….
+# torchvision's random classes whose names don't begin with Random.
 TORCHVISION = frozenset(
     [
         "AugMix",
@@ -37,7 +39,7 @@ TORCHVISION = frozenset(
         "TrivialAugmentWide",
     ]
 )
-# Those that draw nothing where p is 1. All others do, or may.
+# albumentations' classes that aren't random if p is 1. All others are, or may be.
 ALBUMENTATIONS = frozenset(
     [
         "CenterCrop",
@@ -66,18 +68,18 @@ ALBUMENTATIONS = frozenset(
         "VerticalFlip",
     ]
 )
-_ALBUMENTATIONS = ("albumentations", "albumentationsx")  # their packages
-_IN_TURN = ("Compose", "ReplayCompose", "Sequential")  # albumentations' that apply every part
-_POSITIONS = ("position", "pad_position")  # of a padding, or "random"
+_ALBUMENTATIONS = ("albumentations", "albumentationsx")  # packages
+_IN_TURN = ("Compose", "ReplayCompose", "Sequential")  # albumentations' containers that apply every part
+_POSITIONS = ("position", "pad_position")  # parameters for a padding's position; "random" is a value of both
 
 
 def first_random(transforms: Sequence[Transform]) -> Transform | None:
-    """Return the first random transform."""
+    """Return the first transform that is known to be random; None if there is none."""
     return next((transform for transform in transforms if what_draws(transform) is not None), None)
 
 
 def what_draws(transform: Transform) -> str | None:
-    """Return the name of the random part of a transform; None if there is none, or it isn't known."""
+    """Return the name of the first part of a transform that is known to be random; None if there is none."""
     match transform:
         case ImageTransform():
             return transform.describe() if transform.is_random else None
@@ -89,7 +91,7 @@ def what_draws(transform: Transform) -> str | None:
 
 
 def draws(part: object) -> bool:
-    """Return True if an object of torchvision or albumentations is random itself, whatever its parts are."""
+    """Return True if a transform of torchvision or albumentations is random itself, apart from its parts."""
     for kind in type(part).__mro__:
         package, _, rest = kind.__module__.partition(".")
         if package == "torchvision" and rest.startswith("transforms"):
@@ -115,13 +117,13 @@ def _albumentation_draws(part: Any) -> bool:
     if type(part).__name__ in _IN_TURN:
         return False
     theirs = type(part).__module__.partition(".")[0] in _ALBUMENTATIONS
-    several = isinstance(getattr(part, "max_size", None), Sequence)  # of which one is drawn
+    several = isinstance(getattr(part, "max_size", None), Sequence)  # one of them is chosen at random
     anywhere = any(str(getattr(part, name, "")).endswith("random") for name in _POSITIONS)
     return not theirs or type(part).__name__ not in ALBUMENTATIONS or several or anywhere
 
 
 def _inside(fn: Any, seen: frozenset[int] = frozenset()) -> Iterator[object]:
-    """The callable and those that it is made of, the outer ones first."""
+    """Yield the callable and its parts, outer ones first."""
     if id(fn) in seen:
         return
     yield fn
@@ -131,9 +133,8 @@ def _inside(fn: Any, seen: frozenset[int] = frozenset()) -> Iterator[object]:
     transforms = getattr(fn, "transforms", None)
     if isinstance(transforms, list | tuple):
         parts += transforms
-    if callable(children := getattr(fn, "children", None)) and hasattr(
-        type(fn), "named_parameters"
-    ):  # torch's
+    # Children of a torch.nn.Module.
+    if callable(children := getattr(fn, "children", None)) and hasattr(type(fn), "named_parameters"):
         parts += children()
     for part in parts:
         yield from _inside(part, seen | {id(fn)})

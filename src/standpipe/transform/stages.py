@@ -1,4 +1,4 @@
-"""The stages of a native program, as values that compile to their native form."""
+"""The stages of a native program, which compile to their native form."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from standpipe.transform.image import GeometricTransform, PixelTransform, Step
 class GeometryStage:
     """One pass that moves pixels, row by row: [random crop] → [resize] → [centred window] → [flips].
 
-    parts  its transforms in the order of writing, each with the key of its random numbers
+    parts  its transforms in the order of writing, each with a part of the key of its random numbers
     """
 
     parts: tuple[tuple[GeometricTransform, int], ...] = ()
 
     def takes(self, transform: GeometricTransform) -> bool:
-        """Return True when this pass can do ``transform`` after what it does already."""
+        """Return True if this pass can do ``transform`` after its present steps."""
         last = max((part.step for part, _ in self.parts), default=0)
         return transform.step > last or transform.step is Step.FLIP
 
@@ -35,15 +35,15 @@ class GeometryStage:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of its transforms, for ``explain()``."""
+        """The names of its transforms, for ``explain()``."""
         return tuple(type(transform).__name__ for transform, _ in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class PixelStage:
-    """One change of the whole image's pixels.
+    """A pass that needs the whole image: one pixel transform.
 
-    op  key of its random numbers
+    op  part of the key of its random numbers
     """
 
     transform: PixelTransform
@@ -55,7 +55,7 @@ class PixelStage:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return its transform's name, for ``explain()``."""
+        """The transform's name, for ``explain()``."""
         return (type(self.transform).__name__,)
 
 
@@ -65,7 +65,7 @@ Stage = GeometryStage | PixelStage
 def followed_by(
     stages: tuple[Stage, ...], transform: GeometricTransform | PixelTransform, op: int
 ) -> tuple[Stage, ...]:
-    """Return ``stages`` with one more transform, in the last one where that can do it too."""
+    """Return ``stages`` with one more transform: in the last stage if possible, else in a new one."""
     if isinstance(transform, PixelTransform):
         return (*stages, PixelStage(transform, op))
     *first, last = stages or (GeometryStage(),)

@@ -1,4 +1,4 @@
-"""Classify what is wrong with a file, by the text that describes it."""
+"""Classify a file's fault by the text of its error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fault(Enum):
     OVERSIZED = "oversized"
 
 
-# How the texts begin, those of native code and of ``foreign``; the first that fits.
+# Beginnings of the errors of native code and of ``foreign``; the first match counts.
 _BEGINNINGS = (
     ("empty file", Fault.EMPTY),
     ("not an image", Fault.NOT_AN_IMAGE),
@@ -29,7 +29,7 @@ _BEGINNINGS = (
     ("truncated: ", Fault.TRUNCATED),
     ("damaged", Fault.DAMAGED),
 )
-# What Pillow says of other formats, behind "truncated or damaged PNG: ".
+# Pillow's errors for formats other than JPEG, after a beginning such as "truncated or damaged PNG: ".
 _BY_PILLOW = (
     (re.compile(r"truncated|Reached EOF|not enough (image )?data", re.IGNORECASE), Fault.TRUNCATED),
     (re.compile(r"not (available|supported)|unsupported|unknown (pixel|raw) mode"), Fault.UNSUPPORTED),
@@ -37,7 +37,7 @@ _BY_PILLOW = (
 
 
 def fault_of(place: str, text: str) -> Fault:
-    """The word for the ``reason`` of a ``SampleError`` that ``place`` found."""
+    """Return the kind of fault for the ``reason`` of a ``SampleError`` that was raised in ``place``."""
     for beginning, fault in _BEGINNINGS:
         if text.startswith(beginning):
             return fault

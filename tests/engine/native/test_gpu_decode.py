@@ -366,14 +366,14 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_decoder_that_decodes_nothing_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NvDecoder, "decode", lambda self, encoded, frames: [False] * len(encoded))
-    with pytest.raises(sp.PlanError, match="decodes nothing; it needs nvJPEG"):
+    with pytest.raises(sp.PlanError, match="decodes nothing. It needs nvJPEG"):
         NvDecoder("cpu")
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
 def test_without_a_gpu_the_start_says_so(tmp_path: Path) -> None:
     pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16)).decode("gpu")
-    with pytest.raises(sp.PlanError, match="decode_device='cpu' tries"), pipeline.loader() as loader:
+    with pytest.raises(sp.PlanError, match="decode_device='cpu' to try"), pipeline.loader() as loader:
         next(iter(loader))
 
 
