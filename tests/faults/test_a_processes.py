@@ -113,7 +113,7 @@ def hang_up() -> None:
 
 
 ENDS = {
-    kill: "was killed by SIGKILL, perhaps for want of memory",
+    kill: "was killed by SIGKILL, perhaps because memory ran out",
     crash: "was killed by SIGSEGV",
     leave: "exited with 0",
     hang_up: "exited with 0",

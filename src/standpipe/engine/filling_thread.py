@@ -134,7 +134,7 @@ class FillingThread:
             queue.next, queue.sought = queue.sought, None
 
     def _isolate(self, *, again: bool = True) -> None:
-        """Keep slots aside that a hanging thread may still write to.
+        """Quarantine slots that a hanging thread may still write to, and free those that are safe again.
 
         again  True: make their batches again in other slots
         """

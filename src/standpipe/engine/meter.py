@@ -65,7 +65,7 @@ class Meter:
         self._closed = True
 
     def look(self) -> None:
-        """If the next measurement is due, measure, and warn about owners that use too much memory."""
+        """Measure if it is due, and warn about owners that use too much memory."""
         now = time.monotonic()
         if now < self.due_s:
             return

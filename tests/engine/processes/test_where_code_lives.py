@@ -122,7 +122,7 @@ def test_a_module_that_starts_a_thread_says_what_to_change(tmp_path: Path) -> No
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("standpipe.errors.PlanError: importing the dataset's modules")
     assert "starts a thread," in last
-    assert "start it at first use, or use executor='thread'" in last
+    assert "Start it at first use, or use executor='thread'" in last
 
 
 def test_a_module_that_is_not_found_says_where_it_is_looked_for(tmp_path: Path) -> None:
@@ -135,4 +135,4 @@ def test_a_module_that_is_not_found_says_where_it_is_looked_for(tmp_path: Path) 
     done = python("-c", program + text(RUN), folder=tmp_path, ends_with=1)
     last = done.stderr.strip().splitlines()[-1]
     assert "can't rebuild the dataset and its functions: ModuleNotFoundError: No module named 'mine'" in last
-    assert last.endswith("put its folder there, by its full path")
+    assert last.endswith("put the module's folder there, by its full path")

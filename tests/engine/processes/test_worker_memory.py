@@ -111,9 +111,9 @@ def test_a_leak_changes_nothing_and_ends_nothing(
     for number in range(2):
         # Of the 240 that each leaks; nobody looks while a piece of work is done.
         assert ledger[f"worker {number}"].peak < (30 + 64) * MIB
-    said = [record.getMessage() for record in caplog.records if "above its share" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "above its limit" in record.getMessage()]
     assert len(said) == 1
-    assert "above its share of 30.0MiB, and is replaced by a new one" in said[0]
+    assert "above its limit of 30.0MiB, and is replaced by a new one" in said[0]
 
 
 @pytest.mark.parametrize(("mib_per_s", "looks"), [(0, 20), (4, 60), (40, 60)])
@@ -156,7 +156,7 @@ def test_a_new_worker_that_has_more_than_its_share_is_an_error_with_a_number() -
     with (
         heavy.loader(executor="process", num_workers=1, memory="100MiB") as loader,
         pytest.raises(
-            sp.BudgetError, match=r"worker 0 .* of its own after one piece of work, .* needs memory="
+            sp.BudgetError, match=r"worker 0 .* of its own after one task, .* needs memory="
         ) as caught,
     ):
         stream(loader)
@@ -217,6 +217,6 @@ def test_a_collection_of_garbage_leaves_shared_memory_shared() -> None:
         for _ in loader:
             pass
         ledger = loader.memory()
-    assert ledger["what they share"].now > 40 * MIB
+    assert ledger["shared by workers"].now > 40 * MIB
     for number in range(2):
         assert ledger[f"worker {number}"].peak < 15 * MIB

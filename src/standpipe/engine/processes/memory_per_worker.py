@@ -1,4 +1,4 @@
-"""Measure the memory that one worker process has of its own, from the trainer."""
+"""Measure a worker process's own memory, from the trainer."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from standpipe.plan.plan import Plan
 from standpipe.system.machine import anonymous_bytes, own_memory_bytes
 from standpipe.units import show_bytes
 
-SOON_S, LATE_S = 5e-3, 1.0  # between two looks, which take some 20 µs
-WHOLE_S = 10.0  # between two measurements, of some milliseconds
-LOOKS = 4  # before a worker that grows on as it did has all of its share
+SOON_S, LATE_S = 5e-3, 1.0  # seconds between two checks, at least and at most; a check takes about 20 µs
+WHOLE_S = 10.0  # seconds between two full measurements, which take some milliseconds
+LOOKS = 4  # checks before a worker that grows at its current rate reaches its limit
 
 
 class WorkerMemory:
-    """Check a worker's memory between two tasks; the faster it grows, the sooner comes the next check.
+    """The memory of a worker, checked between two tasks. The faster it grows, the sooner comes the next check.
 
-    A check reads the size of the process's heap, and so how much it has grown since it was measured. Pages
-    that it copied from shared ones don't show there. They are measured now and then, and when memory seems to
-    be above the limit.
+    A check reads the size of the process's heap, and so its growth since the last full measurement. It doesn't
+    see copies of shared pages. Those are measured every ``WHOLE_S``, and when the memory seems to be above the
+    limit.
 
-    share         limit of its own memory in bytes; a worker above it is replaced
-    over          True if it may be above the limit, and must be measured when it is idle
+    share         limit of the worker's own memory in bytes; a worker above it is replaced
+    over          True if the worker may be above the limit, and must be measured when it is idle
     over_at_once  True if it was above the limit at the first check, after one task
 
-    ``side`` holds the worker's part of the side arena, which is counted there.
+    ``side`` returns the worker's bytes in the side arena. They are counted there, and not as its own memory.
     """
 
     def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
@@ -40,25 +40,25 @@ class WorkerMemory:
 
     @property
     def use(self) -> Use:
-        """The last known memory in bytes, and the peak of this worker and of those it replaced."""
+        """The last known memory, and the peak of this worker and of those that it replaced."""
         return self._use
 
     def begin(self, process: int) -> None:
-        """Start over with a new process."""
+        """Start again with a new process."""
         self._process = process
-        self._heap = 0  # when it was measured
+        self._heap = 0  # bytes at the last full measurement
         self._measured = 0
         self._measure_s = self._look_s = 0.0
         self._pause_s = SOON_S
         self.over = self.over_at_once = False
 
     def look(self) -> None:
-        """See whether it may be over its share, if it is time to."""
+        """Check the worker's memory if it is due, and set ``over`` if it is above the limit."""
         now = time.monotonic()
         if now < self._look_s or self.over:
             return
         before, since = self._use.now, now - (self._look_s - self._pause_s)
-        with contextlib.suppress(OSError, ValueError):  # it has ended: others notice that
+        with contextlib.suppress(OSError, ValueError):  # it has ended, which its driver notices
             own = self._measured + self._anonymous() - self._heap
             if own > self.share or now >= self._measure_s:
                 own = self.measure()
@@ -71,7 +71,7 @@ class WorkerMemory:
         self._look_s = now + self._pause_s
 
     def measure(self) -> int:
-        """Return its own memory in bytes. Raises ``OSError`` if the process has ended."""
+        """Measure and return the worker's own memory in bytes. Raises ``OSError`` if the process has ended."""
         self._heap = self._anonymous()
         self._measured = max(own_memory_bytes(self._process, self._sharers) - self._side(), 0)
         self._measure_s = time.monotonic() + WHOLE_S
@@ -95,19 +95,20 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
     if plan.options.memory_per_worker is not None:
         smallest = own + GROWTH_BYTES
         return BudgetError(
-            f"{worker} has {show_bytes(own)} of its own after one piece of work, above "
-            f"memory_per_worker={show_bytes(share)!r}, and so would a new one; it needs "
+            f"{worker} uses {show_bytes(own)} of its own after one task, above "
+            f"memory_per_worker={show_bytes(share)!r}, and a new one would too. It needs "
             f"memory_per_worker={show_bytes(smallest, up=True)!r}",
             asked_bytes=own,
             budget_bytes=share,
             smallest_bytes=smallest,
         )
-    # Half of what is left goes to the workers, in equal parts; where the side arena may grow, after half to that.
+    # Half of the remaining memory goes to the workers, in equal parts. If the side arena may grow, it takes half of
+    # the remaining memory before that.
     smallest = budget + (4 if plan.side_grows else 2) * plan.pool.workers * (own + GROWTH_BYTES - share)
     fewer = "fewer workers, " if plan.pool.workers > 1 else ""
     return BudgetError(
-        f"{worker} has {show_bytes(own)} of its own after one piece of work, and so would a new one; with "
-        f"memory={show_bytes(budget)!r} and {plan.pool.workers} of them its share is {show_bytes(share)}. It needs "
+        f"{worker} uses {show_bytes(own)} of its own after one task, and a new one would too. Its limit is "
+        f"{show_bytes(share)}, with memory={show_bytes(budget)!r} and num_workers={plan.pool.workers}. It needs "
         f"memory={show_bytes(smallest, up=True)!r}, {fewer}or smaller batches",
         asked_bytes=own,
         budget_bytes=share,
@@ -117,11 +118,12 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
 
 def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
     """Warn that a worker uses more memory than allowed and is replaced."""
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     logging.getLogger("standpipe").warning(
-        "%s has %s of its own, above its share of %s, and is replaced by a new one: the order and the samples "
-        "stay. What makes it grow is in the dataset or its functions. Said once; stats().recycled counts",
+        "%s uses %s of its own, above its limit of %s, and is replaced by a new one. The order and the samples stay "
+        "the same. The cause of the growth is in the dataset or the functions. This is logged once; "
+        "stats().recycled counts replaced workers",
         worker,
         show_bytes(own),
         show_bytes(plan.pool.worker_bytes),

@@ -1,4 +1,4 @@
-"""Messages between a trainer and its workers, over an anonymous socket pair that nobody else can reach."""
+"""Messages between a trainer and its workers, over an anonymous socket pair that no other process can reach."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ import cloudpickle
 from standpipe import _native
 from standpipe.spec import AnyArray
 
-# Bytes that follow; arrays that lie in a file, whose descriptor came with this.
+# A header: number of bytes that follow; number of arrays in a file, whose descriptor comes with the header.
 _HEADER = struct.Struct("<QI")
-_FILE = struct.Struct("i")  # a descriptor that came with them
-_PLACE = struct.Struct("<QQ")  # of such an array: its first byte, and its length
-CHUNK_BYTES = 1 << 20
-LARGE_BYTES = 64 << 10  # of arrays in a message, that are worth a file of their own
-ALIGNED_BYTES = 64  # as slots are, for whoever computes with arrays
-MOST_AT_ONCE = 512  # pieces that one call writes; the system takes 1,024
+_FILE = struct.Struct("i")  # a descriptor
+_PLACE = struct.Struct("<QQ")  # an array in the file: its first byte, and its length
+CHUNK_BYTES = 1 << 20  # most bytes that one call receives
+LARGE_BYTES = 64 << 10  # from so many bytes on, the arrays of a message are sent in a file
+ALIGNED_BYTES = 64  # alignment of these arrays, the same as in slots
+MOST_AT_ONCE = 512  # buffers that one call writes; the system's limit is 1,024
 
 Received = TypeVar("Received")
 
 
 class Ended(Exception):
-    """The other side is gone."""
+    """The error for a channel whose other side has ended."""
 
 
 class Unreadable(Exception):
-    """A message came whole, and can't be rebuilt here."""
+    """The error for a complete message that can't be unpickled here."""
 
 
 def send(channel: socket.socket, message: Any) -> None:
@@ -46,16 +46,16 @@ def send(channel: socket.socket, message: Any) -> None:
 
 
 def encoded(message: Any) -> bytes:
-    """A message as bytes."""
+    """Return a message as bytes, with its header."""
     data = _pickled(message, None)
     return _HEADER.pack(len(data), 0) + data
 
 
 def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
-    """A message's objects; the memory of its arrays is put into ``apart``, or is part of the bytes without."""
+    """Pickle a message. The memory of its arrays is added to ``apart``; if that is None it is part of the pickle."""
     try:
         return pickle.dumps(message, protocol=5, buffer_callback=None if apart is None else apart.append)
-    except Exception:  # classes of the main module, functions: by value
+    except Exception:  # classes of the main module and functions must be pickled by value
         if apart is None:
             return bytes(cloudpickle.dumps(message, protocol=5))
         apart.clear()
@@ -64,7 +64,7 @@ def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
 
 @dataclass(slots=True)
 class Parcel:
-    """A message whose large arrays are in a file.
+    """A packed message, with its large arrays in a file.
 
     file  descriptor of that file, sent with the message; None without large arrays
     """
@@ -74,10 +74,11 @@ class Parcel:
 
 
 def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Parcel:
-    """A message that may hold large arrays: these are written to memory that is handed over, not sent.
+    """Pack a message. Large arrays are written to an anonymous file, which the receiver maps.
 
-    Where the system has no descriptor or memory for that, everything is sent. ``admit`` is called with the
-    number of bytes before they are written; it may wait, or raise.
+    If the system has no descriptor or memory for the file, the arrays are part of the message.
+
+    admit  called with the number of bytes before they are written; it may wait or raise
     """
     buffers: list[pickle.PickleBuffer] = []
     data = _pickled(message, buffers)
@@ -105,7 +106,7 @@ def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Pa
 
 
 def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
-    """Write the views one after another; where each lies."""
+    """Write the views one after another, aligned; return each one's first byte and length."""
     pieces: deque[memoryview] = deque()
     places: list[tuple[int, int]] = []
     end = 0
@@ -124,7 +125,7 @@ def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
 
 
 def send_parcel(channel: socket.socket, sent: Parcel) -> None:
-    """Send what ``parcel`` gave, which ends with it. Raises ``Ended``."""
+    """Send a parcel, and close its file. Raises ``Ended``."""
     if sent.file is None:
         send_encoded(channel, sent.data)
         return
@@ -138,7 +139,9 @@ def send_parcel(channel: socket.socket, sent: Parcel) -> None:
 
 
 def send_encoded(channel: socket.socket, data: bytes, process: int | None = None) -> None:
-    """Send what ``encoded`` gave. ``process``: a pidfd; when that process ends the other side is gone too.
+    """Send the bytes of ``encoded``.
+
+    process  pidfd of the other side: its end ends the wait; None: wait for the channel alone
 
     Raises ``Ended``.
     """
@@ -164,7 +167,10 @@ def hang_up(channel: socket.socket) -> None:
 
 @contextlib.contextmanager
 def talk(channel: socket.socket) -> Iterator[None]:
-    """A question and its answer. One that breaks off is the last: else the next question would get its answer."""
+    """Close a channel if the block, a question and its answer, is interrupted.
+
+    Otherwise the next question would get the answer to this one.
+    """
     try:
         yield
     except BaseException:
@@ -173,7 +179,7 @@ def talk(channel: socket.socket) -> Iterator[None]:
 
 
 def has_come(channel: socket.socket) -> bool:
-    """True if a message can be received, or the other side is gone."""
+    """Return True if a message can be received, or the other side has ended."""
     waiting = select.poll()
     try:
         waiting.register(channel, select.POLLIN)
@@ -183,12 +189,12 @@ def has_come(channel: socket.socket) -> bool:
 
 
 def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:
-    """Wait for a message.
+    """Wait for a message, and return it.
 
-    process     a pidfd; when that process ends the other side is gone too
-    patience_s  longer without a word, and it counts as gone
+    process     pidfd of the other side: its end ends the wait; None: wait for the channel alone
+    patience_s  longest time without any byte, in seconds; None: no limit
 
-    Raises ``Ended``, and ``Unreadable`` for a message whose objects can't be made again.
+    Raises ``Ended``, also at that limit, and ``Unreadable`` for a message that can't be unpickled here.
     """
     return receive_parcel(channel, process, patience_s)[0]
 
@@ -199,7 +205,7 @@ def receive_parcel(
     patience_s: float | None = None,
     mapped: _native.ByteCount | None = None,
 ) -> tuple[Any, int]:
-    """Receive a message. Return it and its bytes without large arrays, which ``mapped`` counts."""
+    """Receive a message. Return it, and its size in bytes without large arrays, whose bytes ``mapped`` counts."""
     header, file = _begin(channel, process, patience_s)
     try:
         length, count = _HEADER.unpack(header)
@@ -209,7 +215,7 @@ def receive_parcel(
             return pickle.loads(data[table:], buffers=_arrays(file, data[:table], mapped)), length
         except Exception as error:
             raise Unreadable(
-                f"what a worker process sent can't be rebuilt here: {type(error).__name__}: {error}"
+                f"the answer of a worker process can't be rebuilt here: {type(error).__name__}: {error}"
             ) from error
     finally:
         if file is not None:
@@ -217,19 +223,19 @@ def receive_parcel(
 
 
 def _begin(channel: socket.socket, process: int | None, patience_s: float | None) -> tuple[bytes, int | None]:
-    """A message's header, and the descriptor that came with it."""
+    """Return a message's header, and the descriptor that came with it, if there is one."""
     header, file = b"", None
     flags = socket.MSG_CMSG_CLOEXEC | _flags(process, patience_s)
     while len(header) < _HEADER.size:
         left, room = _HEADER.size - len(header), socket.CMSG_LEN(_FILE.size)
-        # socket.recv_fds forgets its flags.
+        # Not socket.recv_fds, which ignores its flags.
         received = _if_there(partial(channel.recvmsg, left, room, flags))
         if received is None:
             _wait(channel, select.POLLIN, process, patience_s)
             continue
         some, files, _, _ = received
         for _, _, number in files:
-            if len(number) == _FILE.size:  # else no descriptor was free for it
+            if len(number) == _FILE.size:  # otherwise this process had no free descriptor for the file
                 (file,) = _FILE.unpack(number)
         if not some:
             raise Ended("the other side closed the channel")
@@ -238,8 +244,9 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
 
 
 def _if_there(receive: Callable[[], Received]) -> Received | None:
-    """Return what is received, or None if nothing has come. An interrupt during a later wait has no context
-    then.
+    """Return the received data, or None if there is none yet.
+
+    It is a function so that an interrupt of a later wait isn't shown as raised during ``BlockingIOError``.
     """
     try:
         return receive()
@@ -250,12 +257,12 @@ def _if_there(receive: Callable[[], Received]) -> Received | None:
 
 
 def _arrays(file: int | None, table: memoryview, count: _native.ByteCount | None) -> list[AnyArray]:
-    """Arrays of bytes over the memory that was handed over: it stays until the last of them ends."""
+    """Map the file of a message, and return its arrays as bytes. The mapping stays until the last one is gone."""
     places = list(_PLACE.iter_unpack(table))
     if not places:
         return []
     if file is None:
-        raise OSError("no file descriptor was free for its arrays; raise the limit, ulimit -n")
+        raise OSError("no file descriptor was free for its arrays: raise the limit, ulimit -n")
     memory = _native.mapped(file, max(begin + length for begin, length in places), count)
     return [memory[begin : begin + length] for begin, length in places]
 
@@ -278,13 +285,14 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
 
 
 def _flags(process: int | None, patience_s: float | None) -> int:
-    """Return the flags of ``recv``: non-blocking where something other than the channel may end the wait."""
+    """Return the flags of ``recv``: non-blocking if a process's end or a time limit may end the wait too."""
     return 0 if process is None and patience_s is None else socket.MSG_DONTWAIT
 
 
 def _wait(channel: socket.socket, event: int, process: int | None, patience_s: float | None) -> None:
-    """Until there is something to receive, or room to send. A process's own children may hold its end open after it
-    has ended.
+    """Wait until there is something to receive, or room to send. Raises ``Ended``.
+
+    The channel alone doesn't show that ``process`` has ended, as its children may keep its end open.
     """
     waiting = select.poll()
     waiting.register(channel, event)
@@ -292,6 +300,6 @@ def _wait(channel: socket.socket, event: int, process: int | None, patience_s: f
         waiting.register(process, select.POLLIN)
     ready = dict(waiting.poll(None if patience_s is None else patience_s * 1000))
     if not ready:
-        raise Ended(f"no word for {patience_s:g} s")
+        raise Ended(f"no message for {patience_s:g} s")
     if channel.fileno() not in ready:
         raise Ended("the process has ended")

@@ -1,4 +1,4 @@
-"""A quick look at a dataset before it is pickled: what other processes will need for it. None of its code runs."""
+"""Scan a dataset before it is pickled, to find the modules that other processes need. None of its code runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from standpipe.engine.processes.inherited import is_only_inherited
 
-MOST_VALUES = 2000  # that are looked at, the outermost first: some milliseconds
+MOST_VALUES = 2000  # values that are scanned, the outermost first; this takes some milliseconds
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 @dataclass(slots=True)
 class Outline:
-    """Result of a look.
+    """The result of a scan.
 
-    modules    that unpickling imports
+    modules    names of modules that unpickling imports
     inherited  objects that only a fork of this process can have, by their addresses
     """
 
@@ -29,8 +29,8 @@ class Outline:
 
 
 def outline(values: Iterable[object]) -> Outline:
-    """Look through values and what they hold. What a class pickles in its own way isn't looked through."""
-    seen: dict[int, object] = {}  # by their addresses, and kept so that these stay theirs
+    """Scan values and the objects in them. Objects of classes with their own pickling aren't searched."""
+    seen: dict[int, object] = {}  # by address; kept alive, so that no new object gets one of these addresses
     found = Outline()
     waiting = deque(values)
     while waiting and len(seen) < MOST_VALUES:
@@ -51,7 +51,7 @@ def outline(values: Iterable[object]) -> Outline:
 
 
 def attributes(value: object) -> dict[str, Any]:
-    """Return what an object holds by name, in its ``__dict__`` and its slots."""
+    """Return an object's attributes by name, from its ``__dict__`` and its slots."""
     held = {}
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
@@ -62,7 +62,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Iterator[object]:
-    """Yield what is pickled with a value."""
+    """Yield the objects that are pickled with a value."""
     match value:
         case dict():
             yield from value.values()
@@ -79,7 +79,7 @@ def _held(value: Any) -> Iterator[object]:
         case partial():
             yield from (value.func, *value.args, *value.keywords.values())
         case type():
-            if value.__module__ == "__main__":  # else it is pickled by its name
+            if value.__module__ == "__main__":  # other classes are pickled by name
                 yield from (*value.__bases__, *vars(value).values())
         case ModuleType():
             pass
@@ -90,15 +90,14 @@ def _held(value: Any) -> Iterator[object]:
 
 
 def _used(function: FunctionType) -> Iterator[object]:
-    """Yield what a function uses, if it is pickled whole and not by its name."""
-    if (
-        function.__module__ != "__main__" and "<" not in function.__qualname__
-    ):  # not a lambda, nor an inner one
+    """Yield the objects that a function uses, if it is pickled by value and not by name."""
+    # Functions of the main module, lambdas and inner functions are pickled by value.
+    if function.__module__ != "__main__" and "<" not in function.__qualname__:
         return
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # the cell is still empty
             continue
     yield from (function.__globals__.get(name) for name in _names(function.__code__))
 

@@ -1,4 +1,4 @@
-"""Count the memory of results of worker processes that isn't in slots."""
+"""Count the memory of worker processes' results outside the slots."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from standpipe.plan.plan import Plan
 
 
 class Apart:
-    """Counts it in the trainer: large arrays as long as they are mapped, and the rest of what came for a slot as long
-    as that is somebody's.
+    """The bytes of results outside the slots, counted in the trainer.
 
-    mapped  what the former count in
+    Large arrays count while they are mapped. Other values count while the slot of their batch is in use.
+
+    mapped  counter of the large arrays' bytes
     """
 
     def __init__(self, ring: _native.SlotRing) -> None:
         self.mapped = _native.ByteCount()
         self._ring = ring
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # guards the two below
         self._rest: dict[int, int] = {}
         self._peak = 0
 
     def begin(self, slot: int) -> None:
-        """The slot is filled anew."""
+        """Reset the count of a slot that is filled again."""
         with self._lock:
             self._rest[slot] = 0
 
     def add(self, slot: int, size: int) -> None:
-        """Count bytes that came for a slot's batch, besides mapped ones."""
+        """Count bytes that came for a slot's batch, except mapped ones."""
         with self._lock:
             self._rest[slot] = self._rest.get(slot, 0) + size
             self._peak = max(self._peak, self._now())
 
     def use(self) -> Use:
-        """The bytes now, and at most so far."""
+        """Return the bytes now, and at their peak."""
         with self._lock:
             now = self._now()
             self._peak = max(self._peak, now)
             return Use(now, self._peak)
 
     def in_heap(self) -> int:
-        """The bytes of these that are in the trainer's heap."""
+        """Return the part of these bytes that is in the trainer's heap."""
         with self._lock:
             return self._in_heap()
 
@@ -54,5 +55,5 @@ class Apart:
 
 
 def bytes_per_row(plan: Plan) -> int:
-    """Return about how many bytes a batch's rows take outside the slots, by the plan."""
+    """Return the plan's forecast of the bytes that a row takes outside the slots."""
     return plan.memory.forecast.waiting // (plan.memory.slots * plan.batch.layout.rows)

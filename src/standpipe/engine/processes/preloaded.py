@@ -1,8 +1,8 @@
-"""A process that has imported what datasets need, from which servers of worker processes are forked: its program.
+"""The program of a fork server: a process that imports a dataset's modules, and forks worker servers.
 
-Importing torch takes seconds; a fork of a process that has done it takes milliseconds. It holds no dataset: each server
-loads the one of its run, as it is then. Where a dataset holds objects that a process can only inherit, it is a fork of
-the trainer.
+Importing torch takes seconds. A fork of a process that has imported it takes milliseconds. The fork server has no
+dataset: each worker server loads the current one of its run. If a dataset has objects that a process can only inherit,
+the fork server is itself a fork of the trainer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from standpipe.engine.processes.messages import Ended, receive, send
 from standpipe.engine.processes.server import forked, ignore_interrupts, other_threads, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
 
-GIVEN = 7  # descriptors of a server
-NAME = "standpipe-forks"  # of the process, for whoever looks at /proc
+GIVEN = 7  # number of descriptors that a worker server gets
+NAME = "standpipe-forks"  # the process's name, as ps and /proc show it
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Import modules, and fork a server.
+    """An order of the trainer: import modules, and fork a worker server.
 
-    modules      that it needs; one that can't be imported is the server's trouble
-    path         to look for them
-    folder       working directory of the trainer
-    environment  likewise its variables
-    idle_s       without an order and a server, after which to end; None: never
-    forks        whether descriptors follow, and a server is forked; else the modules are all
+    modules      modules to import; if one can't be imported, the worker server raises the error later
+    path         the trainer's ``sys.path``
+    folder       the trainer's working directory
+    environment  the trainer's environment variables
+    idle_s       seconds without an order and a worker server, after which the process ends; None: never
+    forks        True: descriptors follow, and a worker server is forked; False: only import the modules
     """
 
     modules: Sequence[str]
@@ -49,24 +49,28 @@ class Order:
 
 
 def main() -> None:
-    """Fork servers until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
+    """Fork worker servers until the trainer ends.
+
+    The program's arguments are descriptors, and the trainer's process number.
+    """
     control, pipe, stacks, trainer = map(int, sys.argv[1:5])
     fork_on_demand((control, pipe, stacks), trainer)
     os._exit(0)
 
 
 def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
-    """Fork servers until the channel or the trainer ends, or nothing was to do for long.
+    """Fork worker servers until the channel or the trainer ends, or there was nothing to do for ``Order.idle_s``.
 
-    given    descriptors, which it takes over: of its channel, of the pipe that ends with the trainer, of its stacks
-    trainer  process number
+    given    descriptors, which this function closes: of its channel, of the pipe that ends with the trainer, of the
+             file for its stacks
+    trainer  the trainer's process number
     """
     control, pipe, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # of imports that hang
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(NAME)  # which stays when it has ended, as its command doesn't
+        Path("/proc/self/comm").write_text(NAME)  # a zombie keeps it, but not its command line
     servers: set[int] = set()
     idle_s: float | None = None
     with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
@@ -90,9 +94,9 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
 
 
 def _await_message(channel: socket.socket, servers: set[int], idle_s: float | None) -> None:
-    """Wait for something to receive. When nothing comes in ``idle_s`` and no server lives, the channel ends.
+    """Wait for a message. If none comes in ``idle_s`` seconds and no worker server lives, close the channel.
 
-    servers  descriptors of those that live; of others they are closed
+    servers  pidfds of worker servers; those of ended ones are closed and removed
     """
     while True:
         waiting = select.poll()
@@ -105,14 +109,13 @@ def _await_message(channel: socket.socket, servers: set[int], idle_s: float | No
         if channel.fileno() in ready:
             return
         if not ready:
-            channel.shutdown(
-                socket.SHUT_RD
-            )  # the trainer can't send any more; what it has sent is received yet
+            # The trainer can't send any more. Messages that it has already sent are still received.
+            channel.shutdown(socket.SHUT_RD)
             return
 
 
 def _prepare(asked: Order) -> None:
-    """Be where the trainer is, and have imported what it asks for."""
+    """Take over the trainer's path, folder and environment, and import the modules of an order."""
     sys.path[:] = asked.path
     with contextlib.suppress(OSError):
         os.chdir(asked.folder)
@@ -122,11 +125,11 @@ def _prepare(asked: Order) -> None:
     if not new:
         return
     importlib.invalidate_caches()
-    gc.disable()  # modules are made to stay
+    gc.disable()  # modules stay, so a collection would free little
     for name in new:
-        with contextlib.suppress(BaseException):  # the server meets it again, and says so
+        with contextlib.suppress(BaseException):  # the worker server meets the same error, and reports it
             importlib.import_module(name)
-    gc.freeze()  # without looking for garbage: that takes long after so many imports, and frees little
+    gc.freeze()  # without a collection, which takes long after many imports and frees little
     gc.enable()
 
 
@@ -143,9 +146,8 @@ def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: s
         serve(given, trainer)
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # the other thread only waits for the trainer's end
+        # Python warns about a fork with threads. The only other thread is native, and just waits for the trainer's end.
+        warnings.simplefilter("ignore", DeprecationWarning)
         process = forked(work)
     with contextlib.suppress(OSError):
         servers.add(os.pidfd_open(process))

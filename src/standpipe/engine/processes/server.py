@@ -1,8 +1,8 @@
-"""The server that worker processes are forked from, and what a worker does.
+"""The programs of the worker server and of a worker process.
 
-The server is a fresh interpreter: it never runs the trainer's main module, and holds none of its memory. It
-loads the recipe once, so that workers share it, and forks on demand. It and every worker have a native thread
-that ends them when the trainer ends.
+The worker server is a new interpreter by default: it never runs the trainer's main module, and has none of its
+memory. It loads the recipe once, so that workers share its memory, and forks workers on demand. It and every worker
+have a native thread that ends the process when the trainer ends.
 """
 
 from __future__ import annotations
@@ -45,28 +45,31 @@ from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
 from standpipe.system.workers import be_worker
 
-OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
+OWN_THREADS = 2  # the main thread, and the native thread that watches the trainer
 
 
 def main() -> None:
-    """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
+    """Run a worker server until the trainer ends.
+
+    The program's arguments are descriptors, and the trainer's process number.
+    """
     *given, trainer = map(int, sys.argv[1:9])
     serve(given, trainer)
     os._exit(0)
 
 
 def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> None:
-    """Be a server until its channel or the trainer ends.
+    """Run a worker server in this process until its channel or the trainer ends.
 
-    given    descriptors, which it takes over: of its channel, of the pipe that ends with the trainer, of the packed
-             recipe and its lists, of the board, of the side arena, of the stacks
-    trainer  process number
-    recipe   if it is here already; then nothing was packed
+    given    descriptors, which this function closes: of its channel, of the pipe that ends with the trainer, of the
+             packed recipe and its lists, of the heartbeats, of the side arena, of the file for stacks
+    trainer  the trainer's process number
+    recipe   the recipe, in a fork of the trainer; None: unpack it
     """
     control, pipe, recipe_file, lists_file, board, side, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
-    show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
+    show_stacks_on_signal(stacks)  # workers inherit this handler
     with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
         send(channel, ("begun", os.getpid()))
         try:
@@ -75,26 +78,26 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
             send(channel, ("failed", _told(error)))
             return
         if recipe is None:
-            gc.collect()  # in a fork of the trainer it would touch, and so copy, all that there is
-            _native.give_back_free_memory()  # and use again what is freed, instead of asking the system each time
-        gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
+            gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
+            _native.give_back_free_memory()  # from now on freed memory is reused, and not returned each time
+        gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
         send(channel, ("ready", other_threads()))
         Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
 
 
 def ignore_interrupts() -> None:
-    """Ctrl-C is for the trainer, which ends its workers; one that came while it was blocked is dropped."""
+    """Ignore Ctrl-C, including one that came while it was blocked. The trainer handles it, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def other_threads() -> int:
-    """Threads of this process beside standpipe's own; with any no process can be forked."""
+    """Return the number of this process's threads that aren't standpipe's. With any, it must not fork."""
     return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
 
 
 def forked(run: Callable[[], object]) -> int:
-    """A child that does that, and nothing after it; its process number."""
+    """Fork a child that calls ``run`` and then ends; return its process number."""
     _flush()
     process = os.fork()
     if process:
@@ -112,10 +115,9 @@ def forked(run: Callable[[], object]) -> int:
 
 
 def _after_fork() -> None:
-    """Give objects of multiprocessing, if there are any, a state of their own, as children of multiprocessing do.
+    """Reset multiprocessing's objects after a fork, as children of multiprocessing do.
 
-    A queue forgets the thread that writes to it, and a manager's proxy its connection, which are the
-    parent's.
+    A queue drops its writing thread, and a manager's proxy drops its connection: both belong to the parent.
     """
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
@@ -124,17 +126,17 @@ def _after_fork() -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # somebody may have closed them, or put anything in their place
+        with contextlib.suppress(Exception):  # the user's code may have closed or replaced the stream
             stream.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Fork workers, and report how they ended.
+    """A worker server: it forks workers, and reports how they ended.
 
     desks    shared memory with the heartbeats of all workers
-    side     memory for whole frames
-    pipe     closed when the trainer ends
+    side     the side arena: memory for large images
+    pipe     read end of a pipe that is closed when the trainer ends
     trainer  the trainer's process number
     """
 
@@ -146,7 +148,7 @@ class Server:
     trainer: int
 
     def run(self) -> None:
-        """Answer messages in their order."""
+        """Answer the trainer's messages in order, until ``Ended`` is raised."""
         while True:
             kind, number = receive(self.control)
             if kind == "fork":
@@ -156,7 +158,7 @@ class Server:
                 send(self.control, status_of(number))
 
     def _fork(self, number: int, descriptor: int) -> int:
-        """A worker on the other end of ``descriptor``; its process number."""
+        """Fork a worker that uses ``descriptor`` as its channel; return its process number."""
         faultpoint("server.fork")
 
         def work() -> None:
@@ -167,10 +169,10 @@ class Server:
             channel = socket.socket(fileno=descriptor)
             with contextlib.suppress(Ended):
                 Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
-            channel.detach()  # it ends with this process, whatever user code may have closed
+            channel.detach()  # the process's end closes it; user code may already have closed this number
 
         with warnings.catch_warnings():
-            # Of forking with a thread: it is ours, and only waits.
+            # Python warns about a fork with threads. The only other thread is native, and just waits.
             warnings.simplefilter("ignore", DeprecationWarning)
             process = forked(work)
         os.close(descriptor)
@@ -178,7 +180,7 @@ class Server:
 
 
 def _shared_side(descriptor: int) -> _native.SharedSide:
-    """The trainer's side arena. The descriptor is taken over."""
+    """Return the trainer's side arena, and close its descriptor."""
     try:
         return _native.SharedSide.of(descriptor)
     finally:
@@ -186,7 +188,7 @@ def _shared_side(descriptor: int) -> _native.SharedSide:
 
 
 def status_of(process: int) -> int | None:
-    """The exit code of a child that has ended, or minus its signal; None for others."""
+    """Return the exit code of a child that has ended, or minus the number of its signal; None for other processes."""
     with contextlib.suppress(ChildProcessError):
         ended, status = os.waitpid(process, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if ended else None
@@ -194,7 +196,7 @@ def status_of(process: int) -> int | None:
 
 
 class Worker:
-    """Makes rows for one trainer, over a channel of its own, until that is closed."""
+    """A worker process: it makes rows for one trainer until its channel is closed."""
 
     def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
@@ -211,10 +213,10 @@ class Worker:
         self._listed: tuple[str, ...] = ()
         self._known_from = ""
         self._answers = Answers(side, desk)
-        desk[STEP] = IDLE  # it shows yet where a worker before this one died
+        desk[STEP] = IDLE  # until now it held the last step of the worker before this one
 
     def run(self) -> None:
-        """Answer messages in their order."""
+        """Answer the trainer's messages in order, until ``Ended`` is raised."""
         while True:
             kind, *message = receive(self._channel)
             match kind:
@@ -241,7 +243,7 @@ class Worker:
                     self._desk[STEP] = IDLE
 
     def _kept(self, recipe: Recipe) -> Kept | None:
-        """The cache; the trainer has seen that there is one."""
+        """Return the recipe's cache, opened; None without one, or if it can't be opened."""
         cache, tell = recipe.cache, self._notes.append
         if cache is None or (found := opened(cache, tell, strict=False)) is None:
             return None
@@ -250,7 +252,7 @@ class Worker:
         return Kept(keeper)
 
     def _end(self, error: WorkerDiedError) -> None:
-        """A thread of this worker has ended: from now on each answer is that."""
+        """Answer with this error from now on: a thread of this worker has ended."""
         self._ended = Failure(0, "died", str(error), error, whole=True)
 
     def _map(
@@ -270,7 +272,7 @@ class Worker:
         self._known_from, self._answers.row_bytes = known_from, row_bytes
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
-        """Return the answer to a task. An error in it fails only its batch."""
+        """Return the answer to a task. An error in it fails only the task's batch."""
         if self._ended is not None:
             return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
         self._maker.laps.piece_begins()
@@ -304,9 +306,9 @@ class Worker:
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
     ) -> tuple[list[Failure], dict[str, list[Any]], BatchMade | None]:
-        """Make rows of a slot from ``first`` on, or what functions make of the batch.
+        """Make rows of a slot from ``first`` on, or call the functions of the batch.
 
-        Returns what failed, values of fields in no slot, and the batch if functions made one.
+        Return failures, values of fields outside the slot, and the functions' result if there is one.
         """
         count = len(part.indices)
         every = self._views(slot, rows, slice(first, first + count))
@@ -342,15 +344,18 @@ class Worker:
 
 
 def _sendable(answer: Any) -> Any:
-    """A failure with a cause that can be sent; anything else as it is."""
+    """Return a failure with a cause that can be pickled; return any other answer unchanged."""
     if isinstance(answer, Failure) and answer.cause is not None:
         return replace(answer, cause=_told(answer.cause))
     return answer
 
 
 def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) -> Failure:
-    """Return the failure of the first row, from ``first`` on, with a value that can't be sent; lists are by
-    field.
+    """Return the failure of the first row with a value that can't be sent.
+
+    first  number of the first row
+    lists  by field, a value per row
+    error  used if each value alone can be sent
     """
     for name, values in lists.items():
         for row, value in enumerate(values):
@@ -361,14 +366,14 @@ def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) ->
                 return Failure(
                     first + row,
                     "batch",
-                    f"{name!r}, of the type {kind}, can't be sent from a worker process: {reason}; make something "
-                    "else of it, or use executor='thread'",
+                    f"{name!r}, of the type {kind}, can't be sent from a worker process: {reason}. Return a value "
+                    "that can be pickled, or use executor='thread'",
                 )
     return unforeseen(first, error)
 
 
 def _told(error: BaseException) -> Exception:
-    """The error, with its traceback as a note, in a form that can be sent."""
+    """Return a copy of an error that can be pickled, with its traceback as a note."""
     note = "In the worker:\n" + _trace(error)
     try:
         copy = pickle.loads(cloudpickle.dumps(error))
@@ -384,7 +389,7 @@ def _trace(error: BaseException) -> str:
 
 
 def bootstrap(path: list[str], module: str) -> str:
-    """A program that runs ``main()`` of a module, for ``python -c``: with the trainer's module search path."""
+    """Return a program for ``python -c`` that sets the trainer's ``sys.path`` and runs ``main()`` of a module."""
     return (
         f"import marshal, sys; sys.path[:] = marshal.loads({marshal.dumps(path)!r}); "
         f"from {module} import main; main()"

@@ -1,4 +1,4 @@
-"""The server of worker processes, seen from the trainer."""
+"""The trainer's handle of the worker server."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from standpipe.system.workers import WorkerContext
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 
-ANSWER_S = 30.0  # for the server to fork a worker, which takes milliseconds, or to say how one ended
+# Seconds for the server to fork a worker, which takes milliseconds, or to report how one ended.
+ANSWER_S = 30.0
 
 
 class WorkerServer:
-    """The process that workers are forked from. One that has ended is started again when it is needed.
+    """The process from which workers are forked. If it has ended, it is started again when it is needed.
 
-    board         what the workers are at
-    side          memory for their whole frames, with an account for each
-    stacks        where they are
-    packed_bytes  of lists and arrays of the dataset, in memory once
+    board         heartbeats of the workers
+    side          the side arena: memory for large images, counted per worker
+    stacks        reads the stacks of the server and its workers
+    packed_bytes  bytes of the dataset's packed lists and arrays, which all workers share
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class WorkerServer:
         luggage: Luggage | None = None,
     ) -> None:
         self._recipe, self._pack_lists, self._mp_context = recipe, share_lists, mp_context
-        self._luggage = luggage  # packed before; such a server isn't started again
+        self._luggage = luggage  # packed by the caller; such a server isn't started again
         self._starts_again = mp_context != "fork" and luggage is None
         self._server: subprocess.Popen[bytes] | Forked
         self.packed_bytes = 0
@@ -64,40 +65,44 @@ class WorkerServer:
             stack.callback(self.stacks.close)
             stack.callback(self._hang_up)
             self._start()
-            stack.pop_all()  # it stays open, unless something went wrong
+            stack.pop_all()  # without an error everything stays open
 
     @property
     def process(self) -> int:
-        """Process number of the server."""
+        """The process number of the server."""
         return self._server.pid
 
     @property
     def copies(self) -> int:
-        """Processes that share their memory with workers, as copies do: this one, a fork server, the server."""
+        """The number of processes that share memory pages with workers: server, fork server and this one."""
         if isinstance(self._mp_context, ForkServer):
             return 3 if self._mp_context._inherits else 2
         return 1 if self._mp_context == "spawn" else 2
 
     @property
     def extra_bytes(self) -> int:
-        """Memory of the fork server that it comes from."""
+        """The memory of the fork server that forked it, in bytes; 0 without one."""
         return self._server.extra_bytes if isinstance(self._server, Forked) else 0
 
     def wait_until_ready(self) -> None:
-        """Raise ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDiedError`` when it ends."""
+        """Wait until the server has loaded the dataset and the functions.
+
+        Raises ``PlanError`` if it can't, and ``WorkerDiedError`` if it ends.
+        """
         try:
             kind, fact = receive(self._control)
             if kind == "begun":
                 if isinstance(self._server, Forked):
                     self._server.begun(fact)
                 kind, fact = receive(self._control)
-        except Unreadable as error:  # it tells of an error that can't be rebuilt either
+        except Unreadable as error:  # the server sent an error that can't be unpickled here
             kind, fact = "failed", error
         except Ended as ended:
             raise WorkerDiedError(f"the server of worker processes {ending(self._server.wait())}") from ended
         if kind == "failed":
             hint = (
-                "; a worker looks for modules along the trainer's sys.path, so put its folder there, by its full path"
+                ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its "
+                "full path"
                 if isinstance(fact, ModuleNotFoundError)
                 else ""
             )
@@ -106,17 +111,18 @@ class WorkerServer:
             ) from fact
         if fact > 0:
             if isinstance(self._mp_context, ForkServer):
-                self._mp_context.close()  # others can go on with a new one
+                self._mp_context.close()  # other loaders then start a new one
             threads, them = ("a thread", "it") if fact == 1 else (f"{fact} threads", "them")
             raise PlanError(
                 f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "
-                f"can be forked: start {them} at first use, or use executor='thread'"
+                f"can be forked. Start {them} at first use, or use executor='thread'"
             )
 
     def fork(self, number: int) -> tuple[socket.socket, int]:
-        """A new worker: its channel and its process number. One of the same number before it is gone.
+        """Fork a worker, and return its channel and its process number.
 
-        Raises ``WorkerDiedError`` when the server can't go on.
+        An earlier worker with the same number must have ended. Raises ``WorkerDiedError`` if the server has ended
+        and can't be started again.
         """
         self.side.clear(number)
         with self._lock:
@@ -125,7 +131,7 @@ class WorkerServer:
             except (Ended, OSError) as error:
                 if self._over:
                     raise WorkerDiedError("the server of worker processes has ended") from error
-                if is_short_of_files(error):  # it lives
+                if is_short_of_files(error):  # the server still lives
                     raise
                 self._restart()
             try:
@@ -134,7 +140,7 @@ class WorkerServer:
                 raise WorkerDiedError(f"the server of worker processes has ended twice: {error}") from error
 
     def status(self, process: int) -> int | None:
-        """The exit code of a worker that has ended, or minus its signal. None when nobody knows."""
+        """Return the exit code of a worker that has ended, or minus the number of its signal; None if unknown."""
         with self._lock, contextlib.suppress(Ended, OSError), talk(self._control):
             send(self._control, ("status", process))
             code: int | None = self._answer()
@@ -142,19 +148,19 @@ class WorkerServer:
         return None
 
     def where(self) -> str:
-        """Return the server's stack."""
+        """Return the server's stacks, as text."""
         where = self._server.where_from() if isinstance(self._server, Forked) else ""
         return where or self.stacks.of(self.process)
 
     def end(self) -> None:
-        """End it now, whatever it does, and for good. Its workers live on."""
+        """End it at once, and don't start it again. Its workers live on."""
         self._over = True
         self._server.kill()
-        hang_up(self._control)  # one that was forked, and hasn't said so, can't be killed
+        hang_up(self._control)  # also ends a forked server whose process number isn't known yet
 
     def close(self, patience_s: float) -> None:
-        """End it; what is left of its workers ends too. Asked again, after an interrupt, it goes on with that."""
-        hang_up(self._control)  # a forked child of ours may hold our end of it too
+        """End it and its remaining workers. It can be called again after an interrupt."""
+        hang_up(self._control)  # closing isn't enough, as a forked child may also hold our end
         self._control.close()
         self._hang_up()
         self.stacks.close()
@@ -166,7 +172,7 @@ class WorkerServer:
             self._server.wait()
 
     def _hang_up(self) -> None:
-        """Servers and workers end now."""
+        """Close the pipes whose end makes servers and workers end."""
         for pipe in self._pipes:
             pipe.close()
 
@@ -177,7 +183,7 @@ class WorkerServer:
         return pack(self._recipe, parts=self._parts(), pack=self._pack_lists)
 
     def _parts(self) -> dict[str, Any]:
-        """Return the user's parts of the recipe, by what an error calls them."""
+        """Return the user's parts of the recipe, by their names in error messages."""
         functions = [step.function for step in self._recipe.program.steps if isinstance(step, FunctionStep)]
         return {
             "the dataset": self._recipe.dataset,
@@ -193,10 +199,10 @@ class WorkerServer:
             control, their_end = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(their_end.close)
-            # The server and its workers end when the only write end of this pipe is closed, so by our end too.
+            # The server and its workers end when the only write end of this pipe is closed, also by our own end.
             read_end, write_end = os.pipe()
             pipe = FileIO(write_end, "w")
-            self._pipes.append(pipe)  # workers of a server before this one hang on its pipe
+            self._pipes.append(pipe)  # earlier pipes stay open, for workers of an earlier server
             theirs.callback(os.close, read_end)
             packed = (-1, -1) if luggage is None else (luggage.descriptor, luggage.lists.descriptor)
             shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
@@ -211,12 +217,12 @@ class WorkerServer:
             except Unforkable as reason:
                 raise PlanError(self._unforkable(reason, luggage)) from reason
             self._control = control
-            ours.pop_all()  # it stays open, unless something went wrong
+            ours.pop_all()  # without an error the channel stays open
 
     def _begun(
         self, given: Sequence[int], luggage: Luggage | None, close: Callable[[], None]
     ) -> subprocess.Popen[bytes] | Forked:
-        """A server with these descriptors. Raises ``Unforkable``."""
+        """Start a server with the descriptors in ``given``. Raises ``Unforkable``."""
         if luggage is None:
             trainer = os.getpid()
             return fork_here(lambda: serve(given, trainer, self._recipe), close)
@@ -228,21 +234,23 @@ class WorkerServer:
         return fresh("standpipe.engine.processes.server", given)
 
     def _unforkable(self, reason: Unforkable, luggage: Luggage | None) -> str:
-        """Return the error's text when this process can't be forked: why, and what to do."""
+        """Return the text of the error for a process that can't be forked: the reason, and the remedies."""
         if luggage is None:
             return (
                 f"workers can't be forks of this process, since {reason}. Begin this epoch before those of other "
-                "loaders with workers, or when they have ended; or let workers come from a server, as by default"
+                "loaders with workers, or when they have ended; or leave out mp_context='fork' (of a DataLoader: "
+                "multiprocessing_context='fork')"
             )
         return (
             f"{first_inherited(self._parts())} can be shared only with forks of this process, "
             "which can't be forked now: "
             f"{reason}. Make the DataLoader, or begin this loader's first epoch, before other loaders with workers "
-            "begin, or when they have ended; or leave it out in __getstate__; or use executor='thread', which shares it"
+            "begin, or when they have ended; or leave the object out in __getstate__; or use executor='thread', which "
+            "shares it"
         )
 
     def _restart(self) -> None:
-        """Start a new server from the current dataset and functions. The caller holds the lock."""
+        """Start a new server, with the dataset and functions as they are now. The caller holds the lock."""
         if not self._starts_again:
             raise WorkerDiedError(
                 "the server of worker processes has ended, and this process can't be forked again: it has threads now"
@@ -275,4 +283,4 @@ def ending(code: int) -> str:
     if -code not in set(signal.Signals):
         return f"was killed by signal {-code}"
     name = signal.Signals(-code).name
-    return f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+    return f"was killed by {name}" + (", perhaps because memory ran out" if name == "SIGKILL" else "")

@@ -1,4 +1,4 @@
-"""Start the worker processes of a plan, and measure in the first one what the plan left open."""
+"""Start the worker processes of a plan, and measure in the first one the sizes that the plan left open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory
 def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
-    """Start worker processes, and make the first sample in one. ``started`` says what it returns and raises."""
+    """Start worker processes, and make the first sample in one. See ``started`` for the results and errors."""
     packs = plan.samples.python is None or plan.samples.python.shares_lists
     recipe = recipe_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
@@ -46,7 +46,7 @@ def in_processes(
             context = plan.options.mp_context
             context = SHARED if context == "forkserver" else context
             server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
-            watch.start()  # which is a thread, with which this process couldn't be forked
+            watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
         with watch.errand(
             "the start of worker processes",
             "loading the dataset",
@@ -66,14 +66,14 @@ def in_processes(
         fields, record = measured_by(plan, at, measure)
         with refusals(plan):
             plan = measured_plan(plan, fields, record, _cost(plan, server, workers))
-            if plan.in_turn:  # the first one has made a sample already
+            if plan.in_turn:  # a new first worker is needed, as this one has made a sample already
                 workers[0].kill()
                 workers[0].close()
                 workers[0] = WorkerProcess(server, 0)
             server.side.cap_bytes = plan.memory.forecast.side
             ring = new_ring(plan, bell)
             for number in range(1, plan.pool.workers):
-                workers.append(WorkerProcess(server, number))  # noqa: PERF401 (those there are end if one fails)
+                workers.append(WorkerProcess(server, number))  # noqa: PERF401 (all started ones end if one fails)
             return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
     except BaseException:
         for worker in workers:
@@ -85,13 +85,13 @@ def in_processes(
 
 
 def _most(plan: Plan) -> int:
-    """Worker processes that there may be, once it is known how much memory each takes."""
+    """Return the most worker processes that the plan may have, once the memory of one is known."""
     fixed = plan.options.num_workers != "auto"
     return plan.pool.workers if fixed else max(plan.pool.workers, cpu_count(near=plan.device.cpus()))
 
 
 def _can_be_had(cache: CachePlan) -> bool:
-    """Return True if the cache set can be opened here, as each worker will do; log once if not."""
+    """Return True if the cache set can be opened in this process. So a problem is logged once, not by each worker."""
     found = opened(cache, strict=cache.cache.strict)
     if found is not None:
         found.close()
@@ -101,7 +101,7 @@ def _can_be_had(cache: CachePlan) -> bool:
 def _measured_in(
     workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
 ) -> Measured:
-    """Measure in the first worker. When that dies of it, or hangs, another one takes its place and tries once more."""
+    """Measure a sample in the first worker. If that dies or hangs, replace it, and try once more."""
 
     def measured(worker: WorkerProcess) -> Measured:
         with watch.errand(
@@ -132,7 +132,7 @@ def _measured_in(
 def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> WorkerCost:
     """Return the memory that each worker takes, measured on the first one after its first sample.
 
-    If that worker dies, measure another one, once.
+    If that worker dies, another one is measured instead, once.
     """
     try:
         return _measured_cost(plan, server, workers[0])
@@ -146,9 +146,10 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
 
 
 def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
-    """Raises ``Ended`` or ``OSError`` when it, or the server, is gone."""
+    """Measure the memory of a worker and its server. Raises ``Ended`` or ``OSError`` if one of them has ended."""
     worker.trim()
     each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
-    shared += server.packed_bytes + server.extra_bytes  # hardly any page of the former was looked at yet
+    # Packed pages aren't in these figures yet, as hardly any page was read.
+    shared += server.packed_bytes + server.extra_bytes
     return replace(plan.pool.cost, each=each, shared=shared)

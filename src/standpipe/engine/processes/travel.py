@@ -1,4 +1,4 @@
-"""A dataset and its functions on their way to other processes: pickled once, long lists packed, arrays mapped."""
+"""Pickle a dataset and its functions for other processes: long lists are packed, and arrays are mapped."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from standpipe.engine.processes.outline import attributes
 from standpipe.errors import PlanError
 from standpipe.source.packed import LEAST_ITEMS, Column, SharedFile, SharedList, packed_column
 
-MOST_DEPTH = 6  # of attributes that are looked through for the one that can't be pickled
+MOST_DEPTH = 6  # levels of attributes that are searched for the one that can't be pickled
 
 
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickle values, with long lists of like items packed into one file and replaced by their place in it.
+    """A pickler that packs long lists of similar items into one file, and pickles their places in it.
 
     modules    modules that unpickling imports, in order
     inherited  objects that the receiver must have inherited; None refuses them
@@ -45,9 +45,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self.modules: dict[str, None] = {}
 
     def persistent_id(self, value: Any) -> Column | Block | None:
-        """Return the place of a list that is packed or of memory that is mapped; None pickles the value as
-        usual.
-        """
+        """Return the place of a packed list or of mapped memory. None means: pickle the value as usual."""
         if isinstance(value, SharedList):
             return self._packed(value, list(value))
         if type(value) is pickle.PickleBuffer:
@@ -91,10 +89,10 @@ class _Unpacking(pickle.Unpickler):
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """Pickled values that go to worker processes.
+    """The pickled values for worker processes.
 
-    descriptor  an anonymous file, which the caller closes
-    lists       file of long lists
+    descriptor  an anonymous file with the pickle, which the caller closes
+    lists       file of long lists and arrays
     modules     modules that unpickling imports
     inherited   objects that only a fork of this process can unpickle
     """
@@ -106,12 +104,13 @@ class Luggage:
 
 
 def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None) -> Luggage:
-    """Pickle into an anonymous file, and long lists into another.
+    """Pickle a value into an anonymous file, and its long lists and arrays into another.
 
-    parts       what of ``value`` is the user's, by what an error calls it
-    most_bytes  of each file; with more it can't be sent, nor with objects that only a fork of this process can have
+    parts       the user's objects in ``value``, by their names in error messages
+    pack        True: pack long lists
+    most_bytes  limit of each file's size; it also refuses objects that only a fork of this process can have
 
-    Raises ``PlanError`` that names the part which can't be pickled.
+    Raises ``PlanError`` with the name of the part that can't be pickled.
     """
     lists = SharedFile(None if most_bytes is None else _bounded_file(most_bytes))
     inherited: dict[int, object] = {}
@@ -124,23 +123,23 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
         os.close(descriptor)
         if not isinstance(error, Exception):
             raise
-        if most_bytes is not None:  # nobody is to be told the reason
+        if most_bytes is not None:  # the caller doesn't show the error, so the part isn't searched
             raise PlanError(f"the pipeline can't be sent to another process: {error}") from error
         part, reason = _first_culprit(parts.items()) or ("the pipeline", str(error))
         raise PlanError(
-            f"{part} can't be sent to worker processes: {reason}. Make it where it is used, at its first use; or "
+            f"{part} can't be sent to worker processes: {reason}. Create it in the worker, at its first use; or "
             "leave it out in __getstate__; or use executor='thread'"
         ) from error
     return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"], inherited)
 
 
 def first_inherited(parts: Mapping[str, Any]) -> str:
-    """Name the innermost part that only a fork of this process can have."""
+    """Return the name of the innermost part that only a fork of this process can have."""
     return (_first_culprit(parts.items()) or ("the dataset", ""))[0]
 
 
 def _bounded_file(most_bytes: int) -> int:
-    """Return the descriptor of an anonymous file that can't grow; what isn't written of it takes no memory."""
+    """Return the descriptor of an anonymous file that can't grow. Only written pages take memory."""
     descriptor = os.memfd_create("standpipe-recipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, most_bytes)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
@@ -148,7 +147,7 @@ def _bounded_file(most_bytes: int) -> int:
 
 
 def unpack(descriptor: int, lists: int) -> Any:
-    """Return the values that ``pack`` packed. It takes over the descriptors."""
+    """Return the value that ``pack`` packed, and take over its descriptors."""
     file = SharedFile(lists)
     with open(descriptor, "rb") as source:
         source.seek(0)
@@ -156,7 +155,7 @@ def unpack(descriptor: int, lists: int) -> Any:
 
 
 def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[str, str] | None:
-    """The innermost part that can't be pickled, and why."""
+    """Return the name of the innermost part that can't be pickled, and the reason; None if all can be pickled."""
     for name, part in parts:
         try:
             _Packing(io.BytesIO(), SharedFile(), pack=False).dump(part)
@@ -183,6 +182,6 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         }
         yield from ((f"{part_name}, which {name} uses", part) for part_name, part in used.items())
     else:
-        # The user knows nothing of standpipe's own objects around the dataset.
+        # The names of standpipe's own objects around the dataset mean nothing to the user.
         owner = "the " if type(value).__module__.startswith("standpipe.") else f"{name}."
         yield from ((f"{owner}{part_name}", part) for part_name, part in attributes(value).items())

@@ -1,4 +1,4 @@
-"""A worker process, seen from the trainer."""
+"""The trainer's handle of a worker process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from standpipe.errors import WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.spec import ArraySpec, Listed
 
-PATIENCE_S = 1.0  # for a process that was told to end
-GRACE_S = 0.2  # for one whose channel has ended and which may be about to
+PATIENCE_S = 1.0  # seconds that a process has to end after it was told to
+GRACE_S = 0.2  # seconds for a process to end by itself after its channel has ended
 
 
 class WorkerProcess:
-    """One worker process, seen from the trainer.
+    """The trainer's handle of one worker process.
 
-    desk    its heartbeat: its current work, as it wrote it down; readable after it has ended
+    desk    its heartbeat, with its current work; it stays readable after the worker has ended
     server  the server that forked it
     """
 
@@ -38,14 +38,14 @@ class WorkerProcess:
         self.server, self._closed = server, False
         try:
             self.handle: int | None = os.pidfd_open(self.process)
-        except OSError:  # a kernel or container without: the channel's end tells
+        except OSError:  # without pidfds, only the channel's end shows that it has ended
             self.handle = None
 
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process})"
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """Return the fields of a sample, or why it can't be made. Raises ``WorkerDiedError``."""
+        """Return the fields of a sample, or its failure. Raises ``WorkerDiedError``."""
         try:
             send(self.channel, ("measure", key, inputs))
             answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
@@ -70,7 +70,7 @@ class WorkerProcess:
         return drawn
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
-        """Let it see the slots. Raises ``Ended``."""
+        """Send it the slots' memory and layout. Raises ``Ended``."""
         message = (
             "slots",
             plan.batch.layout,
@@ -88,34 +88,32 @@ class WorkerProcess:
             raise Ended(str(error)) from error
 
     def trim(self) -> None:
-        """Have it give back memory that it doesn't use; for a worker that does nothing. Raises ``Ended``."""
+        """Let the idle worker return unused memory to the system, and wait for that. Raises ``Ended``."""
         send(self.channel, ("trim",))
         receive(self.channel, self.handle, ANSWER_S)
 
     def let_go(self, patience_s: float) -> None:
-        """Have it let go of a cache, for which it has so long, and say what it met; for a worker that does nothing.
-
-        Raises ``Ended``.
-        """
+        """Tell the idle worker to close its cache within ``patience_s``, and to report its flaws. Raises ``Ended``."""
         send(self.channel, ("let go", patience_s))
 
     def has_let_go(self, patience_s: float) -> Flaws:
-        """Wait until it has let go of its slots; return the flaws it found. Raises ``Ended``, also at the
-        time limit.
+        """Wait until it has closed its cache, and return the flaws that it found.
+
+        Raises ``Ended``, also after ``patience_s``.
         """
         met = receive(self.channel, self.handle, patience_s)
         if not isinstance(met, Flaws):
-            raise Ended("it does something else")
+            raise Ended("the worker sent another answer")
         return met
 
     def where(self) -> str:
-        """Return its stacks, or why they can't be read."""
+        """Return its stacks as text, or the reason why they can't be read."""
         return self.server.stacks.of(self.process)
 
     def death(self) -> str:
-        """Describe how it ended: ``"was killed by SIGSEGV"``."""
+        """End it if it still lives, and describe how it ended: ``"was killed by SIGSEGV"``."""
         self._wait(GRACE_S)
-        self.kill()  # it may have closed its channel and live on
+        self.kill()  # it may have closed only its channel
         ended = self._wait(PATIENCE_S)
         code = self.server.status(self.process)
         if code is None:
@@ -124,7 +122,7 @@ class WorkerProcess:
         return ending(code)
 
     def close(self) -> None:
-        """Let it end, and see that it does."""
+        """Close its channel, and wait up to ``PATIENCE_S`` until it has ended."""
         self.channel.close()
         self._wait(PATIENCE_S)
         self._closed = True
@@ -133,7 +131,7 @@ class WorkerProcess:
             os.close(handle)
 
     def retire(self) -> None:
-        """Let it end, as one that does nothing does at once; and if it doesn't, end it."""
+        """Close the idle worker's channel, after which it ends; kill it if it doesn't."""
         self.channel.close()
         self._wait(PATIENCE_S)
         if self.server.status(self.process) is None:
@@ -141,18 +139,18 @@ class WorkerProcess:
         self.close()
 
     def kill(self) -> None:
-        """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
+        """End it at once. No other process has its number before ``death`` has asked for its status."""
         if self._closed:
-            return  # by now its number may be another process's
+            return  # its number may belong to another process now
         with contextlib.suppress(OSError):
             if self.handle is None:
                 os.kill(self.process, signal.SIGKILL)
             else:
                 signal.pidfd_send_signal(self.handle, signal.SIGKILL)
-        hang_up(self.channel)  # where no signal ends it, nobody waits for it
+        hang_up(self.channel)  # so that nothing waits for a process that no signal can end
 
     def _wait(self, seconds: float) -> bool:
-        """Until it has ended, at most so long. Whether it has, as far as the kernel tells."""
+        """Wait for its end, at most ``seconds``; return True if the kernel reports that it has ended."""
         if self.handle is None:
             return False
         ended = select.poll()

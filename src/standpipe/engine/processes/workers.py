@@ -1,4 +1,4 @@
-"""Slots filled by Python code in worker processes, which write rows into the slots themselves."""
+"""Workers that run Python code in processes, which write rows directly into the slots."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from standpipe.engine.workers import Assignment, Use, WorkersMemory
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats
 
-SHARED = "what they share"
+SHARED = "shared by workers"
 
 
 class ProcessWorkers(QueueWorkers):
-    """Worker processes, each with a driver. The thread that fills slots drives them in ``wait``."""
+    """The worker processes of a run, each with a driver. The filling thread drives them in ``wait``."""
 
     helps = False
 
@@ -43,22 +43,25 @@ class ProcessWorkers(QueueWorkers):
         self._drivers = [
             Driver(worker, plan, ring, self._queue, watch, self._apart, unsaid, bell) for worker in workers
         ]
-        # Held by the thread that drives, while it does. A collection of garbage may close a loader there.
+        # Held by the thread that drives. It is an RLock, as a garbage collection in that thread may close the loader.
         self._driving = threading.RLock()
         self._ended = False
 
     def start(self) -> None:
-        """Open what ``wait`` needs. Raises ``OSError`` when no descriptor is free."""
+        """Open the descriptors that ``wait`` needs. Raises ``OSError`` if none is free."""
         self._bell.wait_among(0, [], 0.0)
 
     def submit(self, job: SlotJob) -> None:
-        """Work on it after those before."""
+        """Queue a job behind those submitted before, and give its tasks to idle workers."""
         super().submit(job)
         with self._driving:
             self._ask()
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Drive the workers until the bell has rung."""
+        """Drive the workers until the bell has rung more than ``seen`` times; return how many times it has.
+
+        patience_s  most seconds to wait; None: no limit
+        """
         ends = None if patience_s is None else time.monotonic() + patience_s
         with self._driving:
             while not self._queue.closed:
@@ -70,20 +73,23 @@ class ProcessWorkers(QueueWorkers):
         return self._bell.wait_for(seen, 0)
 
     def settle(self) -> None:
-        """Take the answers that the workers owe."""
+        """Wait for the answers to all tasks that workers have."""
         with self._driving:
             seen = 0
             while any(driver.descriptors for driver in self._drivers):
                 seen, _ = self._answers(seen, None)
 
     def _ask(self) -> None:
-        """Ask workers that have nothing to do, and then all of them."""
+        """Give a task to each idle worker first, and then a second task to each worker."""
         for most in range(1, MOST_ASKED + 1):
             for driver in self._drivers:
                 driver.ask(most)
 
     def _answers(self, seen: int, patience_s: float | None) -> tuple[int, bool]:
-        """Take answers until the bell has rung, or some have come: where it stands, and whether any came."""
+        """Wait until the bell has rung or answers have come, and take these.
+
+        Return how many times the bell has rung, and True if answers came.
+        """
         waited = {each: driver for driver in self._drivers for each in driver.descriptors}
         rung, readable = self._bell.wait_among(seen, list(waited), patience_s)
         for driver in {waited[each]: None for each in readable}:
@@ -91,23 +97,21 @@ class ProcessWorkers(QueueWorkers):
         return rung, bool(readable)
 
     def employ(self, number: int) -> None:
-        """Let so many workers work; there are no more than the plan says, as each takes memory of its own."""
+        """Set how many workers work in parallel, at most the plan's number, as each takes its own memory."""
         self._queue.employ(min(number, len(self._drivers)))
         self._bell.ring()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
-        """Take down what the rows are made of."""
+        """Return a job for an assignment, and reset the count of its values outside the slot."""
         self._apart.begin(assignment.slot)
         return super().begin(assignment, ring)
 
     def help(self) -> bool:
-        """The caller's thread makes no rows."""
+        """Return False: the caller's thread makes no rows."""
         return False
 
     def stats(self) -> Stats:
-        """Return rows, seconds of work and of waiting, deaths and replaced workers, as the trainer counts
-        them.
-        """
+        """Return the counters, including deaths and replaced workers."""
         deaths = sum(driver.deaths for driver in self._drivers)
         recycled = sum(driver.recycled for driver in self._drivers)
         side_peak = self._server.side.peak_bytes
@@ -117,16 +121,16 @@ class ProcessWorkers(QueueWorkers):
         )
 
     def at_work(self) -> Sequence[Work]:
-        """Return every worker's task."""
+        """Return every worker's current task."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of samples that came from worker processes and aren't in a slot."""
+        """The bytes of samples from worker processes that are stored outside the slots."""
         return self._apart.use().now
 
     def memory(self) -> WorkersMemory:
-        """Return the memory that processes share, that each worker uses, and of samples outside the slots."""
+        """Return the memory that processes share, of each worker, of the side arena, and outside the slots."""
         processes = {
             SHARED: Use(0 if self._ended else self._plan.pool.cost.shared, self._plan.pool.cost.shared)
         }
@@ -140,23 +144,22 @@ class ProcessWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""
+        """End the workers, and kill those that are busy. Nothing writes to slots afterwards."""
         ends = time.monotonic() + patience_s
         self._queue.close()
         for driver in self._drivers:
             driver.join(max(ends - time.monotonic(), 0))
         idle = [driver for driver in self._drivers if driver.is_idle]
         if len(idle) < len(self._drivers):
-            self._server.end()  # one may be waiting for a new worker
+            self._server.end()  # a driver's thread may be waiting for a new worker
         if self._plan.cache is not None:
             for driver in idle:
-                driver.let_go(
-                    max(ends - time.monotonic(), 0) / 2
-                )  # then there is time to say what came of that
+                # Half of the time, so that the rest is left for the workers' reports.
+                driver.let_go(max(ends - time.monotonic(), 0) / 2)
             for driver in idle:
                 driver.has_let_go(max(ends - time.monotonic(), 0))
         for driver in self._drivers:
-            driver.worker.kill()  # so that whoever drives comes back
+            driver.worker.kill()  # so that the thread that drives returns from its wait
         with self._driving:
             for driver in self._drivers:
                 driver.end()
