@@ -37,7 +37,7 @@ def test_where_images_have_no_fixed_size_it_is_refused(tmp_path: Path, cache: sp
 
 
 def test_two_of_them_and_other_things_are_refused(tmp_path: Path, cache: sp.Cache) -> None:
-    with pytest.raises(sp.PlanError, match="two cache"):
+    with pytest.raises(sp.PlanError, match=r"only one \.cache"):
         source(tmp_path).cache(cache).map(sp.CenterCrop(32)).cache(cache)
     with pytest.raises(sp.PlanError, match="a Cache, such as"):
         source(tmp_path).cache("8GiB")  # type: ignore[arg-type]

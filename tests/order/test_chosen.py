@@ -195,7 +195,7 @@ def test_splits_by_a_column_are_random_and_their_seed_matters() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda p: p.split(0.5, seed=1, by="label", stratify="label"), "one of them"),
+        (lambda p: p.split(0.5, seed=1, by="label", stratify="label"), "one of by= and stratify="),
         (lambda p: p.split(1.5, seed=1, by="label")[0], "share between 0 and 1"),
         (lambda p: p.split(0.5, seed=-1, by="label")[0], "split's seed"),
         (lambda p: p.split(0.5, seed=1, by="lable")[0], "'lable' is no column of the source; it has 'label'"),

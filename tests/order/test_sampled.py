@@ -141,7 +141,7 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
         ({"balance": "wait"}, "'wait' is no column"),
         ({"balance": "z"}, "must be integers"),
         ({"weights": "label", "balance": "label"}, "takes one of weights= and balance="),
-        ({"weights": "label", "replacement": False}, "are drawn with replacement only"),
+        ({"weights": "label", "replacement": False}, "it samples with replacement"),
         ({"num_samples": 3}, "takes one of weights= and balance="),
         ({"num_samples": 0, "balance": "label"}, "num_samples is 0"),
         ({"num_samples": 2**29, "balance": "label"}, "num_samples is 536870912"),

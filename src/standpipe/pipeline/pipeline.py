@@ -37,18 +37,39 @@ BATCH_ARGUMENTS = (
     *("batch_size", "budget", "length_column", "max_batch_size", "packing"),
     *("batch_sampler", "collate", "collate_fn", "last_batch"),
 )
-MOST_SHOWN = 600  # letters of a pipeline's text
+MOST_SHOWN = 600  # characters of a pipeline's repr
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(Ordered, Runnable):
-    """What a loader shall deliver: source → order → transform → batch. Every method returns a new value.
+    """A description of the batches that a loader delivers: source → order → transform → batch.
 
-    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``, ``MapSource``, several in one by
-            ``Concat`` and ``Mixture``
-    seed    what random draws are keyed by, beside epoch and position, where ``shuffle`` gives no other
+    A pipeline is frozen: every method returns a new one. It opens no file and starts nothing before
+    ``plan()`` or ``loader()``.
 
-    Nothing is touched or started before ``plan()`` or ``loader()``.
+    Parameters
+    ----------
+    source : Source
+        The source of records: ``ImageFolder``, ``FileList``, ``Arrays``, ``MapSource``, … ``Concat`` and
+        ``Mixture`` combine several.
+    seed : int, default 0
+        The seed of all random numbers, together with epoch and position. ``shuffle`` and ``sample``
+        replace it.
+
+    Examples
+    --------
+    >>> train = (
+    ...     sp.Pipeline(sp.ImageFolder("photos"))
+    ...     .shuffle(seed=7)
+    ...     .map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize())
+    ...     .batch(8)
+    ... )
+    >>> with train.loader() as loader:
+    ...     for batch in loader:
+    ...         print(batch["image"].shape, batch["label"].shape)
+    (8, 3, 32, 32) (8,)
+    (8, 3, 32, 32) (8,)
+    (8, 3, 32, 32) (8,)
     """
 
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
@@ -70,14 +91,14 @@ class Pipeline(Ordered, Runnable):
     cached: Cached | None = field(default=None, kw_only=True)
 
     def __iter__(self) -> NoReturn:
-        """Raise ``TypeError``: a loader has the batches."""
+        """Raise ``TypeError``: a pipeline has no batches, a loader has."""
         raise TypeError(
-            "a Pipeline is a description and has no batches itself: iterate over a loader of it, as in "
+            "a Pipeline is only a description and has no batches. Iterate over its loader: "
             "'with pipeline.loader() as loader: for batch in loader: …'"
         )
 
     def __repr__(self) -> str:
-        """One line that shows what was written, in the order in which it happens; a long one lacks its middle."""
+        """Return one line with the steps in the order in which they happen; long text lacks its middle."""
         steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
         if self.shuffled:
             steps.append(f"{'shuffle' if self.sampling is None else 'sample'}(seed={self.seed})")
@@ -110,24 +131,40 @@ class Pipeline(Ordered, Runnable):
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
     ) -> Pipeline:
-        """Append transforms, which are applied in the order of writing.
+        """Append transforms, which are applied in the order in which they are written.
 
-        Transforms of standpipe are native, and adjacent ones become one. Anything else that can be called is
-        Python code, which workers run (``executor=`` of ``loader()``): a function, a torchvision transform,
-        an albumentations transform. It takes a sample, a dict of values by field, and returns the new one;
-        or, with ``field``, that field's value and its new one. torchvision's and albumentations' get the
-        image, unless ``field`` says otherwise; albumentations' also ``mask``, ``bboxes`` and ``keypoints`` of
-        the sample.
+        standpipe's own transforms are native, and adjacent ones run as one. Other callables are Python code,
+        which workers run (see ``executor`` of ``plan``): functions, torchvision and albumentations
+        transforms. A function takes a sample, a dict of values by field, and returns the new sample. With
+        ``field`` it takes that field's value and returns the new value. torchvision and albumentations
+        transforms take the image, unless ``field`` names another field; albumentations transforms also take
+        the sample's ``mask``, ``bboxes`` and ``keypoints``.
 
-        Images between transforms are (H, W, 3) uint8 arrays. A parameter named ``rng`` gets a
-        ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by
-        (seed, epoch, position), so that who calls it and when makes no difference.
+        Images between transforms are (H, W, 3) uint8 arrays. A function with a parameter named ``rng`` gets a
+        ``numpy.random.Generator``. The global generators of ``random``, NumPy and torch are seeded too. All
+        these seeds depend only on seed, epoch and position, so results don't depend on the worker.
 
-        field         for Python code: the field it takes and returns
-        input_format  how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
-                      ``"tensor"``: (3, H, W) uint8
-        spec          shape and dtype of what it returns: of ``field``, or of all fields by name; default: measured on
-                      one sample when a loader starts
+        Parameters
+        ----------
+        *transforms : Transform or callable
+            Transforms of standpipe, or Python code.
+        field : str, optional
+            For Python code: the field that it takes and returns.
+        input_format : {"numpy", "pil", "tensor"}, optional
+            For Python code: the form of images that it takes. ``"tensor"`` is (3, H, W) uint8. Default:
+            ``"numpy"``, and ``"pil"`` for torchvision transforms.
+        spec : ArraySpec or mapping of str to ArraySpec, optional
+            For Python code: shape and dtype of the value that it returns with ``field``, or of all fields by
+            name. Default: measured on one sample when a loader starts.
+
+        Examples
+        --------
+        >>> def brighten(image, rng):
+        ...     return np.minimum(image + rng.integers(50), 255).astype(np.uint8)
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).map(brighten, field="image")
+        >>> with pipeline.batch(8).loader(executor="thread", num_workers=1) as loader:
+        ...     print(next(iter(loader))["image"].shape)
+        (8, 32, 32, 3)
         """
         appended = [
             Function.of(each, field=field, input_format=input_format, spec=spec)
@@ -139,34 +176,55 @@ class Pipeline(Ordered, Runnable):
             map(_is_python, transforms)
         ):
             raise PlanError(
-                "map(field=, input_format=, spec=) are for Python callables; standpipe's own transforms need none"
+                "map(field=, input_format=, spec=) apply to Python callables only. Leave them out for standpipe's own "
+                "transforms"
             )
         return replace(self, transforms=(*self.transforms, *appended))
 
     def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Pipeline:
-        """Keep what is there at this place of each record, for later epochs and for other jobs of this machine.
+        """Keep the intermediate result at this place for later epochs and for other jobs on this machine.
 
-        Right after the source that is the bytes of its file. After transforms that draw nothing it is what
-        they made of it: of images (H, W, 3) uint8, a quarter of what they take as float32; ``Normalize``,
-        ``ToDtype`` and ``ToLayout`` come on the way out, wherever they stand. Batches are the same, bit for
-        bit, as without a cache.
+        Directly after the source, the cache keeps the bytes of files. After deterministic transforms, it
+        keeps their result: images as (H, W, 3) uint8, which take a quarter of their float32 size.
+        ``Normalize``, ``ToDtype`` and ``ToLayout`` are applied when rows are read from the cache, wherever
+        they are written. Batches are the same as without a cache, bit for bit.
 
-        cache  where rows are kept, how many bytes, and when they are compared with their files. ``"auto"`` is
-               ``Cache("auto")``, at the place that the plan chooses
-        place  ``"here"``, or ``"auto"``: the plan chooses, from the room there is and from what reading and decoding
-               cost; ``explain()`` says why
+        Parameters
+        ----------
+        cache : Cache or "auto"
+            The settings: where rows are kept, how many bytes, and when rows are compared with their files.
+            ``"auto"`` is ``Cache("auto")`` at the place that the plan chooses.
+        place : {"here", "auto"}, default "here"
+            ``"auto"``: the plan chooses the place, from the available room and from the cost of reading and
+            decoding. ``explain()`` gives the reason.
 
-        ``plan()`` raises ``PlanError`` after a transform that draws, since every epoch would see the same
-        draws.
+        Raises
+        ------
+        PlanError
+            By ``plan()``, if the place is after a random transform: all epochs would get the same random
+            numbers.
+
+        Examples
+        --------
+        >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).cache(cache)
+        >>> with pipeline.map(sp.RandomHorizontalFlip()).batch(8).loader(num_workers=1) as loader:
+        ...     rows = [sum(len(batch["label"]) for batch in loader) for _ in range(2)]
+        >>> rows
+        [24, 24]
         """
         if cache == "auto":
             cache, place = Cache("auto"), "auto"
         if place not in ("here", "auto"):
-            raise PlanError(f"cache(place={place!r}): 'here' or 'auto'")
+            raise PlanError(f"cache: place must be 'here' or 'auto', got {place!r}")
         if not isinstance(cache, Cache):
-            raise PlanError(f"cache({cache!r}): a Cache, such as sp.Cache('imagenet', memory='8GiB')")
+            raise PlanError(
+                f"cache: it takes a Cache, such as sp.Cache('imagenet', memory='8GiB'), got {cache!r}"
+            )
         if self.cached is not None:
-            raise PlanError("two cache() in one pipeline: one place keeps all that those before it would")
+            raise PlanError(
+                "a pipeline can have only one .cache(). Keep the last one: it saves the work of all steps before it"
+            )
         return replace(self, cached=Cached(cache, len(self.transforms), chosen=place == "here"))
 
     def batch(
@@ -183,40 +241,78 @@ class Pipeline(Ordered, Runnable):
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         **unknown: Never,
     ) -> Pipeline:
-        """Deliver ``batch_size`` samples per rank and step, or as many as ``budget`` allows.
+        """Set the batch size per rank and step, or a length budget for batches of varying size.
 
-        batch_size      samples of a batch, on each rank
-        budget          instead of ``batch_size``: what a batch may hold, in the unit of ``length_column``, such as
-                        tokens or pixels
-        length_column   with ``budget``: the source's column of lengths, integers from 0 to ``budget``
-        max_batch_size  with ``budget``: no batch has more samples; default: as many as the budget allows
-        packing         with ``budget``: what a batch costs. False (default): its samples × the longest of them, for
-                        batches that are padded; samples of like length meet. True: the sum of its lengths, for batches
-                        that aren't; long and short samples meet
-        batch_sampler   with ``batch_size``: whether batches are named by somebody else, as by torch's
-                        ``batch_sampler``: the pipeline has no order then, and ``loader.from_batches(batches)`` takes
-                        lists of records, each of at most ``batch_size``; default: False
-        collate         for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
-                        ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers
-                        comes in lists anyway
-        collate_fn      instead of ``collate``: a function that makes the batch from the list of its samples, as the
-                        data set gave them, as torch's ``collate_fn`` does. One worker makes each batch as a whole, in
-                        memory of its own. What ``map_batch`` says of a function's result and of ``rng`` holds here
-        last_batch      what happens to samples that fill no whole step of all ranks: ``"drop"`` leaves them out
-                        (default when shuffled), ``"pad"`` repeats the epoch's first samples and adds a field ``valid``,
-                        (batch_size,) bool, that is False for them (default otherwise), ``"partial"`` makes the last
-                        batch smaller (one rank only). With ``budget`` it is about whole batches that fill no step
+        With ``budget``, the batches are planned once. Each epoch shuffles anew which records are batched
+        together and in which order the batches come. Without ``shuffle`` the longest records come first.
 
-        With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and
-        which batch comes when. Without ``shuffle`` the longest records come first.
+        Parameters
+        ----------
+        batch_size : int, optional
+            Number of samples in a batch, on each rank.
+        budget : int, optional
+            Instead of ``batch_size``: the largest cost of a batch, in the unit of ``length_column``, such as
+            tokens or pixels.
+        length_column : str, optional
+            With ``budget``: the source's column of lengths, integers from 0 to ``budget``.
+        max_batch_size : int, optional
+            With ``budget``: the largest number of samples in a batch. Default: as many as the budget allows.
+        packing : bool, default False
+            With ``budget``: the cost of a batch. False: its number of samples × its longest length, for
+            padded batches; samples of similar length are batched together. True: the sum of its lengths, for
+            batches without padding; long and short samples are batched together.
+        batch_sampler : bool, default False
+            With ``batch_size``: your program names the records of each batch, as torch's ``batch_sampler``
+            does. The pipeline then has no order, and ``loader.from_batches(batches)`` takes lists of records,
+            each of at most ``batch_size``.
+        collate : mapping of str to Pad, Ragged or list, optional
+            The form in a batch of each field whose samples differ in shape: ``Pad(…)``, ``Ragged(…)``, or
+            ``list``, a Python list with a value per row. Values that aren't arrays of numbers always come in
+            lists.
+        collate_fn : callable, optional
+            Instead of ``collate``: a function that makes the batch from the list of its samples, like torch's
+            ``collate_fn``. One worker makes each batch as a whole, in its own memory. Results and ``rng``
+            follow the rules of ``map_batch``.
+        last_batch : {"drop", "pad", "partial"}, optional
+            The treatment of samples that don't fill a whole step of all ranks. ``"drop"`` leaves them out
+            (default when shuffled). ``"pad"`` repeats the epoch's first samples, and adds a field ``valid``,
+            (batch_size,) bool, that is False for the repeats (default otherwise). ``"partial"`` makes the
+            last batch smaller (one rank only). With ``budget`` it applies to whole batches that don't fill a
+            step.
+        **unknown
+            Any other argument raises ``TypeError``, which names the right one, such as for ``drop_last``.
+
+        Raises
+        ------
+        PlanError
+            For an invalid combination; by ``plan()``, for values that don't fit the source.
+        TypeError
+            For an unknown argument.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(5))).batch(3).loader() as loader:
+        ...     for batch in loader:
+        ...         print(batch["x"], batch["valid"])
+        [0 1 2] [ True  True  True]
+        [3 4 0] [ True  True False]
+
+        Batches that hold at most 6 tokens after padding:
+
+        >>> texts = sp.Arrays(length=np.array([5, 1, 3, 3, 1, 2]))
+        >>> with sp.Pipeline(texts).batch(budget=6, length_column="length").loader() as loader:
+        ...     print([batch["length"].tolist() for batch in loader])
+        [[5], [3, 3], [2, 1, 1]]
         """
         if unknown:
             raise unknown_argument("batch()", unknown, BATCH_ARGUMENTS, BATCH)
         if last_batch is not None and last_batch not in (each.value for each in LastBatch):
-            raise PlanError(f"batch(last_batch={last_batch!r}): 'drop', 'pad' or 'partial'")
+            raise PlanError(f"batch: last_batch must be 'drop', 'pad' or 'partial', got {last_batch!r}")
         within = _within(batch_size, budget, length_column, max_batch_size, packing)
         if batch_sampler and within is not None:
-            raise PlanError("batch(batch_sampler=True) takes a batch_size, the most that a batch has")
+            raise PlanError(
+                "batch(batch_sampler=True) takes a batch_size, the largest number of samples in a batch, and no budget"
+            )
         later = tuple(each for each in self.batch_functions if not each.collates)
         return replace(
             self,
@@ -229,18 +325,32 @@ class Pipeline(Ordered, Runnable):
         )
 
     def map_batch(self, *functions: Callable[..., Any]) -> Pipeline:
-        """Append Python code on whole batches, which workers run, in the order of writing.
+        """Append Python functions of whole batches, which workers run in the order in which they are written.
 
-        A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the
-        new one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's
-        shape and dtype stay in the slot; anything else a batch has as it was returned, with tensors as
-        arrays. ``index`` and ``valid`` are there whatever it returns. A parameter named ``rng`` gets a
-        ``numpy.random.Generator``, keyed by the batch's first row. ``MixUp`` and ``CutMix`` are such
-        functions.
+        A function takes the batch, a dict of (rows, …) arrays by field, which it may change. It returns the
+        new batch, or one value or a tuple of values, which get the names that a sample's values have. Arrays
+        that keep their field's shape and dtype stay in the slot; a batch has other values as they were
+        returned, with tensors as arrays. ``index`` and ``valid`` are always in the batch. A parameter named
+        ``rng`` gets a ``numpy.random.Generator`` that depends on the batch's first row. ``MixUp`` and
+        ``CutMix`` are such functions.
+
+        Parameters
+        ----------
+        *functions : callable
+            Functions of a batch.
+
+        Examples
+        --------
+        >>> def double(batch):
+        ...     return {**batch, "x": 2 * batch["x"]}
+        >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(4).map_batch(double)
+        >>> with pipeline.loader(executor="thread", num_workers=1) as loader:
+        ...     print(next(iter(loader))["x"])
+        [0 2 4 6]
         """
         for function in functions:
             if not callable(function) or isinstance(function, type):
-                raise PlanError(f"map_batch({function!r}): a function of a batch")
+                raise PlanError(f"map_batch takes functions of a batch, got {function!r}")
         return replace(self, batch_functions=(*self.batch_functions, *map(BatchFunction, functions)))
 
     def shard(
@@ -252,15 +362,34 @@ class Pipeline(Ordered, Runnable):
         mesh: DeviceMesh | None = None,
         dims: Sequence[str] = ("dp",),
     ) -> Pipeline:
-        """Deliver one data rank's rows of every step of all ranks. Every rank has the same steps.
+        """Deliver one data rank's rows of every step. All ranks have the same number of steps.
 
-        rank, world_size  this process's number, and how many there are; default: what torchrun, MPI or SLURM's srun set
-                          in the environment of the processes they start, and 0 of 1 without any of them
-        replicate         this many consecutive ranks get the same rows: those of one tensor-, pipeline- or
-                          context-parallel group
-        mesh              instead of all these: a torch DeviceMesh. Ranks that differ only in its other dimensions get
-                          the same rows
-        dims              the names of the mesh's data-parallel dimensions, slowest first
+        Parameters
+        ----------
+        rank, world_size : int, optional
+            The number of this process, and the number of processes. Default: the values that torchrun, MPI or
+            SLURM's srun set in the environment; 0 and 1 without any of them.
+        replicate : int, default 1
+            Number of consecutive ranks that get the same rows: those of one tensor-, pipeline- or
+            context-parallel group.
+        mesh : torch.distributed.device_mesh.DeviceMesh, optional
+            Instead of the arguments above. Ranks that differ only in its other dimensions get the same rows.
+        dims : sequence of str, default ("dp",)
+            Names of the mesh's data-parallel dimensions, slowest first.
+
+        Raises
+        ------
+        PlanError
+            If arguments contradict each other or the environment's values are invalid.
+
+        Examples
+        --------
+        >>> numbers = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
+        >>> for rank in (0, 1):
+        ...     with numbers.shard(rank, 2).loader() as loader:
+        ...         print([batch["x"].tolist() for batch in loader])
+        [[0, 1], [4, 5]]
+        [[2, 3], [6, 7]]
         """
         rank, world_size = data_rank(rank, world_size, replicate=replicate, mesh=mesh, dims=dims)
         return replace(self, rank=rank, world_size=world_size)
@@ -276,24 +405,38 @@ class Pipeline(Ordered, Runnable):
     ) -> Pipeline:
         """Choose how images are decoded.
 
-        mode             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of
-                         their size where the crop still has the pixels that are asked for; its error is documented.
-                         ``"gpu"``: baseline JPEGs by the GPU (``standpipe[gpu]``), with pixels of its own.
-                         ``"hybrid"``: those of a share of the records. All else is exact
-        share            for ``"hybrid"``: of the records, between 0 and 1. Which ones is a function of their numbers
-        gpu_memory       bytes (or text) of the GPU that decoding may take; so larger images, above 2.8 million pixels
-                         by default, are decoded exactly
-        limits           caps checked from a file's header
-        allow_truncated  whether a file that ends too soon, behind its header, is decoded as far as it goes: what is
-                         missing is grey in a JPEG and black in other formats, as with Pillow's
-                         ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()`` counts such rows. Other damage that Pillow
-                         refuses stays an error
+        Parameters
+        ----------
+        mode : {"exact", "fast", "gpu", "hybrid"}, default "exact"
+            ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of their
+            size, if the crop still has enough pixels; its error is documented. ``"gpu"``: the GPU decodes
+            baseline JPEGs (``standpipe[gpu]``), with slightly different pixels. ``"hybrid"``: the GPU decodes
+            those of a fraction of the records. All other images are decoded exactly.
+        share : float, optional
+            For ``"hybrid"``: the fraction of the records, between 0 and 1. A record's number determines
+            whether it is one of them.
+        gpu_memory : int or str, default "256MiB"
+            Bytes (or text) of the GPU's memory for decoding. Larger images than fit, above 2.8 million pixels
+            by default, are decoded exactly.
+        limits : DecodeLimits, optional
+            Limits that are checked from a file's header.
+        allow_truncated : bool, default False
+            Decode a file that ends too soon, after its header, as far as it goes. Missing pixels are grey in
+            a JPEG and black in other formats, as with Pillow's ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()``
+            counts such rows. Other damage that Pillow refuses is still an error.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).decode("fast", allow_truncated=True)
+        >>> with pipeline.map(sp.RandomResizedCrop(32)).batch(8).loader() as loader:
+        ...     print(next(iter(loader))["image"].shape)
+        (8, 32, 32, 3)
         """
         gpu = checked_gpu(mode, share, gpu_memory)
         if gpu is None and mode not in (each.value for each in DecodeMode):
-            raise PlanError(f"decode({mode!r}): 'exact', 'fast', 'gpu' or 'hybrid'")
+            raise PlanError(f"decode: mode must be 'exact', 'fast', 'gpu' or 'hybrid', got {mode!r}")
         if not isinstance(allow_truncated, bool):
-            raise PlanError(f"decode(allow_truncated={allow_truncated!r}): True or False")
+            raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
         return replace(
             self,
             decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
@@ -304,59 +447,102 @@ class Pipeline(Ordered, Runnable):
 
     @property
     def decoding(self) -> Decoding:
-        """The settings of ``decode``."""
+        """The settings of ``decode``, as one value.
+
+        Examples
+        --------
+        >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
+        'fast'
+        """
         return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
 
     def on_error(self, policy: Raise | Replace) -> Pipeline:
         """Choose what happens to samples that can't be read, decoded or transformed.
 
-        policy  ``Raise()``, the default: the ``SampleError`` of the first one ends the loop over the epoch.
-                ``Replace(at_most=…)``: another sample of the epoch takes its place, the same whoever makes the
-                batch, so that every rank keeps its steps and every batch its rows; ``loader.bad_samples`` says
-                which ones they were
+        The samples of a stream (``IterableSource``) can't be replaced: the place of its other samples is
+        unknown.
 
-        The samples of a stream (``IterableSource``) can't be replaced: where others are is known to nobody.
+        Parameters
+        ----------
+        policy : Raise or Replace
+            ``Raise()``, the default: the first bad sample ends the loop over the epoch with its
+            ``SampleError``. ``Replace(at_most=…)``: another sample of the epoch takes its place, the same one
+            in every run, so that every rank keeps its steps and every batch its rows. ``loader.bad_samples``
+            lists the replaced ones.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"not an image")
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+        >>> with pipeline.on_error(sp.Replace(at_most=0.05)).loader() as loader:
+        ...     print(sum(len(batch["index"]) for batch in loader), len(loader.bad_samples))
+        24 1
         """
         if isinstance(policy, type) and policy in (Raise, Replace):
             raise PlanError(f"on_error({policy.__name__}): it is a class, write {policy.__name__}(…)")
         if not isinstance(policy, Raise | Replace):
-            raise PlanError(f"on_error({policy!r}): Raise() or Replace(at_most=…)")
+            raise PlanError(f"on_error takes Raise() or Replace(at_most=…), got {policy!r}")
         if isinstance(policy, Replace):
             check_at_most(policy.at_most)
         return replace(self, bad=policy)
 
     def check_finite(self, *fields: str) -> Pipeline:
-        """Make samples bad that hold NaN or an infinity; by default these pass.
+        """Treat samples with NaN or infinity as bad. By default they pass.
 
-        fields  those that are looked at; default: all of a sample
+        The check comes after all transforms of a sample and before functions of whole batches. It covers
+        floats and complex numbers, arrays and tensors of them, and lists, tuples and dicts of these. Images
+        that native code makes from bytes are always finite.
 
-        Looked at is what transforms made of a sample, before functions of whole batches: floats and complex
-        numbers, arrays and tensors of them, and lists, tuples and dicts of these. What image kernels make of
-        bytes is finite anyway.
+        Parameters
+        ----------
+        *fields : str
+            Names of the fields to check. Default: all fields of a sample.
+
+        Examples
+        --------
+        >>> source = sp.MapSource([{"x": 1.0}, {"x": float("nan")}])
+        >>> with sp.Pipeline(source).check_finite().batch(2).loader(executor="thread") as loader:
+        ...     next(iter(loader))
+        Traceback (most recent call last):
+            ...
+        standpipe.errors.TransformError: ...
         """
         if wrong := [name for name in fields if not isinstance(name, str)]:
-            raise PlanError(f"check_finite({wrong[0]!r}): names of fields")
+            raise PlanError(f"check_finite takes names of fields, got {wrong[0]!r}")
         return replace(self, finite=fields)
 
     def check_labels(self, num_classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
-        """Refuse labels that stand for no class, as a model with ``num_classes`` outputs has them.
+        """Refuse labels outside 0 to ``num_classes`` − 1.
 
-        num_classes  labels are integers from 0 to ``num_classes`` − 1
-        field        that has them, one or many in a sample, such as a mask's
-        ignore       a number that is allowed too, such as a loss function's ``ignore_index``
+        If the labels are a column of the source, ``plan()`` checks all selected records and raises
+        ``PlanError`` with the first invalid one. Labels that Python code makes or changes are checked per
+        sample: a sample with an invalid label is bad.
 
-        Where a column of the source tells, ``plan()`` looks at all selected records and raises ``PlanError``
-        that names the first one. Else, for labels that Python code gives or changes, a sample with another
-        label is bad.
+        Parameters
+        ----------
+        num_classes : int
+            Number of classes, such as the number of a model's outputs.
+        field : str, default "label"
+            The field of the labels, one or many per sample, such as a mask.
+        ignore : int, optional
+            A further valid number, such as a loss function's ``ignore_index``.
+
+        Examples
+        --------
+        >>> sp.Pipeline(sp.Arrays(label=np.array([0, 1, 5]))).check_labels(3).batch(1).plan()
+        Traceback (most recent call last):
+            ...
+        standpipe.errors.PlanError: ...
         """
         if (
             not isinstance(num_classes, int)
             or isinstance(num_classes, bool)
             or not 1 <= num_classes <= 1 << 62
         ):
-            raise PlanError(f"check_labels({num_classes!r}): how many classes there are, at least 1")
+            raise PlanError(f"check_labels: num_classes must be an integer from 1, got {num_classes!r}")
         if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
-            raise PlanError(f"check_labels(ignore={ignore!r}): an integer, or None")
+            raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
         others = tuple(labels for labels in self.labels if labels.field != field)
         return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
 
@@ -368,14 +554,17 @@ def _within(
     max_batch_size: int | None,
     packing: bool,
 ) -> Budget | None:
-    """Return what cuts batches instead of ``batch_size``, if anything; ``Pipeline.batch`` says what each means."""
+    """Return the length budget of ``Pipeline.batch``'s arguments, or None with a ``batch_size``.
+
+    Raise ``PlanError`` for arguments that don't go together.
+    """
     if batch_size is None and budget is not None and length_column is not None:
         return Budget(budget, length_column, max_batch_size, packing)
     alone = budget is None and length_column is None and max_batch_size is None and not packing
     if batch_size is None or not alone:
         raise PlanError(
-            "batch() takes a batch_size, or budget= and length_column=, and max_batch_size= and packing= only "
-            "with these"
+            "batch() takes a batch_size, or budget= and length_column=. max_batch_size= and packing= apply "
+            "only with budget="
         )
     return None
 
@@ -386,18 +575,18 @@ def _collating(
     if collate_fn is None:
         return ()
     if not callable(collate_fn) or isinstance(collate_fn, type):
-        raise PlanError(f"batch(collate_fn={collate_fn!r}): a function of a list of samples")
+        raise PlanError(f"batch: collate_fn must be a function of a list of samples, got {collate_fn!r}")
     if collate:
-        raise PlanError("batch(collate=…, collate_fn=…): one of them; the function makes the whole batch")
+        raise PlanError("batch() takes one of collate= and collate_fn=: the function makes the whole batch")
     return (BatchFunction(collate_fn, collates=True),)
 
 
 def _described(part: object) -> str:
-    """A source, selection or transform on one line, also one that ``plan()`` refuses."""
+    """Return one line about a source, selection or transform, also one that ``plan()`` refuses."""
     described = None if isinstance(part, type) else getattr(part, "describe", None)
     return " ".join((repr(part) if described is None else str(described())).split())
 
 
 def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for a callable of the user; classes and standpipe's own transforms aren't."""
+    """Return True for a user's callable; classes and standpipe's own transforms aren't."""
     return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)

@@ -1,4 +1,4 @@
-"""Describe which records come and in which order: source, selections, order. It only stores."""
+"""The description of a pipeline's records and their order: source, selections, order. It only stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from standpipe.transform.function import InputFormat
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The part of a ``Pipeline`` that a mixture's components have of their own. Every method returns a new value."""
+    """The part of a ``Pipeline`` that a mixture's components have too. Every method returns a new value."""
 
     source: Source
     seed: int = field(default=0, kw_only=True)
@@ -44,31 +44,84 @@ class Ordered:
         object.__setattr__(self, "seed", plain(self.seed))
 
     def take(self, number: int) -> Self:
-        """Use the first ``number`` records only, or all where there are fewer. Written before ``shuffle``."""
+        """Use only the first ``number`` records, or all if there are fewer.
+
+        Write it before ``shuffle``.
+
+        Parameters
+        ----------
+        number : int
+            Number of records, at least 1.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).take(3).batch(3).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [0 1 2]
+        """
         return self._selected(Take(number))
 
     def skip(self, number: int) -> Self:
-        """Use all records but the first ``number``. Written before ``shuffle``."""
+        """Leave out the first ``number`` records.
+
+        Write it before ``shuffle``. ``plan()`` raises ``PlanError`` if no record remains.
+
+        Parameters
+        ----------
+        number : int
+            Number of records to leave out.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).skip(7).batch(3).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [7 8 9]
+        """
         return self._selected(Skip(number))
 
     def select(self, indices: object) -> Self:
-        """Use the records ``indices``, (n,) integers, in that order; one named twice comes twice.
+        """Use only the records ``indices``, in that order.
 
-        They are records of what was selected before, counted from 0. Written before ``shuffle``.
+        Write it before ``shuffle``.
+
+        Parameters
+        ----------
+        indices : array of int, (n,)
+            Numbers of records, from 0, among those that earlier selections left. A number that is listed
+            twice gives its record twice.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).select([4, 1, 4]).batch(3).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [4 1 4]
         """
         return self._selected(Select.of(indices))
 
     def exclude(self, records: object) -> Self:
-        """Use all records but these: those that ``check_files`` found bad, say.
+        """Leave out the listed records, such as those that ``check_files`` found bad.
 
-        records  numbers of the source's records, as a batch's ``index`` and errors have them, whatever was selected
-                 before; or the path of a file that lists them, a JSON object with ``index`` and ``path`` or a plain
-                 number a line, as ``FileCheckReport.write`` and ``error_log=`` write them. ``plan()`` reads it, and
-                 compares the paths with the source's
+        Write it before ``shuffle``. The recipe contains which records are left out, but not where they are
+        listed.
 
-        ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is
-        left. Which records are left out is part of the recipe, where they are listed isn't. Written before
-        ``shuffle``.
+        Parameters
+        ----------
+        records : array of int, or path
+            Numbers of records in the source, like ``index`` in batches and errors; earlier selections don't
+            change them. Or the path of a file with one record per line: a JSON object with ``index`` and
+            ``path``, or a plain number. ``FileCheckReport.write`` and ``error_log=`` write such files.
+            ``plan()`` reads the file and compares its paths with the source's.
+
+        Raises
+        ------
+        PlanError
+            By ``plan()``, if the file belongs to another source, a record doesn't exist, or no record remains.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(5))).exclude([1, 3]).batch(3).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [0 2 4]
         """
         return self._selected(exclusion(records))
 
@@ -79,50 +132,89 @@ class Ordered:
         field: str | None = None,
         input_format: InputFormat | None = None,
     ) -> Self:
-        """Use the records for which a condition holds: on columns, as text, or on samples, as a function.
+        """Use only the records for which a condition holds.
 
-        Text, such as ``"label < 10 and length <= 512"``: columns are ``label``, further columns of an index,
-        and the fields of ``Arrays`` with one number per record. A condition has comparisons (also chained),
-        ``in [...]``, ``and``, ``or``, ``not``, ``+ - * // %``, numbers and columns; ``label`` compares with
-        class names in quotes, by ``==``, ``!=`` and ``in``. Integers are 64-bit, others float64.
-        ``plan()`` looks at the columns once.
+        The condition is text about columns, or a function of samples. Write it before ``shuffle``.
 
-        A function takes a sample as the source has it, a dict of values by field, images decoded to (H, W, 3)
-        uint8, and returns True or False. ``loader()`` calls it on every record once, in its workers
-        (``scan``), and the answers are kept in the user's cache folder: under what the source is, what was
-        selected before, ``decode()``, and the function's name and code, with all that it refers to but
-        installed packages. So a changed function is asked anew. ``plan()`` asks nobody: without answers it
-        raises ``PlanError``.
+        Text such as ``"label < 10 and length <= 512"`` is parsed and never run as Python. Its columns are
+        ``label``, further columns of an index file, and fields of ``Arrays`` with one number per record. It
+        may have comparisons (also chained), ``in [...]``, ``and``, ``or``, ``not``, ``+ - * // %``, numbers
+        and columns. ``label`` can be compared with class names in quotes by ``==``, ``!=`` and ``in``.
+        Integers have 64 bits, other numbers are float64. ``plan()`` evaluates the text once.
 
-        ``PlanError`` when nothing is left. Written before ``shuffle``.
+        A function takes a sample as the source has it: a dict of values by field, with images decoded to
+        (H, W, 3) uint8. It returns True or False. ``loader()`` first calls it for every record, in its
+        workers, and keeps the answers in the user's cache folder (see ``run_filters``). The answers belong to
+        the source, earlier selections, ``decode()``, and the function's name and code, with everything that
+        it refers to except installed packages. So a changed function is called again. ``plan()`` doesn't call
+        the function: it raises ``PlanError`` if there are no answers yet.
 
-        field         for a function: the field whose value it takes instead of a sample
-        input_format  for a function: how images come to it, as in ``map``
+        Parameters
+        ----------
+        condition : str or callable
+            Text about columns, or a function that returns a bool.
+        field : str, optional
+            For a function: the field whose value it takes instead of the sample.
+        input_format : {"numpy", "pil", "tensor"}, optional
+            For a function: the form of images that it takes; see ``map``.
+
+        Raises
+        ------
+        PlanError
+            For an invalid condition; by ``plan()``, if no record remains.
+
+        Examples
+        --------
+        >>> numbers = sp.Pipeline(sp.Arrays(x=np.arange(10)))
+        >>> with numbers.filter("x % 3 == 0").batch(4).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [0 3 6 9]
         """
         if callable(condition) and not isinstance(condition, type):
             return self._selected(ByContent.of(condition, field=field, input_format=input_format))
         if field is not None or input_format is not None:
             raise PlanError(
-                "filter(field=, input_format=) are for functions; a condition on columns names them itself"
+                "filter(field=, input_format=) apply to functions only. Leave them out for a condition on columns"
             )
         return self._selected(Filter(cast(str, condition)))
 
     def split(
         self, share: float, *, seed: int, by: str | None = None, stratify: str | None = None
     ) -> tuple[Self, Self]:
-        """Cut the records at random in two: ``share`` of them, and the rest, as two pipelines.
+        """Divide the records at random into two pipelines: ``share`` of them, and the rest.
 
-        by        a column: records with the same value in it (a patient, a scene) are on the same side, and the
-                  cut is as near to ``share`` of the records as that allows
-        stratify  instead of ``by``, a column of integers, at most 65,536 different: of each value ``share``
-                  of its records, to the nearest integer or the one beside it, and of all ``share`` exactly
+        A record's side depends only on ``share``, ``seed`` and the number of records, or on the column too.
+        Without ``shuffle`` each side has a random order, the same in every epoch. Write it before
+        ``shuffle``.
 
-        Who is on which side depends on ``share``, ``seed`` and the number of records only, or on the column
-        too. Without ``shuffle`` each side comes in a random order that is the same in every epoch. Written
-        before ``shuffle``.
+        Parameters
+        ----------
+        share : float
+            Fraction of the records in the first pipeline, between 0 and 1.
+        seed : int
+            Seed of the random choice.
+        by : str, optional
+            A column, such as a patient or a scene. Records with the same value are on the same side; the
+            first side's size is as near to ``share`` as that allows.
+        stratify : str, optional
+            Instead of ``by``: a column of integers with at most 65,536 different values. Of each value's
+            records, the first side gets ``share``, to within one record; of all records exactly ``share``.
+
+        Returns
+        -------
+        tuple of two Pipelines
+
+        Examples
+        --------
+        >>> train, validation = sp.Pipeline(sp.ImageFolder("photos")).split(0.75, seed=1, stratify="label")
+        >>> with validation.map(sp.CenterCrop(32)).batch(6).loader() as loader:
+        ...     print(np.bincount(next(iter(loader))["label"]))
+        [3 3]
         """
         if by is not None and stratify is not None:
-            raise PlanError(f"split(by={by!r}, stratify={stratify!r}): one of them")
+            raise PlanError(
+                f"split() takes one of by= and stratify=, got by={by!r} and stratify={stratify!r}"
+            )
         if by is not None:
             return (
                 self._selected(SplitByColumn(share, seed, "first", "by", by)),
@@ -142,14 +234,28 @@ class Ordered:
         block: int | None = None,
         window: int = 64,
     ) -> Self:
-        """Deliver the records of each epoch in a new random order, fixed by ``seed``.
+        """Deliver the records of each epoch in a new random order.
 
-        block   for media that are quick to read in sequence: this many neighbouring records stay near each
-                other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
-                order is random over all records
-        window  blocks that are mixed; without ``block`` it means nothing
+        The order is a function of ``seed`` and epoch. It is computed, not stored, so it takes no memory.
+        To sample records by weight or class, use ``sample`` instead.
 
-        ``sample`` draws records by weight or class instead.
+        Parameters
+        ----------
+        seed : int
+            Seed of the order, and of all random transforms.
+        block : int, optional
+            Number of neighbouring records that stay near each other, for media that are quick to read in
+            sequence. Blocks come in random order, and the records of ``window`` blocks are mixed. Default:
+            the order is random over all records.
+        window : int, default 64
+            Number of blocks that are mixed. It has no effect without ``block``.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(6))).shuffle(seed=7).batch(6).loader() as loader:
+        ...     first, second = (next(iter(loader))["x"].tolist() for _ in range(2))
+        >>> sorted(first) == sorted(second), first == second
+        (True, False)
         """
         return replace(self, shuffled=True, seed=seed, block=block, window=window, sampling=None)
 
@@ -162,45 +268,78 @@ class Ordered:
         num_samples: int | None = None,
         replacement: bool = True,
     ) -> Self:
-        """Draw the records of each epoch at random, by weight or by class, fixed by ``seed``; instead of ``shuffle``.
+        """Sample the records of each epoch at random, by weight or by class, instead of ``shuffle``.
 
-        weights      a column, or one number per selected record, (n,), from 0 on. Each position draws record i with
-                     probability weight i / sum of weights, with replacement. In an epoch a record comes as often as
-                     that says, give or take less than two, so nearer than independent draws would come. A weight
-                     below 2^-31 of the largest may count as 0
-        balance      instead of ``weights``: a column of integers, at most 65,536 different. Each value comes
-                     equally often, give or take one, in each epoch and over all. Its records come in a random order,
-                     each once before any comes again, and an epoch goes on where the one before stopped
-        num_samples  positions of an epoch; default: as many as records
-        replacement  True: a record may come several times in an epoch. Nothing else is there: without replacement,
-                     write ``shuffle``, and ``take`` for fewer records
+        The order is a function of ``seed`` and epoch. A record that comes several times gets different random
+        numbers each time. There may be up to 2^29 − 1 records and samples.
 
-        Up to 2^29 − 1 records and samples. A record that comes again has other random draws. Raises
-        ``PlanError`` unless one of ``weights`` and ``balance`` is given.
+        Parameters
+        ----------
+        seed : int
+            Seed of the order, and of all random transforms.
+        weights : str or array of float, (n,), optional
+            A column, or one number of at least 0 per selected record. Each position has record i with
+            probability weight i / sum of weights, with replacement. In an epoch, a record's count differs
+            from its expected count by less than two, which is closer than independent samples come. A weight
+            below 2^-31 of the largest may count as 0.
+        balance : str, optional
+            Instead of ``weights``: a column of integers with at most 65,536 different values, such as
+            ``"label"``. Each value comes equally often, to within one, in each epoch and over all epochs. Its
+            records come in a random order, each once before any comes again; an epoch continues where the
+            last one ended.
+        num_samples : int, optional
+            Number of positions in an epoch. Default: the number of records.
+        replacement : bool, default True
+            Only True is supported. To sample without replacement, use ``shuffle``, and ``take`` for fewer
+            records.
+
+        Raises
+        ------
+        PlanError
+            If both or neither of ``weights`` and ``balance`` are given.
+
+        Examples
+        --------
+        >>> skewed = sp.Pipeline(sp.Arrays(x=np.arange(8), label=np.array([0, 0, 0, 0, 0, 0, 1, 1])))
+        >>> with skewed.sample(seed=7, balance="label").batch(8).loader() as loader:
+        ...     print(np.bincount(next(iter(loader))["label"]))
+        [4 4]
         """
         if (weights is None) == (balance is None):
             raise PlanError(
-                "sample() takes one of weights= and balance=; for a random order write .shuffle(seed=…)"
+                "sample() takes one of weights= and balance=. For a random order, write .shuffle(seed=…)"
             )
         if replacement is not True:
             raise PlanError(
-                f"sample(replacement={replacement!r}): records are drawn with replacement only; without it write "
-                ".shuffle(seed=…), and .take(n) for fewer records"
+                f"sample(replacement={replacement!r}) isn't supported: it samples with replacement. To sample without "
+                "it, write .shuffle(seed=…), and .take(n) for fewer records"
             )
         sampling = Weights.of(weights, num_samples) if balance is None else Balance(balance, num_samples)
         return replace(self, shuffled=True, seed=seed, block=None, sampling=sampling)
 
     def repeat_each(self, times: int) -> Self:
-        """Deliver every record ``times`` times in a row, each with random draws of its own.
+        """Deliver every record ``times`` times in a row, each with different random numbers.
 
-        The repeats lie in one step of all ranks as far as they fit: repeated augmentation.
+        This is repeated augmentation. As far as they fit, all repeats of a record are in one step of all
+        ranks.
+
+        Parameters
+        ----------
+        times : int
+            Number of samples of each record, at least 1.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(3))).repeat_each(2).batch(6).loader() as loader:
+        ...     print(next(iter(loader))["x"])
+        [0 0 1 1 2 2]
         """
         return replace(self, repeats=times)
 
     def _selected(self, selection: Selection | OfColumns | ByContent) -> Self:
         if self.shuffled or self.repeats != 1:
             raise PlanError(
-                f"{selection.describe()} says which records of the source take part: write it before .shuffle(), "
-                ".sample() and .repeat_each(), which say when they come"
+                f"{selection.describe()} selects records: write it before .shuffle(), .sample() and .repeat_each(), "
+                "which order them"
             )
         return replace(self, selections=(*self.selections, selection))

@@ -1,4 +1,4 @@
-"""Let a pipeline's methods run plans and loaders, whose modules import pipelines."""
+"""The methods of a pipeline that run plans and loaders, whose modules import pipelines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """Makes plans and loaders of pipelines. The description imports none of these modules, which import it."""
+    """The maker of plans and loaders. The description can't import their modules, which import it."""
 
     def plan(self, pipeline: Pipeline, options: LoaderOptions) -> Plan:
         """Plan a run."""
 
     def loader(self, pipeline: Pipeline, options: LoaderOptions) -> Loader:
-        """Plan and run, with the scans and fills that have to come first."""
+        """Plan and run; first run the scans and cache fills that are needed."""
 
     def audit(
         self,
@@ -34,30 +34,30 @@ class Runner(Protocol):
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
     ) -> AuditReport:
-        """Count what ranks get."""
+        """Count the records that the ranks get."""
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
-        """Ask filters by content about all records."""
+        """Call filter functions for all records."""
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
-        """Find functions that use global random generators, by one sample."""
+        """Return the functions that use global random generators, found by making one sample."""
 
 
 _runners: list[Runner] = []
 
 
 def run_by(runner: Runner) -> None:
-    """Name what comes after the description: ``standpipe`` does when it is imported."""
+    """Register the runner. ``standpipe`` calls this when it is imported."""
     _runners[:] = [runner]
 
 
 def runner() -> Runner:
-    """Return what comes after the description."""
+    """Return the registered runner."""
     return _runners[0]
 
 
 class Runnable:
-    """The methods of a pipeline that do something with it."""
+    """The methods of a pipeline that make plans and loaders of it."""
 
     __slots__ = ()
 
@@ -87,64 +87,100 @@ class Runnable:
         device: Device | None = DEFAULTS.device,
         **unknown: Any,
     ) -> Plan:
-        """Check the description, size everything and forecast memory. Reads metadata, and the headers of up to 16
-        files that are no JPEGs by their names; decodes no sample.
+        """Check the pipeline, compute all sizes, and forecast memory.
 
-        memory                   ceiling in bytes of what standpipe allocates, or text such as ``"2GiB"``; default: half
-                                 of the memory that is free and that no other loader may take yet, in equal parts for
-                                 the processes that a launcher has started on this machine
-        num_workers              threads or processes that make samples; ``"auto"`` (default): at first one per CPU that
-                                 this process may use, fewer when memory is short; then as many as turn out to be best
-        executor                 who runs Python code, of data sets and transforms: ``"process"`` (default where the
-                                 system is Linux), in which global random numbers depend on the sample alone;
-                                 ``"thread"``; or ``"inline"``, the thread that asks for a batch, in which a debugger
-                                 can stop
-        prefetch                 batches that are made ahead of the one that the loop has; ``"auto"`` (default): at
-                                 first 1, more for batches smaller than what the workers have in hand; then as many as
-                                 turn out to be best
-        autotune                 whether ``num_workers="auto"`` and ``prefetch="auto"`` are tuned while a loader runs,
-                                 within ``memory`` and the CPUs that there are (default); False: they stay what they are
-                                 at first
-        large_image_memory       bytes (or text) for samples that need a whole frame at once: progressive JPEGs, other
-                                 formats; default: 256 MiB, less when ``memory`` is short, and enough for each of the
-                                 first samples that are no JPEGs by their names
-        memory_per_worker        bytes (or text) that a worker process may have of its own; one with more gives way to a
-                                 new one, between two pieces of work, and no batch changes. Default: an equal part of
-                                 half of what ``memory`` leaves
-        batch_release_timeout_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the
-                                 memory, for consumers that hand batches to other threads; default 0: ``BudgetError`` at
-                                 once
-        reads                    what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…,
-                                 hedge_after_s=…)``
-        slow_sample_s            seconds after which the log ``standpipe`` names the sample that a worker is at, and the
-                                 line of code; default: 5
-        stall_timeout_s          seconds after which a sample is bad, with ``StalledError``: a worker process that makes
-                                 it is killed, and the sample tried once more; default: 120. None: never
-        start_timeout_s          seconds that worker processes have to start, with all imports and the data set, where
-                                 that is more than ``stall_timeout_s``; default: None
-        mp_context               how worker processes start, in multiprocessing's words. ``"spawn"`` (default): from an
-                                 interpreter of their own, which imports what they need, for each loader.
-                                 ``"forkserver"``: from a process that has imported it, which all loaders of this
-                                 process share, so that only the first one waits; it ends five minutes after the last
-                                 one. ``"fork"``: from this process, whose data set they have without pickling it, and
-                                 whose memory they copy page by page as they write to it; refused while standpipe has
-                                 threads here. Or a ``ForkServer()`` of your own
-        in_turn                  whether worker ``k % num_workers`` makes batch k, all of it, for code that keeps
-                                 generators in each worker process: no sample is made twice there, and global generators
-                                 are the code's own. It takes ``batch(…, batch_sampler=True)`` and a number of
-                                 processes; default: False
-        probe                    whether one sample is made in a process of its own beside the first batches, where
-                                 Python code runs in this one, to warn of code that draws from global generators;
-                                 default: True
-        decode_device            which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is
-                                 torch's current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``:
-                                 its library's decoder for the CPU, to try such a pipeline where no GPU is
-        error_log                a file to which every bad sample that was replaced is added, as a line of JSON; several
-                                 ranks may share one
-        device                   where batches go, from an adapter: ``standpipe.torch.loader(…, device="cuda")``;
-                                 default: NumPy arrays in host memory
+        It reads metadata, and the headers of up to 16 files that aren't JPEGs by their names. It decodes no
+        sample.
 
-        Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
+        Parameters
+        ----------
+        memory : int or str, optional
+            Most bytes that standpipe may allocate, as a number or text such as ``"2GiB"``. Default: half of
+            the memory that is free and that no other loader may still take, divided equally among the
+            processes that a launcher started on this machine.
+        num_workers : int or "auto", default "auto"
+            Number of threads or processes that make samples. ``"auto"`` begins with one per CPU that this
+            process may use, or fewer if memory is short. A running loader then finds the best number.
+        executor : {"process", "thread", "inline"}, optional
+            The place where Python code of data sets and transforms runs. ``"process"``: worker processes, in
+            which global random numbers depend only on the sample. ``"thread"``: worker threads.
+            ``"inline"``: the thread that asks for a batch, so that a debugger can stop there. Default:
+            ``"process"`` on Linux, else ``"thread"``.
+        prefetch : int or "auto", default "auto"
+            Number of batches that are made ahead of the one that the loop has. ``"auto"`` begins with 1, or
+            more if all workers together have more than a batch in work. A running loader then finds the best
+            number.
+        autotune : bool, default True
+            Tune ``num_workers="auto"`` and ``prefetch="auto"`` while a loader runs, within ``memory`` and the
+            available CPUs. False: they keep their first values.
+        large_image_memory : int or str, optional
+            Bytes (or text) for images that need a whole frame at once: progressive JPEGs, other formats.
+            Default: 256 MiB, less if ``memory`` is short, and enough for each of the first samples that
+            aren't JPEGs by their names.
+        memory_per_worker : int or str, optional
+            Bytes (or text) that a worker process may have of its own. A process with more is replaced by a
+            new one between two tasks; batches stay the same. Default: an equal part of half of what
+            ``memory`` leaves.
+        batch_release_timeout_s : float, default 0
+            Seconds to wait for a batch to be released, when the program holds as many as fit into memory.
+            For programs that hand batches to other threads. 0: ``BudgetError`` at once.
+        reads : Reads, default Reads()
+            Retries of files that can't be read at once: ``Reads(retries=…, backoff_s=…, hedge_after_s=…)``.
+        slow_sample_s : float, default 5
+            Seconds after which the log ``standpipe`` names the sample that a worker is making, and the line
+            of code.
+        stall_timeout_s : float or None, default 120
+            Seconds after which a sample is bad, with ``StalledError``. A worker process that makes it is
+            killed, and the sample is tried once more. None: never.
+        start_timeout_s : float, optional
+            Seconds that worker processes have to start, including all imports and the data set, if that is
+            more than ``stall_timeout_s``.
+        mp_context : {"spawn", "forkserver", "fork"} or ForkServer, default "spawn"
+            The way in which worker processes start, as in multiprocessing. ``"spawn"``: each loader starts a
+            new interpreter, which imports what they need. ``"forkserver"``: from a process that has already
+            imported it. All loaders of this process share it, so only the first one waits; it ends five
+            minutes after its last use. ``"fork"``: from this process, with its data set, without pickling;
+            memory is copied page by page as they write to it. It is refused while standpipe has threads here.
+            Or a ``ForkServer()`` of your own.
+        in_turn : bool, default False
+            True: worker ``k % num_workers`` makes all of batch k. For code that keeps generators in each
+            worker process: no sample is made twice, and the code itself controls global generators. It
+            needs ``batch(…, batch_sampler=True)``, worker processes and a number for ``num_workers``.
+        probe : bool, default True
+            Make one sample in a separate process beside the first batches, if Python code runs in this
+            process, and warn of code that uses global random generators.
+        decode_device : str, default "cuda"
+            The GPU that decodes, with ``decode("gpu")`` or ``"hybrid"``. ``"cuda"``: torch's current one if
+            torch uses CUDA, else the first. ``"cuda:1"``: the second. ``"cpu"``: the decoder of the same
+            library for the CPU, to try such a pipeline without a GPU.
+        error_log : path, optional
+            A file to which a line of JSON is added for every bad sample that was replaced. Several ranks may
+            use one file.
+        device : Device, optional
+            The place of batches, from an adapter: ``standpipe.torch.loader(…, device="cuda")``. Default:
+            NumPy arrays in host memory.
+        **unknown
+            Any other argument raises ``TypeError``, which names the right one, such as for ``drop_last``.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        PlanError
+            For a pipeline or options that can't work.
+        BudgetError
+            If the pipeline doesn't fit into ``memory``.
+        TypeError
+            For an unknown argument.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32), sp.Normalize()).batch(8)
+        >>> plan = pipeline.plan(memory="256MiB")
+        >>> plan.steps.per_epoch, str(plan.fields["image"])
+        (3, '(3, 32, 32) float32')
         """
         return runner().plan(self._whole(), _options(locals()))
 
@@ -155,11 +191,30 @@ class Runnable:
         epochs: int = 1,
         executor: Literal["process", "thread", "inline"] | None = None,
     ) -> AuditReport:
-        """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
+        """Count the records that data ranks would get, without reading a sample.
 
-        Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
-        samples 8. With an ``executor`` that runs Python code in the training process, one sample is made in
-        another process: the audit fails when that draws from global generators.
+        It counts every record in every step of every rank. It needs 2 bytes of memory per record, or 8 if the
+        order samples. With an ``executor`` that runs Python code in the training process, it also makes one
+        sample in another process. The audit fails if that sample uses global random generators.
+
+        Parameters
+        ----------
+        ranks : int, default 1
+            Number of data ranks.
+        epochs : int, default 1
+            Number of epochs to count, from the first.
+        executor : {"process", "thread", "inline"}, optional
+            See ``plan``.
+
+        Returns
+        -------
+        standpipe.reports.AuditReport
+
+        Examples
+        --------
+        >>> report = sp.Pipeline(sp.Arrays(x=np.arange(16))).shuffle(seed=7).batch(4).audit(ranks=2, epochs=3)
+        >>> report.ok, report.steps
+        (True, (2, 2))
         """
         return runner().audit(self._whole(), ranks, epochs, executor)
 
@@ -186,31 +241,56 @@ class Runnable:
         device: Device | None = DEFAULTS.device,
         **unknown: Any,
     ) -> Loader:
-        """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
+        """Make a plan, and return a loader of it: an iterable of batches.
 
-        Where a function filters and nobody asked it yet, ``run_filters`` comes first; where several machines
-        train and each keeps all rows, ``Cache(scope="node")``, so does ``standpipe.fill_cache``, unless they
-        are there.
+        Parameters and errors are those of ``plan``. ``run_filters`` comes first if a filter function has no
+        answers yet. So does ``standpipe.fill_cache`` with ``Cache(scope="node")``, if several machines train
+        and the rows aren't kept yet.
+
+        Returns
+        -------
+        Loader
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+        >>> with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+        ...     print(sum(len(batch["label"]) for batch in loader))
+        24
         """
         return runner().loader(self._whole(), _options(locals()))
 
     def run_filters(self, **options: Any) -> None:
-        """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
+        """Call the functions of ``filter`` for all records, unless the user's cache folder has the answers.
 
-        After that ``plan()`` knows which records there are. One process of a machine asks, the others wait.
-        What it has done is kept however it ends, so one that was killed goes on from there. Progress goes to
-        the log ``standpipe`` every few seconds.
+        Afterwards ``plan()`` knows the selected records. One process of a machine calls the functions, the
+        others wait. Answers are kept even if the process ends early, so the next one continues from there.
+        Progress goes to the log ``standpipe`` every few seconds.
 
-        options  ``memory``, ``workers``, ``executor``, ``large_image_memory``, ``reads``, ``slow_sample_s``,
-                 ``stall_timeout_s`` and ``mp_context``, as of ``plan()``; others mean nothing
+        Parameters
+        ----------
+        **options
+            ``memory``, ``num_workers``, ``executor``, ``large_image_memory``, ``reads``, ``slow_sample_s``,
+            ``stall_timeout_s`` and ``mp_context``; see ``plan``. Other options have no effect.
 
-        Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
-        ``PlanError`` when the cache folder can't be written.
+        Raises
+        ------
+        SampleError
+            For the first sample that can't be read or for which a function fails.
+        PlanError
+            If the cache folder can't be written.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.MapSource([{"x": n} for n in range(6)])).filter(lambda sample: sample["x"] > 3)
+        >>> pipeline.run_filters(executor="thread", num_workers=1)
+        >>> pipeline.batch(1).plan().steps.per_epoch
+        2
         """
         runner().run_filters(self._whole(), LoaderOptions.of(options))
 
 
 def _options(arguments: Mapping[str, Any]) -> LoaderOptions:
-    """Return the options among a method's ``locals()``, with what it was given besides under ``unknown``."""
+    """Return the options among a method's ``locals()``, with unknown arguments, which raise ``TypeError``."""
     given = {name: value for name, value in arguments.items() if name not in ("self", "unknown")}
     return LoaderOptions.of({**given, **arguments["unknown"]})
