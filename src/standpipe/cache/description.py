@@ -31,9 +31,9 @@ class Cache:
     Parameters
     ----------
     name : str
-        Name of the session. It groups what is kept, for people. It has at most 64 characters: letters,
-        digits, ``.``, ``_`` and ``-``, a letter or digit first. It doesn't separate rows: jobs that make the
-        same rows from the same data share them, whatever the session's name.
+        Name of the session, under which its sets are listed, limited and destroyed. It has at most 64
+        characters: letters, digits, ``.``, ``_`` and ``-``, a letter or digit first. It doesn't separate
+        rows: jobs that make the same rows from the same data share them, whatever the session's name.
     memory : int or str, optional
         Bytes that the session may keep in ``directory``, as a number or text such as ``"8GiB"``; 0 switches
         the cache off. Default: the limit that the session was created with; for a new session half of what

@@ -42,7 +42,7 @@ class CachedSet:
     digest : str
         The set's name: a digest of all that its rows depend on.
     label : str
-        The same for people, such as the name of a folder.
+        A name for people, such as that of a folder. It isn't part of the digest.
     parts : mapping of str to str or int
         All that its rows depend on.
     kind : str
@@ -62,7 +62,7 @@ class CachedSet:
     users : int
         Loaders that use the set now.
     hit_rate : float or None
-        Fraction of the rows that loaders asked for and found, over all users so far; None: nobody asked.
+        Fraction of the rows looked up that were found, over all users so far; None: none was looked up.
     idle_s : float or None
         Seconds since the last use; 0 while it is used; None: unknown.
     nodes : tuple of int

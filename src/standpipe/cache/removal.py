@@ -170,7 +170,7 @@ def _users(folder: int) -> Iterator[int]:
 def _is_used(folder: int) -> bool:
     """Return True if a living loader uses a set.
 
-    A set without a folder for users is half removed, or damaged, so nobody uses it.
+    A set without a folder for users is half removed or damaged, and counts as unused.
     """
     try:
         with _users(folder) as users:

@@ -96,7 +96,7 @@ def open_set(
 
 
 class _Gone(Exception):
-    """Another process destroyed the set or session between two steps of this one."""
+    """The set or session was destroyed by another process between two steps of this one."""
 
 
 def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: list[str]) -> OpenSet:

@@ -1,4 +1,4 @@
-"""Small files in which processes of one user tell one another something, for as long as they live.
+"""Exchange short messages between running processes of one user, in small files.
 
 They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere.
 The process that writes a file holds a lock on it (flock), which the kernel releases however the process ends.
