@@ -102,7 +102,7 @@ def test_the_server_ends_while_it_loads_the_dataset(sent: signal.Signals, tmp_pa
             check_exact(batches)
         else:
             with pytest.raises(
-                sp.WorkerDiedError, match=f"the server of worker processes was killed by {sent.name}"
+                sp.WorkerDiedError, match=f"the worker server was killed by {sent.name}"
             ):
                 iter(batches)
             check_exact(batches)  # asked again, it starts again

@@ -395,7 +395,7 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     ):
         next(iter(batches))
     assert "in slow_to_load" in caught.value.where
-    log.wait_for("the start of worker processes has taken", "the server of worker processes")
+    log.wait_for("the start of worker processes has taken", "the worker server")
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ class Driver:
             with self._watch.errand(
                 f"another worker {number}",
                 "starting it",
-                f"the server of worker processes ({self._server.process})",
+                f"the worker server ({self._server.process})",
                 where=self._server.where,
                 give_up=lambda _: self._server.end(),
             ):

@@ -104,7 +104,7 @@ class Forked:
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)
             if not ended.poll(None if timeout is None else timeout * 1000):
-                raise subprocess.TimeoutExpired("a server of worker processes", timeout or 0)
+                raise subprocess.TimeoutExpired("a worker server", timeout or 0)
             os.close(self._handle)
             self._handle = None
         if self._code is None:
@@ -286,7 +286,7 @@ class Preloaded:
 
     def close(self) -> None:
         """Let it end, and wait for that. Its worker servers live on."""
-        is_ours = self._trainer == os.getpid()  # else the process is the parent's
+        is_ours = self._trainer == os.getpid()  # otherwise the process is the parent's
         if is_ours:
             hang_up(self._control)  # closing isn't enough, as a forked child may also hold our ends
         self._close_ends()

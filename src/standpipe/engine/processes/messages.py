@@ -25,7 +25,7 @@ _HEADER = struct.Struct("<QI")
 _FILE = struct.Struct("i")  # a descriptor
 _PLACE = struct.Struct("<QQ")  # an array in the file: its first byte, and its length
 CHUNK_BYTES = 1 << 20  # most bytes that one call receives
-LARGE_BYTES = 64 << 10  # from so many bytes on, the arrays of a message are sent in a file
+LARGE_BYTES = 64 << 10  # from this total size on, the arrays of a message are sent in a file
 ALIGNED_BYTES = 64  # alignment of these arrays, the same as in slots
 MOST_AT_ONCE = 512  # buffers that one call writes; the system's limit is 1,024
 

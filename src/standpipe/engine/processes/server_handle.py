@@ -98,7 +98,7 @@ class WorkerServer:
         except Unreadable as error:  # the server sent an error that can't be unpickled here
             kind, fact = "failed", error
         except Ended as ended:
-            raise WorkerDiedError(f"the server of worker processes {ending(self._server.wait())}") from ended
+            raise WorkerDiedError(f"the worker server {ending(self._server.wait())}") from ended
         if kind == "failed":
             hint = (
                 ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its "
@@ -130,14 +130,14 @@ class WorkerServer:
                 return self._fork(number)
             except (Ended, OSError) as error:
                 if self._over:
-                    raise WorkerDiedError("the server of worker processes has ended") from error
+                    raise WorkerDiedError("the worker server has ended") from error
                 if is_short_of_files(error):  # the server still lives
                     raise
                 self._restart()
             try:
                 return self._fork(number)
             except (Ended, OSError) as error:
-                raise WorkerDiedError(f"the server of worker processes has ended twice: {error}") from error
+                raise WorkerDiedError(f"the worker server has ended twice: {error}") from error
 
     def status(self, process: int) -> int | None:
         """Return the exit code of a worker that has ended, or minus the number of its signal; None if unknown."""
@@ -253,7 +253,7 @@ class WorkerServer:
         """Start a new server, with the dataset and functions as they are now. The caller holds the lock."""
         if not self._starts_again:
             raise WorkerDiedError(
-                "the server of worker processes has ended, and this process can't be forked again: it has threads now"
+                "the worker server has ended, and this process can't be forked again: it has threads now"
             )
         self._control.close()
         self._server.kill()

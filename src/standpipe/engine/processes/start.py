@@ -50,7 +50,7 @@ def in_processes(
         with watch.errand(
             "the start of worker processes",
             "loading the dataset",
-            f"the server of worker processes ({server.process})",
+            f"the worker server ({server.process})",
             where=server.where,
             give_up=lambda _: server.end(),
             least_s=plan.options.start_timeout_s or 0.0,
