@@ -329,7 +329,7 @@ def test_class_folders_differ_between_ranks(tmp_path: Path) -> None:
         sp.check_ranks(manifests(whole, part, copy, part))
     text = str(caught.value)
     assert text.startswith("the ranks' plans differ: ranks 1, 3 have another recipe than rank 0: source is '")
-    assert text.endswith("the class 'emu' is there alone, the class 'bee' is missing there")
+    assert text.endswith("the class 'emu' is only there, the class 'bee' is missing there")
 
 
 def test_ranks_with_other_files_seeds_or_steps(tmp_path: Path) -> None:
@@ -364,11 +364,11 @@ def test_ranks_that_get_the_same_part() -> None:
     sp.check_ranks(list(reversed(each)))
     sp.check_ranks([*each, *each], replicate=2)
     for wrong in ([*each[:3], each[2]], each[:3], [*each, *each], [], [{**each[0], "rank": []}]):
-        with pytest.raises(sp.PlanError, match=r"each part should be there once: write \.shard\(\)"):
+        with pytest.raises(sp.PlanError, match=r"each part must come once\. Write \.shard\(\)"):
             sp.check_ranks(wrong)
     with pytest.raises(sp.PlanError, match=r"have the parts \[0, 0\] of 1"):
         sp.check_ranks([manifests(rows)[0]] * 2)
-    with pytest.raises(sp.PlanError, match="should be there 2 times"):
+    with pytest.raises(sp.PlanError, match="must come 2 times"):
         sp.check_ranks(each, replicate=2)
 
 

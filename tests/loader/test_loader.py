@@ -26,7 +26,9 @@ def indices(loader: sp.Loader) -> list[list[int]]:
 
 
 def test_a_loader_of_a_pipeline_says_how_to_make_one() -> None:
-    with pytest.raises(sp.PlanError, match=r"Loader\(Pipeline\(…\)\).*; write pipeline\.loader\(…\)"):
+    with pytest.raises(
+        sp.PlanError, match=r"Loader takes a Plan, not a Pipeline\. Write pipeline\.loader\(…\)"
+    ):
         sp.Loader(sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2))  # type: ignore[arg-type]
 
 
@@ -172,7 +174,7 @@ def test_an_old_iterator_says_that_another_took_over() -> None:
         old = iter(loader)
         next(old)
         new = iter(loader)
-        with pytest.raises(sp.StandpipeError, match="another iter"):
+        with pytest.raises(sp.StandpipeError, match="replaced it"):
             next(old)
         assert next(new)["index"].tolist() == [0, 1]
 
@@ -334,7 +336,7 @@ def test_steps_keep_no_batch() -> None:
 def test_steps_of_no_number(number: object) -> None:
     with (
         sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, num_workers=1) as loader,
-        pytest.raises(sp.PlanError, match="how many batches"),
+        pytest.raises(sp.PlanError, match="the number of batches must be an integer"),
     ):
         loader.steps(number)  # type: ignore[arg-type]
 
@@ -391,7 +393,7 @@ def test_set_epoch() -> None:
         iterator = iter(loader)
         assert [next(iterator)["index"].tolist() for _ in range(3)] == first[:3]
         loader.set_epoch(0)
-        with pytest.raises(sp.StandpipeError, match="took over"):
+        with pytest.raises(sp.StandpipeError, match="replaced it"):
             next(iterator)
         assert [batch["index"].tolist() for batch in loader] == first
         loader.set_epoch(1)
@@ -414,5 +416,5 @@ def test_set_epoch_keeps_what_a_state_left_of_it() -> None:
 
 @pytest.mark.parametrize("epoch", [-1, 1.5, "1", True, None])
 def test_what_is_no_epoch(epoch: object) -> None:
-    with pytest.raises(sp.PlanError, match=r"set_epoch\("):
+    with pytest.raises(sp.PlanError, match="set_epoch: the epoch must be an integer"):
         sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, num_workers=1).set_epoch(epoch)  # type: ignore[arg-type]

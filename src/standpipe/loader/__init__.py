@@ -1,1 +1,1 @@
-"""A loader: what hands out batches, and what it says of itself."""
+"""The loader: it delivers batches and reports about itself."""

@@ -1,4 +1,4 @@
-"""Changes of what is left to deliver: which they are, and what becomes of an order."""
+"""Edits of a running epoch, such as new mixture weights, and the orders that follow from them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from standpipe.pipeline.mix import OpenMixture
 
 
 def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
-    """A mixture's weights in the order of its components."""
+    """Return a mixture's weights in the order of its components. Raises ``PlanError`` for other weights."""
     names = source.component_names if isinstance(source, OpenMixture) else ()
     if isinstance(weights, list | tuple | np.ndarray):
         return list(weights)
     if not isinstance(weights, Mapping):
-        raise PlanError(f"reweigh({weights!r}): weights by name, or a list in the components' order")
+        raise PlanError(f"reweigh takes weights by name, or a list in the components' order, got {weights!r}")
     if sorted(weights) != sorted(set(names)) or len(set(names)) < len(names):
         raise PlanError(
-            f"reweigh({dict(weights)!r}): a weight for each component by its name, which are {list(names)!r}; "
-            "Mixture(…, names=[…]) gives other names"
+            f"reweigh needs one weight for each component, {list(names)!r}, got {dict(weights)!r}. "
+            "Mixture(…, names=[…]) sets the names"
         )
     return [weights[name] for name in names]
 
 
 def reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
-    """The order after an edit."""
+    """Return the order after an edit."""
     if "reweigh" not in edit:
         return order
     if not isinstance(order, Mixed):
         raise PlanError(
-            "reweigh() changes the weights of a mixture, and this pipeline's source is no Mixture"
+            "reweigh() changes the weights of a mixture, but this pipeline's source is no Mixture"
         )
     return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])

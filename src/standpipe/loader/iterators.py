@@ -1,4 +1,4 @@
-"""Iterators over a loader's batches: an epoch, some steps, an epoch of batches that are named as it goes."""
+"""Iterators over a loader's batches: an epoch, a number of steps, an epoch of named batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Epoch:
-    """One epoch, or what a saved state left of it."""
+    """An iterator over one epoch, or over the rest of it after a saved state."""
 
     __slots__ = ("__weakref__", "_loader", "_over", "epoch")
 
@@ -35,19 +35,21 @@ class Epoch:
 
 
 class GivenEpoch:
-    """One epoch of batches that are named as it goes.
+    """An iterator over one epoch of batches that the caller names while it runs.
 
-    order    has what was named
-    batches  names them
-    ahead    how many of them before they are wanted
+    order    the batches that were named
+    batches  names the batches
+    ahead    number of batches that are named before they are needed
     """
 
     def __init__(self, loader: Loader, order: Given, batches: Iterator[Iterable[int]], ahead: int) -> None:
         self._loader, self._order, self._batches = loader, order, batches
         self._ahead = ahead
-        self._coming = 0  # given, and not delivered
+        self._coming = 0  # number of batches that were named and not delivered
         self._epoch: Epoch | None = None
-        self._failed: Exception | None = None  # the first batch, of which a sample was measured
+        self._failed: Exception | None = (
+            None  # error of the first batch, whose first sample is measured at the start
+        )
         while self._coming < ahead and self._ask():
             pass
         if self._coming:
@@ -87,7 +89,7 @@ class GivenEpoch:
             self._ask()
 
     def _ask(self) -> bool:
-        """Ask for the next batch's records; return False at the end."""
+        """Take the next batch's records from the caller; return False at the end."""
         for records in self._batches:
             self._order.give(records)
             self._coming += 1
@@ -97,7 +99,7 @@ class GivenEpoch:
 
 
 class SomeSteps:
-    """Some batches, of as many epochs as they take."""
+    """An iterator over a number of batches, across epochs."""
 
     def __init__(self, loader: Loader, number: int) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""A loader: an iterable of batches that knows where it stands."""
+"""The loader: an iterable of batches that knows its place in the run."""
 
 from __future__ import annotations
 
@@ -29,46 +29,65 @@ if TYPE_CHECKING:
 
 
 class Loader(Observable):
-    """Batches of a plan: each ``iter()`` is the next epoch.
+    """An iterable over the batches of a plan: each ``iter()`` is the next epoch.
 
-    A batch is a dict of arrays, one per field of ``plan.fields`` with the rows in front: ``image``,
-    ``label``, ``index`` (the records' numbers) and, with padding, ``valid``. It belongs to whoever holds it,
-    as long as any view of it is held.
+    ``pipeline.loader(…)`` makes one. A batch is a dict of arrays, one per field of ``plan.fields``, with the
+    rows along the first axis: ``image``, ``label``, ``index`` (the records' numbers) and, with padding,
+    ``valid``. A batch stays valid as long as your program holds any view of it.
 
-    Threads start at the first ``iter()``. ``close()``, the end of a ``with`` block, dropping the loader, or
-    the end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch:
-    the next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
+    Threads start at the first ``iter()``. They end with ``close()``, at the end of a ``with`` block, when
+    the loader is dropped, and at the end of the interpreter. A loop that ends by ``break`` or an exception
+    leaves its epoch: the next ``iter()`` is the next epoch. ``state_dict()`` gives the place from which
+    another process can continue.
 
-    A batch that can't be delivered raises. ``next()`` after that tries the same batch again. One thread at a
-    time takes batches; another one's ``next()`` meanwhile is a ``StandpipeError``.
+    A batch that can't be delivered raises an error; the next ``next()`` tries the same batch again. One
+    thread at a time takes batches. ``next()`` in a second thread at the same time raises
+    ``StandpipeError``.
 
-    plan   what is run
-    epoch  the epoch of the next batch
+    Parameters
+    ----------
+    plan : Plan
+        The plan to run.
 
-    ``history`` has what it did over time.
+    Attributes
+    ----------
+    plan : Plan
+        The plan, with what was measured at the start.
+    epoch : int
+        The epoch of the next batch.
+    history : standpipe.observe.History
+        The run over time.
+
+    Examples
+    --------
+    >>> train = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(sp.RandomResizedCrop(32)).batch(8)
+    >>> with train.loader(num_workers=1) as loader:
+    ...     for epoch in range(2):
+    ...         for batch in loader:
+    ...             images, labels = batch["image"], batch["label"]
+    >>> images.shape, labels.shape
+    ((8, 32, 32, 3), (8,))
     """
 
     def __init__(self, plan: Plan) -> None:
-        # A tenth of what importing standpipe costs, and planning needs none of it; at the first batch it would be too
-        # late for who has given up rights, or descriptors, since.
+        # Importing it here saves a tenth of standpipe's import time for programs that only plan. At the first batch it
+        # would be too late: the program may have given up rights or descriptors by then.
         from standpipe.engine.run import Run
 
         if not isinstance(plan, Plan):
-            raise PlanError(
-                f"Loader({type(plan).__name__}(…)): it takes a Plan; write pipeline.loader(…), which makes one"
-            )
+            raise PlanError(f"Loader takes a Plan, not a {type(plan).__name__}. Write pipeline.loader(…)")
         super().__init__()
         self.plan = plan
         self._new_run = Run
         self._planned = plan.order  # before any edit
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
-        self._step_rows_per_s: float | None = None  # of the training loop, when it waits for nothing
+        self._step_rows_per_s: float | None = None  # speed of the training loop without waits
         self._ledger = _ledger(plan)
-        self._entered: int | None = None  # the epoch that a batch was last asked of
-        self._returns = False  # whether what is taken now comes again
+        self._entered: int | None = None  # the epoch of the last batch that was asked for
+        self._returns = False  # True while batches are taken that will be delivered again
         self._run: Run | None = None
-        # Until it is closed, or dropped:
+        # It lasts until the loader is closed or dropped.
         self._claim = Claim(usable_cpus(plan.device.cpus()), memory_pools())
         self._claim.promise(plan.memory.budget_bytes)
         self._closed = False
@@ -77,7 +96,7 @@ class Loader(Observable):
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
     def __repr__(self) -> str:
-        """One line: of which pipeline, by how many workers, and where it stands."""
+        """Return one line with the pipeline, the number of workers, and the loader's place in the run."""
         steps, at = self.plan.steps, self._cursor
         of = f" of {steps.per_epoch:,}" if self.plan.ends_known else ""
         where = f"epoch {at.epoch}, batch {at.consumed // (steps.batch * steps.world_size):,}{of}"
@@ -86,22 +105,36 @@ class Loader(Observable):
         return f"<Loader of {self.plan.pipeline!r}: {workers}, {where}{state}>"
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank. Raises ``TypeError`` for a stream without a length."""
+        """Return the number of batches in a whole epoch, the same on every rank.
+
+        Raise ``TypeError`` for a stream without a length.
+        """
         if not self.plan.ends_known:
             raise TypeError(
-                "how many batches are given isn't known before their end"
+                "from_batches() gets its batches one by one, so the number of batches isn't known before their end"
                 if isinstance(self.plan.order, Given)
-                else "how many batches a stream has isn't known before its end; say IterableSource(length=…)"
+                else "a stream's number of batches isn't known before its end. Write IterableSource(length=…)"
             )
         return self.plan.steps.per_epoch
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0."""
+        """The epoch of the next batch, from 0.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader() as loader:
+        ...     print(loader.epoch)
+        ...     for batch in loader:
+        ...         pass
+        ...     print(loader.epoch)
+        0
+        1
+        """
         return self._cursor.epoch
 
     def __iter__(self) -> Iterator[dict[str, AnyArray]]:
-        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        """Return an iterator over the next epoch; after ``load_state_dict`` over the rest of the saved one."""
         self._check_open()
         self._check_not_given()
         self._enter()
@@ -110,34 +143,70 @@ class Loader(Observable):
     def from_batches(
         self, batches: Iterable[Iterable[int]], *, ahead: int = 0
     ) -> Iterator[dict[str, AnyArray]]:
-        """Return the next epoch of a pipeline with ``batch(batch_size, batch_sampler=True)``: of these batches.
+        """Return an iterator over one epoch of batches that your program names.
 
-        After ``skip_steps`` or ``load_state_dict`` it is the rest of an epoch, and ``batches`` names that.
+        The pipeline needs ``batch(batch_size, batch_sampler=True)``. After ``skip_steps`` or
+        ``load_state_dict`` the iterator is the rest of an epoch, and ``batches`` names only that. A batch
+        that
+        can't be made raises an error; the next ``next()`` continues with the batch after it.
 
-        batches  record numbers of each; asked in the thread that takes batches, so it may look at those before
-        ahead    how many are asked for at once, and begun; then one more with each that is delivered. Default 0:
-                 each is asked for when it is wanted
+        Parameters
+        ----------
+        batches : iterable of iterable of int
+            Record numbers of each batch, from 1 to ``batch_size`` of them. The thread that takes batches
+            iterates over it, so it may use results of earlier batches.
+        ahead : int, default 0
+            Number of batches that are named before they are needed, and begun at once. Then one more is named
+            with each batch that is delivered. 0: each is named when it is needed.
 
-        A batch that can't be made raises, and the next one is the one after it. Raises ``PlanError`` for a
-        batch that has no records, or more than ``batch_size``.
+        Returns
+        -------
+        iterator of dict
+
+        Raises
+        ------
+        PlanError
+            For a pipeline without ``batch_sampler=True``, and for an invalid batch.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10))).batch(2, batch_sampler=True)
+        >>> with pipeline.loader() as loader:
+        ...     for batch in loader.from_batches([[9, 0], [5]], ahead=2):
+        ...         print(batch["x"])
+        [9 0]
+        [5]
         """
-        _check_number("from_batches(…, ahead)", ahead, "how many batches", least=0)
+        _check_number("from_batches(…, ahead=…)", ahead, "the number of batches", least=0)
         self._check_open()
         if not isinstance(self.plan.order, Given):
-            raise PlanError("from_batches() is for a pipeline with batch(batch_size, batch_sampler=True)")
+            raise PlanError("from_batches() needs a pipeline with batch(batch_size, batch_sampler=True)")
         self._enter()
         order = Given(self.plan.order.most_rows, self._cursor.epoch, self._cursor.consumed)
         self._follow(order)
         return GivenEpoch(self, order, iter(batches), ahead)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the one that the next ``iter()`` gives, from its first batch on.
+        """Make ``epoch`` the epoch of the next ``iter()``, from its first batch on.
 
-        What is left of an epoch that ``load_state_dict`` went on in the middle of stays, where that is the
-        same one. Training loops that count epochs themselves call this before each; without it epochs advance
-        by themselves. Every rank must do the same. Raises ``PlanError`` for what is no epoch.
+        Training loops that count epochs themselves call this before each epoch. Without it epochs advance by
+        themselves. Every rank must do the same. If ``load_state_dict`` continued in the middle of this same
+        epoch, the rest of it stays next.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0. Raises ``PlanError`` for other values.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).shuffle(seed=7).batch(4).loader() as loader:
+        ...     loader.set_epoch(5)
+        ...     batch = next(iter(loader))
+        ...     print(loader.epoch)
+        5
         """
-        _check_number("set_epoch", epoch, "the number of an epoch", least=0)
+        _check_number("set_epoch", epoch, "the epoch", least=0)
         self._check_open()
         if self._entered is None and self._cursor.epoch == epoch:
             return
@@ -149,37 +218,80 @@ class Loader(Observable):
             self._run.consumer.seek(self._cursor)
 
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
-        """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
-        _check_number("steps", number, "how many batches", least=0)
+        """Return an iterator over the next ``number`` batches, across epochs, for training by step.
+
+        A second call continues after them.
+
+        Parameters
+        ----------
+        number : int
+            Number of batches, at least 0.
+
+        Returns
+        -------
+        iterator of dict
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2).loader() as loader:
+        ...     print([batch["x"].tolist() for batch in loader.steps(3)])
+        [[0, 1], [2, 3], [0, 1]]
+        """
+        _check_number("steps", number, "the number of batches", least=0)
         self._check_not_given()
         return SomeSteps(self, number)
 
     def benchmark_steps(self, number: int = 50, *, batches: int = 2) -> Iterable[dict[str, AnyArray]]:
-        """The next ``batches`` batches, ``number`` times in turn: how fast is the training loop if it never waits?
+        """Deliver a few batches again and again, to measure the training loop without waits.
 
-        ::
+        Run your training step on these batches. ``diagnose()`` then knows how fast the loop can be at most.
+        Afterwards the loader is where it was before, so that training gets these batches again; only then do
+        they count as steps, and bad samples in them are recorded. If a device works in the background, the
+        step must wait for it, for instance with ``loss.item()``.
 
-            for batch in loader.benchmark_steps(50):
-                step(batch)
-            for batch in loader:
-                step(batch)
-            print(loader.diagnose())  # which knows what the loop can take, at most
+        Parameters
+        ----------
+        number : int, default 50
+            Number of timed steps, after one with each of the batches.
+        batches : int, default 2
+            Number of batches that are held and repeated.
 
-        The loader then stands where it stood, so that training sees these batches again: only then they count
-        as steps, and bad samples among them are taken down. Where a device works behind the loop's back, the
-        step has to wait for it, as ``loss.item()`` does.
+        Returns
+        -------
+        iterable of dict
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader() as loader:
+        ...     for batch in loader.benchmark_steps(10):
+        ...         total = batch["x"].sum()  # your training step
+        ...     for batch in loader:
+        ...         total = batch["x"].sum()
+        ...     diagnosis = loader.diagnose()
         """
-        _check_number("benchmark_steps", number, "how many batches", least=1)
-        _check_number("benchmark_steps(…, batches)", batches, "how many batches are held", least=1)
+        _check_number("benchmark_steps", number, "the number of steps", least=1)
+        _check_number("benchmark_steps(…, batches=…)", batches, "the number of batches", least=1)
         self._check_not_given()
         return RepeatedSteps(self, number, batches)
 
     def skip_steps(self, number: int) -> None:
-        """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
+        """Leave out the next ``number`` batches, across epochs, such as those where a run's loss jumped.
 
-        They count as delivered. Every rank must do the same. ``edits`` keeps a record, and so does the state.
+        They count as delivered. Every rank must do the same. ``edits`` and the state keep a record.
+
+        Parameters
+        ----------
+        number : int
+            Number of batches, at least 1.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).loader() as loader:
+        ...     loader.skip_steps(2)
+        ...     print(next(iter(loader))["x"])
+        [4 5]
         """
-        _check_number("skip_steps", number, "how many batches", least=1)
+        _check_number("skip_steps", number, "the number of batches", least=1)
         self._check_open()
         begin = self._cursor
         self._cursor = self.plan.steps.after(begin, number)
@@ -191,41 +303,96 @@ class Loader(Observable):
     def reweigh(self, weights: Mapping[str, float] | Sequence[float]) -> None:
         """Change a mixture's weights from the next batch on.
 
-        weights  of all components, in their order or by their names, from 0 on, not all 0
+        The components continue in their orders, and epochs keep their length. Every rank must do the same at
+        the same step. ``edits`` and the state keep a record: a run that resumes from it, with any number of
+        ranks and any batch size, gets the changed mixture. So use it for some hundred changes, not one per
+        step.
 
-        Where components are in their orders goes on, and epochs stay as long as they are. Every rank must do
-        the same at the same step. ``edits`` keeps a record, and so does the state: whoever goes on from
-        there, with any ranks and batch size, gets the changed mixture. So it is meant for some hundred
-        changes, not for one a step. Raises ``PlanError`` where there is no mixture.
+        Parameters
+        ----------
+        weights : mapping of str to float, or sequence of float
+            Weights of all components, by name or in their order: at least 0 each, not all 0.
+
+        Raises
+        ------
+        PlanError
+            If the source is no mixture, or if the weights don't fit it.
+
+        Examples
+        --------
+        >>> zeros, ones = sp.Pipeline(sp.Arrays(x=np.zeros(300))), sp.Pipeline(sp.Arrays(x=np.ones(300)))
+        >>> mixture = sp.Mixture({zeros: 1, ones: 1}, names=["zeros", "ones"])
+        >>> with sp.Pipeline(mixture).batch(100).loader() as loader:
+        ...     loader.reweigh({"zeros": 0, "ones": 1})
+        ...     print(next(iter(loader))["x"].mean())
+        1.0
         """
         self._check_open()
         cursor = self.plan.steps.settled(self._cursor)
         of_each = in_order(self.plan.source, weights)
         edit: Edit = {"epoch": cursor.epoch, "consumed": cursor.consumed, "reweigh": of_each}
         order = reweighed(self.plan.order, edit)
-        edit["reweigh"] = [float(weight) for weight in edit["reweigh"]]  # checked, and now plain data
+        edit["reweigh"] = [
+            float(weight) for weight in edit["reweigh"]
+        ]  # now checked; plain data for the state
         self._edits = (*self._edits, edit)
         self._follow(order)
 
     @property
     def edits(self) -> list[Edit]:
-        """What ``skip_steps`` and ``reweigh`` changed, in this run and those whose state it went on from.
+        """The record of ``skip_steps`` and ``reweigh``, in this run and in those that it resumed.
 
-        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps were left out, or ``reweigh``
-        which weights the mixture has from there on.
+        Each edit is a dict. ``epoch`` and ``consumed`` give its place. ``skip_steps`` is the number of steps
+        that were left out, or ``reweigh`` are the mixture's weights from there on.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).loader() as loader:
+        ...     loader.skip_steps(2)
+        ...     print(loader.edits)
+        [{'epoch': 0, 'consumed': 0, 'skip_steps': 2}]
         """
         return [dict(edit) for edit in self._edits]
 
     @property
     def bad_samples(self) -> list[BadSample]:
-        """Samples that ``on_error(Replace(…))`` replaced in what this loader delivered: the newest 10,000.
+        """The newest 10,000 samples that ``on_error(Replace(…))`` replaced in delivered batches.
 
-        Those of batches that are only prefetched aren't among them.
+        Those of batches that are only prefetched aren't included.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> _ = pathlib.Path("photos/cat/000.jpg").write_bytes(b"not an image")
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+        >>> with pipeline.on_error(sp.Replace(at_most=0.05)).loader() as loader:
+        ...     batch = next(iter(loader))
+        ...     print([(bad.index, bad.place) for bad in loader.bad_samples])
+        [(0, 'transform')]
         """
         return self._ledger.samples(self._cursor)
 
     def state_dict(self) -> dict[str, object]:
-        """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
+        """Return the loader's place in the run as plain data, to resume from.
+
+        It counts delivered batches; prefetched ones don't count. Save it with your model's checkpoint.
+
+        Returns
+        -------
+        dict
+            Plain values that JSON can hold.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
+        >>> with pipeline.loader() as loader:
+        ...     first = next(iter(loader))
+        ...     state = loader.state_dict()
+        >>> with pipeline.loader() as loader:
+        ...     loader.load_state_dict(state)
+        ...     print(next(iter(loader))["x"])
+        [2 3]
+        """
         return {
             "version": STATE_VERSION,
             "digest": self.plan.digest,
@@ -239,17 +406,39 @@ class Loader(Observable):
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on where ``state`` was saved, with any workers, ranks or batch size.
+        """Continue where ``state`` was saved, with any number of workers, ranks or any batch size.
 
-        Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what
-        differs.
+        The pipeline must be the same otherwise. Load the same state on every rank.
+
+        Parameters
+        ----------
+        state : mapping
+            The result of ``state_dict()``.
+
+        Raises
+        ------
+        StateError
+            If the state is damaged or was saved by another recipe. The message names the parts that differ.
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8)))
+        >>> with pipeline.batch(2).loader() as loader:
+        ...     first = next(iter(loader))
+        ...     state = loader.state_dict()
+        >>> with pipeline.batch(3).loader() as loader:
+        ...     loader.load_state_dict(state)
+        ...     print(next(iter(loader))["x"])
+        [2 3 4]
         """
         saved = saved_state(state, self.plan)
         try:
             order = reduce(reweighed, saved.edits, self._planned)
         except PlanError as error:
             raise StateError(f"the state is damaged: edits {list(saved.edits)!r}: {error}") from error
-        cursor = self.plan.steps.settled(saved.cursor)  # what is refused changes nothing
+        cursor = self.plan.steps.settled(
+            saved.cursor
+        )  # before any change, so that a refused state changes nothing
         self._edits = saved.edits
         self._cursor = cursor
         self._ledger.start(saved.cursor.epoch, saved.bad_rows)
@@ -264,13 +453,24 @@ class Loader(Observable):
             )
 
     def close(self) -> None:
-        """End all threads. Batches that were delivered stay valid."""
+        """End all threads. Delivered batches stay valid.
+
+        The end of a ``with`` block calls it.
+
+        Examples
+        --------
+        >>> loader = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).loader()
+        >>> batch = next(iter(loader))
+        >>> loader.close()
+        >>> batch["x"]
+        array([0, 1])
+        """
         self._closed = True
         try:
             self._sampler.close()
         finally:
             if self._finalizer is not None and (alive := self._finalizer.peek()) is not None:
-                # not the finalizer, which runs once only: a close() that was interrupted may come again
+                # not the finalizer, which runs only once: an interrupted close() may be called again
                 alive[1]()
                 self._finalizer.detach()
             self._claim.close()
@@ -284,7 +484,7 @@ class Loader(Observable):
         self.close()
 
     def _enter(self) -> None:
-        """The next batch is of an epoch that none was asked of yet."""
+        """Advance to the next epoch if a batch of this one was already asked for."""
         if self._entered == self._cursor.epoch:
             self._cursor = Cursor(self._cursor.epoch + 1)
 
@@ -303,13 +503,13 @@ class Loader(Observable):
                 self._run.consumer.seek(cursor)
 
     def _leave_out(self) -> None:
-        """The batch after the next one is the next one."""
+        """Skip the next batch."""
         self._cursor = self.plan.steps.after(self._cursor)
         if self._run is not None:
             self._run.consumer.seek(self._cursor)
 
     def _look(self) -> None:
-        """Let the run look for more batches to fill."""
+        """Let the run look for further batches to fill."""
         if self._run is not None:
             self._run.consumer.look()
 
@@ -321,7 +521,9 @@ class Loader(Observable):
 
     def _check_not_given(self) -> None:
         if isinstance(self.plan.order, Given):
-            raise PlanError("of batches that are given, loader.from_batches(batches) is an epoch")
+            raise PlanError(
+                "this pipeline uses batch(batch_sampler=True): iterate over loader.from_batches(batches)"
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -335,7 +537,7 @@ class Loader(Observable):
         assert self._run is not None
         consumer = self._run.consumer
         if self._iterator is not None:
-            consumer.leave()  # whoever holds the old one yet
+            consumer.leave()  # the old one, which the program may still hold
         self._iterator = weakref.ref(iterator, lambda _: consumer.leave())
         return iterator
 
@@ -359,13 +561,14 @@ class Loader(Observable):
             raise
 
     def _deliver(self, iterator: Epoch) -> dict[str, AnyArray] | None:
-        """The next batch, or None at the epoch's end."""
+        """Return the next batch, or None at the epoch's end."""
         if self._closed or self._run is None:
             raise StandpipeError("the loader is closed")
         consumer = self._run.consumer
         if self._iterator is None or self._iterator() is not iterator:
             raise StandpipeError(
-                "another iter() or load_state_dict() took over; a loader has one epoch at a time"
+                "this iterator has ended: a later iter() or load_state_dict() replaced it. A loader has one "
+                "epoch at a time"
             )
         if self._cursor.epoch != iterator.epoch:
             consumer.leave()
@@ -373,7 +576,7 @@ class Loader(Observable):
         me = threading.get_ident()
         if self._turn.setdefault("taker", me) != me:
             raise StandpipeError(
-                "another thread is inside next(): one thread takes batches and shares them out"
+                "another thread is inside next(). Take batches in one thread, and pass them on from there"
             )
         try:
             self._entered = iterator.epoch
@@ -388,7 +591,7 @@ class Loader(Observable):
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
-        raise PlanError(f"{name}({number!r}): {what}, an integer from {least}")
+        raise PlanError(f"{name}: {what} must be an integer from {least}, got {number!r}")
 
 
 def _ledger(plan: Plan) -> Ledger:

@@ -1,4 +1,4 @@
-"""Show what a loader does: live, as a report, over time."""
+"""The part of a loader that reports about it: live, in files, over time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Observable:
-    """The part of a loader that shows it.
+    """The part of a loader that reports about it.
 
-    history  what it did over time: its ``moments``, and the ``recent()`` ones as one
+    history  the run over time: its ``moments``, and ``recent()`` seconds as one
     """
 
     plan: Plan
@@ -42,10 +42,29 @@ class Observable:
         self._sampler = self._new_sampler()
 
     def diagnose(self, since: Stats | None = None) -> Diagnosis:
-        """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
+        """Return a diagnosis: what limits this run, the step or the input, and what to do.
 
-        since  counters of before: of what has happened from then on. Default: since it has had as many workers and
-               slots as now
+        It names the place that limits the input, advice, and the speed that the advice would bring. ``str()``
+        of it is text for people.
+
+        Parameters
+        ----------
+        since : Stats, optional
+            Earlier counters: the diagnosis covers the time from then on. Default: the time since the loader
+            has had its present numbers of workers and slots.
+
+        Returns
+        -------
+        standpipe.observe.Diagnosis
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader() as loader:
+        ...     for batch in loader:
+        ...         total = batch["x"].sum()
+        ...     diagnosis = loader.diagnose()
+        >>> diagnosis.bound in ("input", "step", "unknown")
+        True
         """
         done = self.stats() - (self.since if since is None else since)
         return observe.diagnose(
@@ -54,78 +73,195 @@ class Observable:
 
     @property
     def since(self) -> Stats:
-        """Counters of when the run had first as many workers and slots as now, and its start was over."""
+        """The counters when the run began with its present numbers of workers and slots.
+
+        They are all 0 while no run has started. ``stats() - since`` is the time that ``diagnose()`` covers.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader() as loader:
+        ...     for batch in loader:
+        ...         pass
+        ...     recent = loader.stats() - loader.since
+        """
         return Stats() if self._run is None else self._run.since
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """Samples, and other work, that took longer than ``slow_sample_s``: the newest 1,000, as the log names them.
+        """The newest 1,000 samples and other tasks that took longer than ``slow_sample_s``.
 
-        ``stats().slow`` counts all.
+        The log names them too. ``stats().slow`` counts all of them.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader(slow_sample_s=30) as loader:
+        ...     for batch in loader:
+        ...         pass
+        ...     print(loader.slow_samples)
+        []
         """
         return [] if self._run is None else self._run.slow_samples
 
     def stats(self) -> Stats:
-        """Counters since the loader started, all 0 before that; ``after - before`` is what happened in between.
+        """Return counters since the loader started; all are 0 before that.
 
-        Always on, and quick enough to be asked at every step: what standpipe and the training loop did is
-        counted as it happens.
+        The difference of two, ``after - before``, describes the time between them. Counting is always on, and
+        a call is cheap enough for every step.
+
+        Returns
+        -------
+        Stats
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(12))).batch(4).loader() as loader:
+        ...     for batch in loader:
+        ...         pass
+        ...     print(loader.stats().step.rows)
+        12
         """
         return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
 
     def tuning(self) -> Tuning:
-        """How many workers and slots there are now, and what was tried to find that out.
+        """Return the present numbers of workers and slots, and what was tried to find them.
 
-        ``num_workers="auto"`` and ``prefetch="auto"``, both the default, are tuned while the loader runs,
-        within ``memory=`` and the processors that this process may use. ``autotune=False`` keeps what
-        ``plan`` begins with.
+        ``num_workers="auto"`` and ``prefetch="auto"``, the defaults, are tuned while the loader runs, within
+        ``memory=`` and the CPUs that this process may use. ``autotune=False`` keeps the first values of the
+        plan.
+
+        Returns
+        -------
+        Tuning
+
+        Examples
+        --------
+        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+        >>> with pipeline.loader(num_workers=1, prefetch=2) as loader:
+        ...     tuning = loader.tuning()
+        >>> tuning.num_workers, tuning.prefetch
+        (1, 2)
         """
         return untried(self.plan) if self._run is None else self._run.tuning()
 
     def explain(self) -> str:
-        """``plan.explain()``, and what was found out since about how many workers and slots are best."""
+        """Return the text of ``plan.explain()``, with the numbers of workers and slots found since.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader() as loader:
+        ...     text = loader.explain()
+        >>> "batch" in text
+        True
+        """
         return f"{self.plan.explain()}\n{tuning_text(self.tuning())}"
 
     def memory(self) -> MemoryLedger:
-        """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
+        """Return the memory of each purpose: forecast, present and largest since the start.
 
-        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native
-        code has is counted, worker processes are measured once a second.
+        ``str()`` of it is a table. Before the first batch it has the forecast only. A call is cheap enough
+        for
+        every step: native code counts its bytes, and worker processes are measured once a second.
+
+        Returns
+        -------
+        MemoryLedger
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader(memory="64MiB") as loader:
+        ...     batch = next(iter(loader))
+        ...     ledger = loader.memory()
+        >>> ledger.limit
+        67108864
         """
         return planned_memory(self.plan) if self._run is None else self._run.memory()
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
-        """What it is at now, as the live views show it; ``str()`` is a line.
+        """Return a view of the run at this moment; ``str()`` of it is one line.
 
-        whole  whether its figures are about all of the run since it has had as many workers and slots as now, as
-               those of ``diagnose()`` and of a report are. Default: about the newest ten seconds of that
+        Parameters
+        ----------
+        whole : bool, default False
+            True: its figures cover the time since the run has had its present numbers of workers and slots,
+            like those of ``diagnose()`` and of a report. False: they cover the newest ten seconds of it.
+
+        Returns
+        -------
+        standpipe.observe.Snapshot
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader() as loader:
+        ...     batch = next(iter(loader))
+        ...     snapshot = loader.snapshot()
+        >>> snapshot.epoch, snapshot.batch
+        (0, 4)
         """
         return self._sampler.look(self, self._where, whole=whole)
 
     def progress(self) -> AbstractContextManager[None]:
-        """Show how the run goes while the ``with`` block runs.
+        """Show the run's progress on stderr while a ``with`` block runs.
 
-        At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar,
-        elsewhere as a line every ten seconds; on stderr.
+        A terminal with rich gets live lines below other output, a notebook with tqdm gets a bar, and any
+        other
+        output gets a line every ten seconds.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader() as loader:
+        ...     with loader.progress():
+        ...         for batch in loader:
+        ...             pass
         """
         return observe.show_progress(cast("Loader", self))
 
     def report(self, path: str | Path, *more: str | Path) -> None:
-        """Write a page about the run so far, ``report.html``, or the same facts as JSON, ``report.json``.
+        """Write a report of the run so far: an HTML page, the same facts as JSON, or both.
 
-        path  of the file; what it ends in says which of the two it is
-        more  paths, for both with the same figures: ``loader.report("report.html", "report.json")``
+        The page needs no network and no other file. After ``close()`` the report covers the whole run. All
+        files have the same figures, and either all of them are written or none.
 
-        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run.
-        All files are there, or none is. Raises ``PlanError`` where a path ends in neither ``.html`` nor
-        ``.json``, and ``StandpipeError`` where it can't be written.
+        Parameters
+        ----------
+        path : path
+            A file that ends in ``.html`` or ``.json``, which determines its format.
+        *more : path
+            Further files.
+
+        Raises
+        ------
+        PlanError
+            For a path with another ending.
+        StandpipeError
+            If a file can't be written.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader() as loader:
+        ...     for batch in loader:
+        ...         pass
+        >>> loader.report("report.html", "report.json")
         """
         observe.write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
 
     def trace(self, path: str | Path) -> None:
-        """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``.
+        """Write the run over time as JSON for Perfetto and Chrome's ``about:tracing``.
 
-        Raises ``StandpipeError`` where it can't be written.
+        Parameters
+        ----------
+        path : path
+            The file. Raises ``StandpipeError`` if it can't be written.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader() as loader:
+        ...     for batch in loader:
+        ...         pass
+        ...     loader.trace("trace.json")
         """
         observe.write_trace(cast("Loader", self), path)
 

@@ -1,4 +1,4 @@
-"""Check that the ranks of one run agree on what they load, and on where they are.
+"""Checks that the ranks of one run agree on what they load, and on where they are.
 
 Ranks don't communicate here: the caller gathers a small value from each, and every rank checks all of them.
 """
@@ -20,18 +20,38 @@ Facts = Mapping[str, Any]  # plain data of a rank
 
 
 def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> None:
-    """Raise ``PlanError`` unless all ranks of a run see the same data in the same steps, and each its own part.
+    """Raise ``PlanError`` unless all ranks read the same data in the same steps, and each its own part.
 
-    manifests  one for each process, as ``loader.plan.manifest()`` gave it; None: that process has none
-    replicate  how many processes get the same rows, as in ``shard``
+    Gather the manifests before training, and pass all of them on every process. Then different data on one
+    machine is an error at the start: a folder with one class fewer, another version of a list, another
+    seed. The message names the ranks and the difference. Without the check, labels would mean different
+    things, or a collective operation would wait for a rank with fewer steps. "Rank" in the message is the
+    place in ``manifests``.
 
-    Gather them before training, and give them to every process: then a folder with one class fewer, another
-    version of a list or another seed on one machine is an error at the start, which names the ranks and what
-    differs, instead of labels that mean something else there, or of a collective that waits for a rank with
-    fewer steps. "Rank" in the message is the place in ``manifests``.
+    Parameters
+    ----------
+    manifests : sequence of mapping or None
+        One ``loader.plan.manifest()`` of each process; None for a process without one.
+    replicate : int, default 1
+        Number of processes that get the same rows, as in ``shard``.
+
+    Raises
+    ------
+    PlanError
+        If plans differ, a manifest is missing, or parts are missing or repeated.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(16))).shuffle(seed=7).batch(4)
+    >>> sp.check_ranks([pipeline.shard(rank, 2).plan().manifest() for rank in (0, 1)])
+    >>> other = pipeline.shuffle(seed=8)
+    >>> sp.check_ranks([pipeline.shard(0, 2).plan().manifest(), other.shard(1, 2).plan().manifest()])
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.PlanError: ... seed is 8, not 7
     """
     if wrong := [rank for rank, manifest in enumerate(manifests) if not isinstance(manifest, Mapping)]:
-        raise PlanError(f"{_have(wrong)} no manifest; every rank plans its part, or none does")
+        raise PlanError(f"{_have(wrong)} no manifest. Every rank must plan its part")
     found = [dict(manifest) for manifest in manifests if manifest is not None]
     if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
         raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
@@ -40,27 +60,47 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     whole = is_count(world_size, 1, MOST) and world_size * replicate == len(ranks) == len(parts)
     if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
         raise PlanError(
-            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world_size)}, and each part should be "
-            f"there {'once' if replicate == 1 else f'{replicate} times'}: write .shard(), and say replicate= where "
-            "several processes get the same rows on purpose"
+            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world_size)}, but each part must come "
+            f"{'once' if replicate == 1 else f'{replicate} times'}. Write .shard(), with replicate= if several "
+            "processes get the same rows on purpose"
         )
 
 
 def check_states(states: Sequence[Facts | None]) -> None:
-    """Raise ``StateError`` unless all ranks have a state, and all of them stand at one step of one recipe.
+    """Raise ``StateError`` unless all ranks have a state of the same step of the same recipe.
 
-    states  one for each rank, as ``state_dict()`` gave it; None: that rank has none
+    Ranks don't communicate with each other. If each rank saves its own state, gather the states that are
+    about to be loaded, and pass all of them on every rank. A rank that couldn't save its last state is then
+    found before ranks train on different steps. The ranks' own counts of bad rows may differ.
 
-    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load,
-    and give them to every rank: one that couldn't save its last one is found before ranks train on different
-    steps. What a rank counted for itself, its bad rows, may differ.
+    Parameters
+    ----------
+    states : sequence of mapping or None
+        One ``state_dict()`` of each rank; None for a rank without one.
+
+    Raises
+    ------
+    StateError
+        If a state is missing or states differ. The message names the ranks and the difference.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).loader() as loader:
+    ...     old = loader.state_dict()
+    ...     _ = next(loader.steps(1))
+    ...     new = loader.state_dict()
+    >>> sp.check_states([new, new])
+    >>> sp.check_states([new, old])
+    Traceback (most recent call last):
+        ...
+    standpipe.errors.StateError: the ranks' states differ: consumed is 2 on rank 0 and 0 on rank 1. ...
     """
     if wrong := [rank for rank, state in enumerate(states) if not isinstance(state, Mapping)]:
-        raise StateError(f"{_have(wrong)} no state; every rank goes on from the same step, or none does")
+        raise StateError(f"{_have(wrong)} no state. Every rank must continue from the same step")
     found = [dict(state) for state in states if state is not None]
     if texts := [text for key in OF_ALL_STATES if (text := _disagreement(key, found))]:
         raise StateError(
-            f"the ranks' states differ: {'; '.join(texts)}; load those of one step, which all of them have"
+            f"the ranks' states differ: {'; '.join(texts)}. Load states of one step that all ranks have"
         )
 
 
@@ -85,13 +125,13 @@ def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
     ]
     classes, all_classes = facts.get("classes"), first.get("classes")
     if isinstance(classes, list) and isinstance(all_classes, list):
-        texts += [f"the {_classes(names)} there alone" for names in [_but(classes, all_classes)] if names]
+        texts += [f"the {_classes(names)} only there" for names in [_but(classes, all_classes)] if names]
         texts += [f"the {_classes(names)} missing there" for names in [_but(all_classes, classes)] if names]
     return f"{_have(ranks)} another recipe than rank 0: {', '.join(texts) or 'it is damaged'}"
 
 
 def _but(names: list[object], others: list[object]) -> list[str]:
-    """Names that aren't among the others."""
+    """Return the names that aren't among the others."""
     known = set(map(shown, others))
     return [name for name in map(shown, names) if name not in known]
 

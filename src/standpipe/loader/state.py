@@ -22,9 +22,9 @@ MOST_SHOWN = 1000  # characters of a value in a message
 class Saved:
     """A state that belongs to a plan.
 
-    cursor    where it stands
+    cursor    where it continues
     edits     its record of edits
-    bad_rows  of its epoch so far, as this rank's part of what all ranks had when each had as many
+    bad_rows  bad rows of its epoch so far: this rank's part, if all ranks had the same number
     decoder   version of the decoder that it was saved with
     """
 
@@ -37,7 +37,7 @@ class Saved:
 def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     """Return the contents of a state. Raises ``StateError`` if it is damaged or was saved by another recipe."""
     if not isinstance(state, Mapping):
-        raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
+        raise StateError(f"a state must be a dict from state_dict(), not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if type(version) is not int or version != STATE_VERSION:
         raise StateError(
@@ -74,7 +74,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def shown(value: object, most: int = MOST_SHOWN) -> str:
-    """A value for a message: what a damaged state holds may be of any size, and nested without an end."""
+    """Return a value for a message; the content of a damaged state may have any size and depth."""
     try:
         text = repr(value)
     except Exception as error:
@@ -90,7 +90,7 @@ def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
 
 
 def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
-    """The record of edits in a state. Raises ``StateError`` when it is none."""
+    """Return the record of edits in a state. Raises ``StateError`` if it is invalid."""
     edits = state.get("edits", [])
     if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
         raise StateError(f"the state is damaged: edits {shown(edits)}")
