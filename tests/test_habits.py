@@ -92,7 +92,7 @@ def test_what_is_advised_is_there_and_what_is_refused_is_not() -> None:
 
 
 def test_iterating_a_pipeline_says_what_to_iterate_over(pipeline: sp.Pipeline) -> None:
-    with pytest.raises(TypeError, match=r"iterate over a loader of it, as in 'with pipeline\.loader\(\)"):
+    with pytest.raises(TypeError, match=r"Iterate over its loader: 'with pipeline\.loader\(\)"):
         list(pipeline)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FIRST_KEY = 1 << 40  # records from this number on stand for keys, which have no numbers of their own
+FIRST_KEY = 1 << 40  # record numbers from here on stand for keys
 
 
 def record_name(index: int, path: str | None, end: str = "") -> str:
@@ -329,7 +329,7 @@ class CacheError(StandpipeError):
 
 
 def _rebuild_budget(kind: type[BudgetError], message: str) -> BudgetError:
-    return kind(message, asked_bytes=0, budget_bytes=0)  # its own come with its ``__dict__``
+    return kind(message, asked_bytes=0, budget_bytes=0)  # its own values come with its ``__dict__``
 
 
 def _rebuild(

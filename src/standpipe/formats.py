@@ -1,8 +1,7 @@
 """The image formats that standpipe reads, and names for those that it doesn't.
 
-A format is in the list if Pillow decodes it in a size of memory that the image's header tells beforehand,
-without
-starting a program or opening another file.
+A format is in the list if Pillow decodes it without a further program or file, in an amount of memory that the
+image's header gives beforehand.
 """
 
 from __future__ import annotations

@@ -16,12 +16,13 @@ Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]
 
-GPU_THREADS = 4  # of the GPU's decoder; each has an image in hand, and memory of its own for it
-# Of the GPU, for each pixel of the largest image in a thread's hand: its pixels in two buffers and once more while one
-# grows (9), coefficients without subsampling (6), planes (3), and 6 for what nvJPEG doesn't say. Read off the source of
-# nvImageCodec, not measured: benchmarks/gpu_decode.py prints what is taken beside the cap.
+GPU_THREADS = 4  # threads of the GPU's decoder; each decodes one image in its own memory
+# Bytes of GPU memory per pixel of the largest image that a thread decodes: the pixels in two buffers, and once more
+# while one grows (9), coefficients without subsampling (6), planes (3), and 6 for undocumented memory of nvJPEG. They
+# come from the source of nvImageCodec, not from a measurement: benchmarks/gpu_decode.py prints the used memory beside
+# the limit.
 GPU_BYTES_PER_PIXEL = 24
-FRAME_BYTES = 16 << 20  # of the host, for images that are decoded together, at least
+FRAME_BYTES = 16 << 20  # least host memory for images that are decoded together
 
 PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
 
@@ -108,7 +109,7 @@ class Listed:
     nbytes: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        return f"list of {self.kind}, in no slot"
+        return f"list of {self.kind}, outside the slots"
 
 
 @dataclass(frozen=True, slots=True)

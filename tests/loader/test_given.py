@@ -130,7 +130,7 @@ def test_what_cant_be_is_an_error() -> None:
         pipeline().shard(0, 2),
         pipeline().on_error(sp.Replace(at_most=0.5)),
     ):
-        with pytest.raises(sp.PlanError, match="whoever gives batches"):
+        with pytest.raises(sp.PlanError, match="the caller names the records"):
             odd_pipeline.plan()
     with pytest.raises(sp.PlanError, match="takes a batch_size"):
         sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(budget=4, length_column="x", batch_sampler=True)

@@ -214,5 +214,5 @@ def test_it_is_part_of_the_recipe(tmp_path: Path) -> None:
     state = strict.loader(memory="64MiB").state_dict()
     with pytest.raises(sp.StateError, match="decode was 'exact' and is 'exact, truncated files too'"):
         lenient.loader(memory="64MiB").load_state_dict(state)
-    with pytest.raises(sp.PlanError, match=r"allow_truncated='yes'\): True or False"):
+    with pytest.raises(sp.PlanError, match=r"allow_truncated must be True or False, got 'yes'"):
         strict.decode(allow_truncated="yes")  # type: ignore[arg-type]

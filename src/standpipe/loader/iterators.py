@@ -47,9 +47,7 @@ class GivenEpoch:
         self._ahead = ahead
         self._coming = 0  # number of batches that were named and not delivered
         self._epoch: Epoch | None = None
-        self._failed: Exception | None = (
-            None  # error of the first batch, whose first sample is measured at the start
-        )
+        self._failed: Exception | None = None  # the error of the first batch, found at the start
         while self._coming < ahead and self._ask():
             pass
         if self._coming:

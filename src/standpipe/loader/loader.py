@@ -332,9 +332,7 @@ class Loader(Observable):
         of_each = in_order(self.plan.source, weights)
         edit: Edit = {"epoch": cursor.epoch, "consumed": cursor.consumed, "reweigh": of_each}
         order = reweighed(self.plan.order, edit)
-        edit["reweigh"] = [
-            float(weight) for weight in edit["reweigh"]
-        ]  # now checked; plain data for the state
+        edit["reweigh"] = [float(weight) for weight in edit["reweigh"]]  # plain data for the state
         self._edits = (*self._edits, edit)
         self._follow(order)
 
@@ -436,9 +434,8 @@ class Loader(Observable):
             order = reduce(reweighed, saved.edits, self._planned)
         except PlanError as error:
             raise StateError(f"the state is damaged: edits {list(saved.edits)!r}: {error}") from error
-        cursor = self.plan.steps.settled(
-            saved.cursor
-        )  # before any change, so that a refused state changes nothing
+        # Before any change, so that a refused state changes nothing:
+        cursor = self.plan.steps.settled(saved.cursor)
         self._edits = saved.edits
         self._cursor = cursor
         self._ledger.start(saved.cursor.epoch, saved.bad_rows)

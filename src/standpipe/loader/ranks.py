@@ -14,7 +14,7 @@ from standpipe.units import is_count
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
 OF_ALL_PLANS = ("world_size", "batch", "last_batch", "steps", "digest")
-MOST_NAMED = 8  # ranks, or classes, in a message
+MOST_NAMED = 8  # ranks or classes that a message names
 
 Facts = Mapping[str, Any]  # plain data of a rank
 

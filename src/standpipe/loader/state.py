@@ -14,7 +14,7 @@ from standpipe.units import is_count
 Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
-MOST = 1 << 63  # of an epoch's number, and of positions
+MOST = 1 << 63  # above all valid epoch numbers and positions
 MOST_SHOWN = 1000  # characters of a value in a message
 
 

@@ -410,7 +410,7 @@ class Pipeline(Ordered, Runnable):
         mode : {"exact", "fast", "gpu", "hybrid"}, default "exact"
             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of their
             size, if the crop still has enough pixels; its error is documented. ``"gpu"``: the GPU decodes
-            baseline JPEGs (``standpipe[gpu]``), with slightly different pixels. ``"hybrid"``: the GPU decodes
+            baseline JPEGs (``standpipe[gpu]``), whose pixels differ from Pillow's. ``"hybrid"``: the GPU decodes
             those of a fraction of the records. All other images are decoded exactly.
         share : float, optional
             For ``"hybrid"``: the fraction of the records, between 0 and 1. A record's number determines
