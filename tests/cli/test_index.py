@@ -71,7 +71,7 @@ def test_an_index_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert main(["index", "list.txt", "--verify"]) == 1
     out = capsys.readouterr().out
-    assert "  differs: a start doesn't use it: the list changed since\n" in out
+    assert "  differs: a run wouldn't use it: the list changed since\n" in out
     assert "label 3 in the list" in out
     assert main(["index", "list.txt", "--verify", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
@@ -94,7 +94,7 @@ def test_an_index_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) 
         (["list.txt", "--column", "w=gone.npy"], "gone.npy: No such file"),
         (["list.txt", "--column", "w=a.npy", "--column", "w=b.npy"], "given twice"),
         (["list.txt", "--lengths", "my_lengths:of_name", "--column", "length=b.npy"], "given twice"),
-        (["list.txt", "--output", "/proc/x/index"], "can't write the index of list.txt: /proc/x/index"),
+        (["list.txt", "--output", "/proc/x/index"], "can't write the index of list.txt to /proc/x/index"),
     ],
 )
 def test_what_is_wrong_is_said(

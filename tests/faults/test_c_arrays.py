@@ -25,16 +25,19 @@ REFUSED_ARRAYS: Mapping[str, tuple[str, str]] = {
     ),
     "product overflows to nothing": (
         "{'descr': '<i4', 'fortran_order': False, 'shape': (0, 99999999999999999999)}",
-        "no rows, or rows of nothing",
+        "it has no rows, or its rows are empty",
     ),
-    "a size that is none": ("{'descr': '<i4', 'fortran_order': False, 'shape': (True, 4)}", "no .npy file"),
+    "a size that is none": (
+        "{'descr': '<i4', 'fortran_order': False, 'shape': (True, 4)}",
+        "isn't a .npy file",
+    ),
     "more axes than there can be": (
         f"{{'descr': '<i4', 'fortran_order': False, 'shape': {(1,) * 70}}}",
-        "no .npy file",
+        "isn't a .npy file",
     ),
     "header above 64 KB": (
         "{'descr': '<i4', 'fortran_order': False, 'shape': (4,)}".ljust(70_000),
-        "no .npy file",
+        "isn't a .npy file",
     ),
     "C order, rows scattered": (
         "{'descr': '<i4', 'fortran_order': True, 'shape': (4, 4)}",
@@ -74,7 +77,7 @@ for use in (
     try:
         use()
     except sp.PlanError as error:
-        print("no .npy file" in str(error))
+        print("isn't a .npy file" in str(error))
 print({{name: now - before[name] for name, now in peaks().items()}})
 """
     )

@@ -405,7 +405,7 @@ def test_index_files_where_others_can_write_are_not_believed(
     assert labels(source) == [9, 2], "believed, where only the user can have written it"
     untrusted(cache / "index")
     assert labels(source) == [1, 2]
-    assert "others can write to its folder, so what is there isn't believed" in caplog.text
+    assert "others can write to its folder, so its files aren't trusted" in caplog.text
     assert list((cache / "index").iterdir()) == [index]
     assert index.read_bytes() == forged
 

@@ -260,7 +260,7 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sp.Mixture({part(0, 3): 1}), "Mixture takes two or more, not 1"),
+        (lambda: sp.Mixture({part(0, 3): 1}), "Mixture needs at least two sources, got 1"),
         (lambda: sp.Mixture({part(0, 3): 1, sp.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
         (
             lambda: sp.Mixture({part(0, 3).batch(2): 1, part(0, 3): 1}),

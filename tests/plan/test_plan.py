@@ -208,10 +208,10 @@ def test_a_class_where_a_source_belongs(source: type) -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        (sp.ImageFolder(3), "ImageFolder's root is 3; it takes a path"),  # type: ignore[arg-type]
-        (sp.ImageFolder(None), "ImageFolder's root is None; it takes a path"),  # type: ignore[arg-type]
-        (sp.FileList(3), "FileList's path is 3; it takes a path"),  # type: ignore[arg-type]
-        (sp.FileList("list.txt", root=3), "FileList's root is 3; it takes a path"),  # type: ignore[arg-type]
+        (sp.ImageFolder(3), "ImageFolder's root must be a path: .*got 3"),  # type: ignore[arg-type]
+        (sp.ImageFolder(None), "ImageFolder's root must be a path: .*got None"),  # type: ignore[arg-type]
+        (sp.FileList(3), "FileList's path must be a path: .*got 3"),  # type: ignore[arg-type]
+        (sp.FileList("list.txt", root=3), "FileList's root must be a path: .*got 3"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_path(source: sp.ImageFolder | sp.FileList, says: str) -> None:

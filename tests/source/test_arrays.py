@@ -86,8 +86,8 @@ REFUSED = [
     (np.array([b"a"]), "text to numbers"),
     (np.zeros(2, np.longdouble), "astype.np.float64"),
     (np.array(5), "a single value"),
-    (np.zeros((0, 3)), r"shape \(0, 3\): no rows"),
-    (np.zeros((3, 0)), r"shape \(3, 0\): no rows"),
+    (np.zeros((0, 3)), r"shape \(0, 3\): it has no rows"),
+    (np.zeros((3, 0)), r"shape \(3, 0\): it has no rows"),
     (np.zeros((2, 3)).astype(">f4"), "byte order"),
     (np.asfortranarray(np.zeros((2, 3))), "C order|ascontiguousarray"),
 ]

@@ -193,17 +193,23 @@ def test_columns_of_a_list_that_was_only_touched_stay(
         ({"image": np.arange(5)}, "can't be named 'image'"),
         ({"a b": np.arange(5)}, "can't be named 'a b'"),
         ({"image_offset": np.arange(5)}, "half of a byte range; give both image_offset and image_length"),
-        ({"image_offset": -np.arange(5)}, "it has an integer from 0 on for each record"),
-        ({"image_length": np.zeros((5, 1), int)}, "it has an integer from -1 on for each record"),
+        ({"image_offset": -np.arange(5)}, "it must be an integer of at least 0 per record"),
+        ({"image_length": np.zeros((5, 1), int)}, "it must be an integer of at least -1 per record"),
         ({"image_length": np.zeros(5)}, "'image_length' is float64"),
-        ({"n": np.arange(4)}, r"'n' has the shape \(4,\); there are 5 records, so \(5, …\) fits"),
+        (
+            {"n": np.arange(4)},
+            r"'n' has the shape \(4,\); there are 5 records, so its shape must be \(5, …\)",
+        ),
         ({"n": np.array(5)}, r"has the shape \(\)"),
-        ({"n": np.array(["a"] * 5)}, "numbers fit"),
-        ({"n": np.arange(5).astype(object)}, "numbers fit"),
-        ({"n": np.empty((5, 0))}, "numbers fit"),
+        ({"n": np.array(["a"] * 5)}, "it must be numbers"),
+        ({"n": np.arange(5).astype(object)}, "it must be numbers"),
+        ({"n": np.empty((5, 0))}, "it must be numbers"),
         ({"n": "/nowhere.npy"}, "can't read /nowhere.npy"),
-        ({"n": __file__}, "is no .npy file"),
-        ({"n": lambda path: 0.5}, r"for .*/photos/a/0\.jpg: the function returned 0\.5; it returns an int"),
+        ({"n": __file__}, "isn't a .npy file"),
+        (
+            {"n": lambda path: 0.5},
+            r"for .*/photos/a/0\.jpg: the function returned 0\.5; it must return an int",
+        ),
         ({"n": lambda path: 2**70}, "returned 1180591620717411303424"),
         ({"n": lambda path: {}[path]}, r"for .*0\.jpg: KeyError"),
     ],
@@ -253,7 +259,7 @@ def test_a_list_in_a_folder_that_cannot_be_written(read_only: Path, monkeypatch:
     assert columns(source)["length"] == [0, 1, 2, 3, 4]
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     with pytest.raises(
-        sp.StandpipeError, match=r"can't write the index .*list\.txt\.standpipe-index .* nor /proc"
+        sp.StandpipeError, match=r"can't write the index .*list\.txt\.standpipe-index .* nor to /proc"
     ):
         sp.build_index(source)
 
@@ -293,8 +299,8 @@ def test_what_differs_is_said(listed: Path, photos: Path) -> None:
     write(listed, content.replace(b"1.jpg 1", b"1.jpg 7"))
     os.utime(listed, ns=(LONG_AGO_NS, LONG_AGO_NS + 1))
     text = differences(whole)
-    assert "a start doesn't use it: the list changed since" in text
-    assert "/photos/b/1.jpg, label 1 there, and " in text
+    assert "a run wouldn't use it: the list changed since" in text
+    assert "/photos/b/1.jpg, label 1 in the index, and " in text
     assert "/photos/b/1.jpg, label 7 in the list" in text
     write(listed, content + b"more.jpg 5\n")
     assert "it has 5 records, the list has 6" in differences(whole)
@@ -302,10 +308,10 @@ def test_what_differs_is_said(listed: Path, photos: Path) -> None:
     (photos / "a/new.jpg").touch()
     found = sp.verify_index(sp.ImageFolder(photos))
     assert "it has 5 records, the folder has 6" in found.differences
-    assert "a start doesn't use it: a changed since" in found.differences
+    assert "a run wouldn't use it: a changed since" in found.differences
     (photos / "z").mkdir()
     found = sp.verify_index(sp.ImageFolder(photos))
-    assert "a start doesn't use it: the folder changed since" in found.differences
+    assert "a run wouldn't use it: the folder changed since" in found.differences
 
 
 BUILD = """

@@ -135,7 +135,7 @@ def test_cifar(tmp_path: Path) -> None:
     records = sp.FixedRecords.cifar100(hundred).open().locate(np.arange(1))
     assert [records.plain[name].tolist() for name in ("coarse_label", "label")] == [[4], [30]]
     with pytest.raises(
-        sp.PlanError, match=r"3,074 bytes: after 0 bytes of header and 1 records of 3,073 bytes, 1 by"
+        sp.PlanError, match=r"3,074 bytes: after a header of 0 bytes and 1 records of 3,073 bytes, 1 by"
     ):
         sp.FixedRecords.cifar10(hundred).open()
 
@@ -164,20 +164,20 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "no files": ({"paths": []}, "FixedRecords has no files; give it a path"),
     "missing": ({"paths": "/nowhere/a.bin"}, "can't read /nowhere/a.bin: No such file"),
     "a folder": ({"paths": "/"}, "can't read /: Is a directory; a file is needed"),
-    "header": ({"header_bytes": -1}, "header_bytes=-1 must be an integer of at least 0"),
-    "only a header": ({"header_bytes": 610}, "has 610 bytes, so no record follows its 610 bytes of header"),
+    "header": ({"header_bytes": -1}, "header_bytes must be an integer of at least 0, got -1"),
+    "only a header": ({"header_bytes": 610}, "has 610 bytes, so no record follows its header of 610 bytes"),
     "size": (
         {"header_bytes": 1},
-        "has 610 bytes: after 1 bytes of header and 9 records of 61 bytes, 60 bytes are left",
+        "has 610 bytes: after a header of 1 bytes and 9 records of 61 bytes, 60 bytes are left",
     ),
     "no dtype": (
         {"fields": [("label", "what")]},
-        "isn't a list of fields, as .*data type 'what' not understood",
+        "isn't a list of fields, such as .*data type 'what' not understood",
     ),
     "no names": ({"fields": "u1"}, "fields='u1' has no names; name the fields of a record"),
     "index": (
         {"fields": [("index", "u1")]},
-        "the field 'index' has the name of a field that every batch has",
+        "the field 'index' has the name of a field that standpipe adds to every batch",
     ),
     "objects": (
         {"fields": [("label", "O")]},
@@ -185,11 +185,11 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     ),
     "bool": (
         {"fields": [("label", "?")]},
-        "the field 'label' is bool, and a byte of a file may be neither 0 nor 1",
+        "the field 'label' is bool, but a byte of a file may be neither 0 nor 1",
     ),
     "nothing": (
         {"fields": [("a", "u1"), ("label", "u1", (0,))]},
-        r"'label' has the shape \(0,\), which holds nothing",
+        r"'label' has the shape \(0,\), which has no values",
     ),
     "axes": (
         {"image_axes": "HW"},
@@ -197,7 +197,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown axes": ({"image_axes": "NCHW"}, "image_axes='NCHW' doesn't fit"),
     "no image": ({"fields": [("a", "u1", (61,))], "image_axes": "CHW"}, "which has no field of that name"),
-    "classes": ({"fields": [("a", "u1", (61,))], "classes": ["b"]}, "a field 'label', and fields= has none"),
+    "classes": ({"fields": [("a", "u1", (61,))], "classes": ["b"]}, "classes= needs a field 'label'"),
 }
 
 
@@ -213,7 +213,7 @@ def test_a_compressed_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(gzip.compress(bytes(610)))
     with pytest.raises(
-        sp.PlanError, match=r"a\.bin is compressed with gzip; decompress it first, as gunzip does"
+        sp.PlanError, match=r"a\.bin is compressed with gzip; decompress it first, for example with gunzip"
     ):
         sp.FixedRecords(path, fields=FIELDS).open()
 

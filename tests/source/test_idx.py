@@ -58,20 +58,20 @@ def test_every_kind_of_number(code: int, dtype: str, tmp_path: Path) -> None:
 
 WHOLE = idx(DIGITS)
 REFUSED = {
-    "gzip": (gzip.compress(WHOLE), "is compressed with gzip; decompress it first, as gunzip does"),
-    "empty": (b"", "is no IDX file: it begins with nothing"),
+    "gzip": (gzip.compress(WHOLE), "is compressed with gzip; decompress it first, for example with gunzip"),
+    "empty": (b"", "isn't an IDX file: it begins with nothing"),
     "JPEG": (
         b"\xff\xd8\xff\xe0" + WHOLE,
-        "is no IDX file: it begins with ff d8 ff e0, and .* use FixedRecords",
+        "isn't an IDX file: it begins with ff d8 ff e0, but .* use FixedRecords",
     ),
-    "code": (b"\0\0\x07" + WHOLE[3:], "is no IDX file: it begins with 00 00 07 03"),
+    "code": (b"\0\0\x07" + WHOLE[3:], "isn't an IDX file: it begins with 00 00 07 03"),
     "no axes": (b"\0\0\x08\0" + WHOLE[4:], "is cut or damaged: its header says 0 axes"),
     "axes": (b"\0\0\x08\xff" + WHOLE[4:], "is cut or damaged: its header says 255 axes"),
-    "header": (WHOLE[:14], "is cut or damaged: its header says 3 axes, and ends after 14 bytes"),
-    "no records": (idx(DIGITS[:0]), r"has the shape \(0, 28, 28\): no records"),
+    "header": (WHOLE[:14], "is cut or damaged: its header says 3 axes, but ends after 14 bytes"),
+    "no records": (idx(DIGITS[:0]), r"has the shape \(0, 28, 28\): it has no records"),
     "cut": (
         WHOLE[:-1],
-        r"has 7,855 bytes, and its header says \(10, 28, 28\) uint8, .* 7,856: the file is cut",
+        r"has 7,855 bytes, but its header says \(10, 28, 28\) uint8, .* 7,856: the file is cut",
     ),
     "longer": (WHOLE + b"\0", "which makes 7,856: the file is damaged"),
     "huge": (struct.pack(">4B3I", 0, 0, 14, 3, *[2**32 - 1] * 3), "the file is cut"),
@@ -89,17 +89,21 @@ def test_what_is_no_idx_file_is_said(case: str, tmp_path: Path) -> None:
 def test_a_record_beyond_a_gibibyte_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(struct.pack(">4B2I", 0, 0, 8, 2, 1, (1 << 30) + 1))
     os.truncate(tmp_path / "a", 12 + (1 << 30) + 1)
-    with pytest.raises(sp.PlanError, match=r"has a record of 1,073,741,825 bytes; at most 1 GiB fits"):
+    with pytest.raises(
+        sp.PlanError, match=r"has records of 1,073,741,825 bytes; a record may have at most 1 GiB"
+    ):
         sp.IdxFiles(a=tmp_path / "a").open()
 
 
 def test_fields_that_dont_go_together_are_refused(mnist: dict[str, Path]) -> None:
     with pytest.raises(sp.PlanError, match=r"IdxFiles has no fields; give it paths by name"):
         sp.IdxFiles().open()
-    with pytest.raises(sp.PlanError, match=r"IdxFiles: 'index' is a field that every batch has of its own"):
+    with pytest.raises(
+        sp.PlanError, match=r"IdxFiles: 'index' is the name of a field that standpipe adds to every batch"
+    ):
         sp.IdxFiles(index=mnist["label"]).open()
     mnist["label"].write_bytes(idx(LABELS[:9]))
     with pytest.raises(
-        sp.PlanError, match=r"'image' has 10 records and 'label' has 9; all files need the same"
+        sp.PlanError, match=r"'image' has 10 records and 'label' has 9; all files must have the same"
     ):
         sp.IdxFiles(**mnist).open()

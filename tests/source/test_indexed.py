@@ -43,10 +43,10 @@ def test_columns_belong_to_the_digest() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ([1, 2], "a dict of arrays"),
+        ([1, 2], "columns must be a dict of arrays"),
         ({"length": range(9)}, "'length' is int64 of shape .9,..*each of 10 records"),
         ({"length": ["a"] * 10}, "'length' is <U1 of shape"),
-        ({"index": range(10)}, "different names, none of them 'index' or 'valid'"),
+        ({"index": range(10)}, "names must be different, and none may be 'index' or 'valid'"),
     ],
 )
 def test_columns_that_are_none(columns: Any, says: str) -> None:

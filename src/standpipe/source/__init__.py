@@ -1,4 +1,4 @@
-"""The source place: which records exist, and where their bytes are."""
+"""The source place: the records of a data set, and where their bytes are stored."""
 
 from standpipe.source._index_store import is_settled
 from standpipe.source._paths import shown

@@ -53,7 +53,7 @@ class FolderSubject:
     @property
     def key(self) -> str:
         """A digest of the path."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
 

@@ -227,7 +227,7 @@ def read_index(path: bytes) -> IndexFile:
 
 def preamble(size: int, facts_at: int, facts: bytes) -> bytes:
     """The first bytes of a file of ``size`` bytes whose facts start at ``facts_at``."""
-    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
     head = PREAMBLE.pack(MAGIC, VERSION, BYTE_ORDER_MARK, size, facts_at, b"")
     checksum = blake2b(head + facts, digest_size=32).digest()

@@ -309,7 +309,7 @@ def build_temporary(
 
 
 def _temp_folder() -> bytes:
-    import tempfile  # loads OpenSSL, which importing standpipe needn't
+    import tempfile  # imported here: it loads OpenSSL, which takes time
 
     try:
         return os.fsencode(tempfile.gettempdir())

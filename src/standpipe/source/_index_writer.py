@@ -59,7 +59,7 @@ class Room:
         with writing():
             if self.folder is None and hasattr(os, "memfd_create"):
                 return os.memfd_create("standpipe index", os.MFD_CLOEXEC)
-            import tempfile  # loads OpenSSL too
+            import tempfile  # imported here: it loads OpenSSL too
 
             with tempfile.TemporaryFile(buffering=0, dir=self.folder) as file:
                 return os.dup(file.fileno())

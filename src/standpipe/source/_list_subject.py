@@ -76,7 +76,7 @@ class ListSubject:
     @property
     def key(self) -> str:
         """A digest of the path and of ``labels``."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         return blake2b(f"list {self.labels} ".encode() + self.path, digest_size=16).hexdigest()
 

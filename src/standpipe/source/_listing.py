@@ -57,7 +57,7 @@ class Listing:
         facts = self.index.facts
         if not facts.columns:
             return facts.manifest
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digest = blake2b(facts.manifest.encode(), digest_size=16)
         for name, column in sorted(facts.columns.items()):

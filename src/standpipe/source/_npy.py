@@ -1,4 +1,4 @@
-"""``.npy`` files: mapped, never unpickled, and believed only as far as the file goes."""
+"""Map ``.npy`` files into memory, without unpickling, and check their headers against their size."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from standpipe.errors import PlanError
 from standpipe.spec import AnyArray
 
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # of the header's length, in front of it
-MOST_HEADER_BYTES = 10_000  # NumPy parses no longer one, but would read it first, up to 4 GiB
-MOST_AXES = 32  # that every NumPy has
+LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # bytes of the number before the header that says its length
+MOST_HEADER_BYTES = 10_000  # NumPy refuses longer headers, but only after reading them, up to 4 GiB
+MOST_AXES = 32  # the limit of every NumPy version
 NUMBER_KINDS = "biufc"
 LONG_DOUBLES = "gG"  # their size depends on the platform
 
 
 def mapped_npy(where: str, file: BinaryIO) -> AnyArray:
-    """Map a file of one array. Everything that its header says is checked before it is used.
+    """Map a file of one array, after checking everything in its header.
 
-    where  begins the message of the ``PlanError`` for a file that is none
+    where  beginning of errors
+
+    Raises ``PlanError`` for a file that isn't a ``.npy`` file of numbers, or is cut.
     """
     shape, is_fortran, dtype = _header(where, file)
     check_dtype(where, dtype)
     if 0 in shape:
-        raise PlanError(f"{where} has shape {shape}: no rows, or rows of nothing")
+        raise PlanError(f"{where} has shape {shape}: it has no rows, or its rows are empty")
     offset = file.tell()
     expected_bytes = offset + math.prod(shape) * dtype.itemsize
     actual_bytes = os.fstat(file.fileno()).st_size
     if any(size < 0 for size in shape) or expected_bytes > actual_bytes:
         raise PlanError(
             f"{where} is cut: its header says {shape} {dtype}, {expected_bytes} bytes, "
-            f"and it has {actual_bytes}"
+            f"but it has {actual_bytes}"
         )
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     array: AnyArray = np.frombuffer(mapped, dtype, math.prod(shape), offset)
@@ -44,7 +46,7 @@ def mapped_npy(where: str, file: BinaryIO) -> AnyArray:
 
 
 def _header(where: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """Shape, whether in Fortran order, and dtype, as the file says them."""
+    """Return the shape, True for Fortran order, and the dtype from the file's header."""
     try:
         version = npy.read_magic(file)
         size = int.from_bytes(file.read(LENGTH_BYTES[version]), "little")
@@ -58,13 +60,13 @@ def _header(where: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype
         raise
     except Exception as error:  # the header is a Python literal: parsing it fails in many ways
         raise PlanError(
-            f"{where} is no .npy file of one array; make it with np.save, one array per file"
+            f"{where} isn't a .npy file of one array; make it with np.save, one array per file"
         ) from error
     return shape, is_fortran, dtype
 
 
 def check_dtype(where: str, dtype: np.dtype[np.generic]) -> None:
-    """Refuse what is no number, or one of another size elsewhere."""
+    """Raise ``PlanError`` for a dtype that isn't a number, or whose size depends on the platform."""
     if dtype.kind in NUMBER_KINDS and dtype.char not in LONG_DOUBLES:
         return
     match dtype.kind:
@@ -75,7 +77,7 @@ def check_dtype(where: str, dtype: np.dtype[np.generic]) -> None:
         case "M" | "m":
             advice = "convert it with array.astype(np.int64)"
         case "S" | "U" | "T":
-            advice = "convert text to numbers, as np.unique(array, return_inverse=True) does"
+            advice = "convert text to numbers, for example with np.unique(array, return_inverse=True)"
         case _:
             advice = "convert it with array.astype(np.float64)"
     raise PlanError(f"{where} has dtype {dtype}; {advice}")

@@ -1,4 +1,4 @@
-"""Paths as users give them, as the file system has them, and as messages show them."""
+"""Convert paths between the forms of users, the file system and messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 def shown(path: AnyPath) -> str:
-    r"""Make ``path`` printable: bytes that aren't UTF-8 and controls become escapes like ``\xff``."""
+    r"""Make ``path`` printable: bytes that aren't UTF-8 and control characters become escapes like ``\xff``."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -26,17 +26,17 @@ def shown(path: AnyPath) -> str:
 
 
 def absolute(path: object, *, field: str) -> bytes:
-    """Expand ``~`` and prepend the working directory. Links and ``..`` stay as they are.
+    """Make a path absolute: expand ``~`` and prepend the working directory. Links and ``..`` are kept.
 
-    field  what has the path, for messages
+    field  the name of the argument, for errors
 
-    Raises ``PlanError`` for what is no path, an empty path or one with a NUL byte.
+    Raises ``PlanError`` for a value that isn't a path, an empty path or one with a NUL byte.
     """
     if not isinstance(path, str | bytes | os.PathLike):
-        raise PlanError(f"{field} is {path!r}; it takes a path: text, bytes or a pathlib.Path")
+        raise PlanError(f"{field} must be a path: str, bytes or pathlib.Path, got {path!r}")
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
-        raise PlanError(f"'{shown(raw)}' is no path: it {'holds a NUL byte' if raw else 'is empty'}")
+        raise PlanError(f"'{shown(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
     with reading(raw):
         return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)
 
@@ -64,7 +64,7 @@ def reading(path: AnyPath) -> Iterator[None]:
 def open_regular(path: bytes) -> BinaryIO:
     """Open a regular file for reading, unbuffered.
 
-    Raises ``PlanError`` for anything else. A FIFO without a writer is refused like the rest, not waited for.
+    Raises ``PlanError`` for anything else. It doesn't wait for a FIFO without a writer.
     """
     with reading(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

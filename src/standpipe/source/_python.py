@@ -1,4 +1,4 @@
-"""Base of opened sources of Python samples, which know little before a sample is made."""
+"""The base class of opened sources of Python samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
 class OpenPython:
-    """The part of ``contracts.OpenSource`` in which they don't differ.
+    """A partial ``contracts.OpenSource``, with the members that all Python sources have in common.
 
-    declared  what samples look like, by field, or None
+    declared  declared shape and dtype of each field of a sample, or None
     """
 
     __slots__ = ()
@@ -24,17 +24,17 @@ class OpenPython:
 
     @property
     def classes(self) -> None:
-        """None: samples contain the labels."""
+        """Class names, which Python sources don't have: None."""
         return
 
     @property
     def index_bytes(self) -> int:
-        """0: what there is, is the caller's own."""
+        """Memory of an index, in bytes: 0, since the caller owns the dataset."""
         return 0
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """No columns: a sample's values are known when it is made."""
+        """The names of the columns: none, since a sample's values are unknown before it is made."""
         return ()
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
@@ -42,7 +42,7 @@ class OpenPython:
         raise KeyError(name)
 
     def locate(self, indices: Int64Array) -> Records:
-        """Numbers only."""
+        """Return the record numbers alone."""
         return Records(indices)
 
     def name(self, index: int) -> str | None:

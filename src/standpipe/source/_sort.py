@@ -1,4 +1,4 @@
-"""Sort packed byte strings without making an object of any."""
+"""Sort packed byte strings without making Python objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORD_BYTES = 8
 
 
 def sort_keys(blob: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Int64Array:
-    """Sort n keys by their bytes, eight bytes of the keys that are still tied at a time. Stable.
+    """Sort n keys by their bytes, stably. Each pass compares eight bytes of the keys that are still equal.
 
     blob     (m,) uint8, with at least 8 bytes after the last key
     starts   (n,) int64: key i is ``blob[starts[i]:starts[i] + lengths[i]]``
@@ -18,10 +18,10 @@ def sort_keys(blob: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Int6
 
     Returns the keys' numbers in sorted order, (n,) int64.
 
-    No key may be another one and NUL bytes behind it: past its end a key counts as NULs.
+    No key may be another key plus NUL bytes: the bytes after a key's end count as NUL.
     """
     order = np.arange(len(starts))
-    first = np.zeros(len(starts), np.int64)  # for each place in that order, the first that is tied with it
+    first = np.zeros(len(starts), np.int64)  # for each place in ``order``, the first place of an equal key
     tied = np.arange(len(starts))
     words = np.ndarray((len(blob) - WORD_BYTES + 1,), ">u8", blob, strides=(1,))
     longest = int(lengths.max()) if len(lengths) else 0

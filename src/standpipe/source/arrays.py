@@ -1,4 +1,4 @@
-"""NumPy arrays in memory or in .npy files, one row per record."""
+"""The source of NumPy arrays in memory or in .npy files, one row per record."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from standpipe.source._npy import check_dtype, mapped_npy
 from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
-HASHED_BYTES = 256 << 20
-HASHED_AT_ONCE = 1 << 20
+HASHED_BYTES = 256 << 20  # of a larger array only this much is hashed for the digest
+HASHED_AT_ONCE = 1 << 20  # bytes
 RESERVED = "index"  # the batch place adds it to every batch
 
 
@@ -26,29 +26,29 @@ class Arrays:
     """Arrays with one row per record, from memory or ``.npy`` files.
 
     All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
-    complex numbers. A field ``image`` of (records, H, W, 3) uint8 is what image transforms take.
+    complex numbers. Image transforms take a field ``image`` of (records, H, W, 3) uint8.
 
-    - Files are mapped, not read: their pages are the system's page cache, and are evicted under memory
-      pressure. A file must not be shortened while it is in use, as the system then ends the process. Nothing
-      is unpickled.
+    - Files are memory-mapped: their pages are in the system's page cache, which evicts them under memory
+      pressure. Don't shorten a file while it is in use: the system would end the process. Nothing is unpickled.
     - Fields with one number per record may have any strides and byte order. Others must be in C order and in
-      the machine's byte order, so that rows are used in place: a hidden copy would double their memory. The
+      the machine's byte order, since rows are used in place: a hidden copy would double their memory. The
       error says how to convert.
-    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
-      to 256 MiB, 256 blocks spread evenly over it above. For a file it covers size and modification time, not
-      the path.
+    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up to
+      256 MiB, and 256 evenly spaced blocks of 1 MiB of a larger one. For a file it covers size and modification
+      time, not the path.
 
     Parameters
     ----------
     mapping : mapping of str to array or path, optional
         Fields whose names aren't keywords: ``Arrays({"image/left": array})``.
     **fields : array or path
-        By name: a NumPy array, (records, …), or the path of a ``.npy`` file with one.
+        Fields by name: a NumPy array, (records, …), or the path of a ``.npy`` file with one.
 
     Raises
     ------
     PlanError
-        By ``plan()``, if the arrays differ in length or can't be used in place.
+        By ``plan()``, if there is no field, if arrays differ in length, or if one isn't an array of numbers or
+        can't be used in place.
 
     Examples
     --------
@@ -66,22 +66,22 @@ class Arrays:
         self._fields = {**(mapping or {}), **fields}
 
     def open(self) -> OpenSource:
-        """Read the files' headers, check shapes and dtypes, and hash what is in memory.
+        """Read the files' headers, check shapes and dtypes, and hash arrays in memory.
 
-        Raises ``PlanError`` that names the field: when there is none, when one is no array or ``.npy`` file
-        of numbers, has no rows, isn't in C order, or has other rows than another.
+        Raises ``PlanError``, with the field's name, for a field that isn't an array or ``.npy`` file of numbers,
+        has no rows, isn't in C order, or has another number of rows than the first field.
         """
         if not self._fields:
-            raise PlanError("Arrays has no fields; give it arrays by name, as Arrays(image=…, label=…)")
+            raise PlanError("Arrays has no fields; give it arrays by name, such as Arrays(image=…, label=…)")
         opened = {name: _open_field(name, value) for name, value in sorted(self._fields.items())}
         (first_name, first), *others = ((name, opened[name]) for name in self._fields)
         for name, other in others:
             if len(other.array) != len(first.array):
                 raise PlanError(
                     f"Arrays: {first_name!r} has {len(first.array)} rows and {name!r} has {len(other.array)}; "
-                    "all fields need the same number"
+                    "all fields must have the same number"
                 )
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
         for name, field in opened.items():
@@ -93,17 +93,17 @@ class Arrays:
         )
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"Arrays({', '.join(f'{name}={_described(value)}' for name, value in self._fields.items())})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenArrays:
-    """Checked arrays: an ``OpenSource``.
+    """An ``OpenSource`` of checked arrays.
 
-    arrays  by name, (records, …) each, not writeable
-    files   the file on this machine, as it was opened, of each array that is in one and isn't written through
-    it
+    arrays  read-only arrays by name, (records, …) each
+    files   the path, inode, size and times of the file of each array, by name; not for arrays in memory and for
+            files that are writable through the array
     """
 
     arrays: Mapping[str, AnyArray]
@@ -112,12 +112,12 @@ class OpenArrays:
 
     @property
     def num_records(self) -> int:
-        """Rows of each array."""
+        """The number of rows of each array."""
         return len(next(iter(self.arrays.values())))
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """Shape and dtype of one row of each array, in the machine's byte order."""
+        """The shape and dtype of one row of each array, in the machine's byte order."""
         return {
             name: ArraySpec(array.shape[1:], array.dtype.newbyteorder("="))
             for name, array in self.arrays.items()
@@ -125,11 +125,11 @@ class OpenArrays:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields with one number per record."""
+        """The names of the fields with one number per record."""
         return tuple(name for name, array in self.arrays.items() if array.ndim == 1)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """A part of one of these fields, (stop − start,), in the machine's byte order."""
+        """Return a column for the records [start, stop), (stop − start,), in the machine's byte order."""
         if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
@@ -139,21 +139,21 @@ class OpenArrays:
 
     @property
     def classes(self) -> None:
-        """None: labels are plain numbers."""
+        """Class names, which arrays don't have: None."""
         return None
 
     @property
     def index_bytes(self) -> int:
-        """0: the arrays are the caller's own."""
+        """Memory of an index, in bytes: 0, since the caller owns the arrays."""
         return 0
 
     def here(self) -> str:
-        """Return the files, and the checksums of arrays in memory that are too large for the digest."""
+        """Return a description of the files, and checksums of arrays in memory that the digest covers in part."""
         parts = (self.files.get(name) or _checksums(array) for name, array in sorted(self.arrays.items()))
         return "; ".join(parts)
 
     def locate(self, indices: Int64Array) -> Records:
-        """Gather fields of one number per record into ``plain``; the others are ``rows`` of their arrays."""
+        """Copy fields with one number per record into ``plain``; refer to the other arrays in ``rows``."""
         rows = {name: Rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
         plain = {
             name: array[indices].astype(array.dtype.newbyteorder("="), copy=False)
@@ -182,7 +182,7 @@ class _Field:
     """A checked array.
 
     content  the array's part of the digest
-    file     its file; empty for memory, and for a file that is written through the array
+    file     its file; empty for an array in memory, and for a file that is writable through the array
     """
 
     array: AnyArray
@@ -192,11 +192,11 @@ class _Field:
 
 def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
     if not isinstance(name, str) or name in ("", RESERVED):
-        raise PlanError(f"Arrays: {name!r} can't be a field's name; take another one")
+        raise PlanError(f"Arrays: {name!r} can't be a field's name; use another one")
     match value:
         case np.ndarray() if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
-            # Importing that takes half as long as planning; whoever has a masked array has done it.
-            raise PlanError(f"Arrays: {name!r} is a masked array; fill it, as array.filled(0)")
+            # Importing numpy.ma takes half as long as planning. A program with a masked array has imported it.
+            raise PlanError(f"Arrays: {name!r} is a masked array; fill it, for example with array.filled(0)")
         case np.ndarray():
             array = np.asarray(value).view()
             _check(f"Arrays: {name!r}", array)
@@ -212,24 +212,26 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
             return _Field(array, f"{status.st_size} bytes, {status.st_mtime_ns} ns", _file_here(path, status))
         case _:
             raise PlanError(
-                f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, as np.asarray "
-                "makes it, or the path of a .npy file"
+                f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, for example from np.asarray, "
+                "or the path of a .npy file"
             )
 
 
 def _check(where: str, array: AnyArray) -> None:
-    """Refuse what can't be rows of numbers."""
+    """Raise ``PlanError`` for an array that isn't rows of numbers, or can't be used in place."""
     check_dtype(where, array.dtype)
     if array.ndim == 0:
         raise PlanError(f"{where} is a single value; it needs one row per record")
     if array.size == 0:
-        raise PlanError(f"{where} has shape {array.shape}: no rows, or rows of nothing")
+        raise PlanError(f"{where} has shape {array.shape}: it has no rows, or its rows are empty")
     if array.ndim == 1:
         return
     if not array.flags.c_contiguous or not array.flags.aligned:
         raise PlanError(f"{where} isn't in C order, or not aligned; give np.ascontiguousarray(array)")
     if not array.dtype.isnative:
-        raise PlanError(f"{where} has the other byte order; give array.astype(array.dtype.newbyteorder('='))")
+        raise PlanError(
+            f"{where} isn't in this machine's byte order; give array.astype(array.dtype.newbyteorder('='))"
+        )
 
 
 def _file_here(path: bytes, status: os.stat_result) -> str:
@@ -238,7 +240,7 @@ def _file_here(path: bytes, status: os.stat_result) -> str:
 
 
 def _mapped_file(array: AnyArray) -> str:
-    """The file of a map that is only read, if it has a name yet."""
+    """Return the file of a read-only memory map; empty for other arrays, or if the file has no name any more."""
     if not isinstance(array, np.memmap) or array.mode != "r" or array.filename is None:
         return ""
     try:
@@ -248,7 +250,7 @@ def _mapped_file(array: AnyArray) -> str:
 
 
 def _checksums(array: AnyArray) -> str:
-    """Return checksums of all values that ``_content_hash`` leaves out: it takes as long as reading them."""
+    """Return a checksum of an array that ``_content_hash`` covers only in part. It reads the whole array."""
     from hashlib import blake2b
 
     if array.nbytes <= HASHED_BYTES:
@@ -260,14 +262,14 @@ def _checksums(array: AnyArray) -> str:
 
 
 def _content_hash(array: AnyArray) -> str:
-    """Hash all values up to 256 MiB, above that 256 blocks of 1 MiB from the first to the last."""
+    """Hash all values up to 256 MiB; of a larger array 256 blocks of 1 MiB, from the first to the last."""
     at_once = HASHED_AT_ONCE // array.itemsize
     if array.nbytes <= HASHED_BYTES:
         starts: Sequence[int] = range(0, array.size, at_once)
     else:
         num_blocks = HASHED_BYTES // HASHED_AT_ONCE
         starts = [block * (array.size - at_once) // (num_blocks - 1) for block in range(num_blocks)]
-    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
     digest = blake2b(digest_size=16)
     for block in _blocks(array, starts):
@@ -276,7 +278,7 @@ def _content_hash(array: AnyArray) -> str:
 
 
 def _blocks(array: AnyArray, starts: Sequence[int]) -> Iterator[UInt8Array]:
-    """Bytes of up to 1 MiB of values each, from these values on."""
+    """Yield the bytes of up to 1 MiB of values from each number of ``starts``."""
     values, at_once = array.reshape(-1), HASHED_AT_ONCE // array.itemsize
     for start in starts:
         yield np.ascontiguousarray(values[start : start + at_once]).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Files in the user's cache folder that several processes use: one builds a file, the others wait for it."""
+"""Build files in the user's cache folder, so that one process builds each file and others wait for it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from standpipe.source._paths import shown
 from standpipe.system.faults import faultpoint
 
 BUILDING = b".building"
-NOT_BELIEVED = "others can write to its folder, so what is there isn't believed; chmod go-w, or remove it"
+NOT_BELIEVED = (
+    "others can write to its folder, so its files aren't trusted; run chmod go-w on the folder, or remove it"
+)
 
 
 class NoRoom(Exception):
-    """A file can't be written where it should be; the text is the system's."""
+    """A file can't be written in its folder; the text is the operating system's."""
 
 
 def cache_folder() -> bytes:
-    """Standpipe's part of the user's cache folder."""
+    """Return standpipe's folder in the user's cache folder."""
     cache = os.environb.get(b"XDG_CACHE_HOME", b"")
-    if not cache.startswith(b"/"):  # the standard says that a relative one is to be ignored
+    if not cache.startswith(b"/"):  # the XDG standard ignores relative paths
         cache = os.path.expanduser(b"~/.cache")  # noqa: PTH111 (pathlib has no bytes)
     return cache + b"/standpipe"
 
 
 def is_believed(path: bytes) -> bool:
-    """Return True if a file there is trusted: in the cache folder only this user and root may write.
+    """Return True if a file at ``path`` is trusted: in the cache folder, if only this user and root can write there.
 
-    Elsewhere the caller chose the place. Raises ``OSError`` if the folder doesn't exist.
+    Files elsewhere are trusted, since the caller chose the place. Raises ``OSError`` if the folder doesn't exist.
     """
     if not path.startswith(cache_folder() + b"/"):
         return True
@@ -40,12 +42,12 @@ def is_believed(path: bytes) -> bool:
 
 @contextlib.contextmanager
 def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
-    """Hold the right to build the file ``path``; yields the file to build it in.
+    """Lock the building of the file ``path``; yield the descriptor of the temporary file to build it in.
 
-    That file is its own lock, which the kernel takes back when its holder dies. What a killed builder left is
-    in it. Raises ``NoRoom``.
+    The temporary file is its own lock, which the kernel releases when its holder dies. It has what a killed
+    builder wrote. Raises ``NoRoom`` if it can't be written.
 
-    keep  whether what was begun stays there when the builder gives up
+    keep  True: the temporary file stays when the builder gives up
     """
     building = path + BUILDING
     try:
@@ -61,7 +63,7 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # its holder has finished it, and it has another name now
+            os.close(file)  # the last holder has finished and renamed it
     except OSError as error:
         raise NoRoom(error.strerror or str(error)) from error
     try:
@@ -70,12 +72,12 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
         if not keep and _is_at(file, building):  # nothing was built
             with contextlib.suppress(OSError):
                 os.unlink(building)  # noqa: PTH108
-        fcntl.flock(file, fcntl.LOCK_UN)  # or whoever reads it through a copy would hold it on
+        fcntl.flock(file, fcntl.LOCK_UN)  # closing doesn't unlock while a copy of the descriptor is open
         os.close(file)
 
 
 def published(file: int, path: bytes) -> None:
-    """Give a claimed file, which is whole now, its name. Raises ``NoRoom``."""
+    """Rename a claimed file, which is complete now, to ``path``. Raises ``NoRoom``."""
     try:
         os.fsync(file)
         faultpoint("index.publish.before")
@@ -94,14 +96,14 @@ def _lock(file: int, path: bytes) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        import logging  # a tenth of what importing standpipe costs beside NumPy
+        import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
 
         logging.getLogger("standpipe").info("waiting for another process that builds %s", shown(path))
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _is_at(file: int, path: bytes) -> bool:
-    """Return True if ``path`` names this very file."""
+    """Return True if ``path`` is the name of the open ``file``."""
     mine = os.fstat(file)
     try:
         there = os.lstat(path)

@@ -1,4 +1,4 @@
-"""Several sources one after another."""
+"""The source that joins several sources, one after another."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
 class Concat:
-    """The records of several sources, one source after the other, numbered through.
+    """The records of several sources as one source, like ``torch.utils.data.ConcatDataset``.
 
-    Nothing is copied: arrays in memory stay where they are.
+    Indices continue from one source to the next. Nothing is copied: arrays in memory stay where they are.
 
     Parameters
     ----------
     *sources : Source
         Two or more, with the same fields of the same shapes and dtypes, and the same classes if labels are
-        classes. A source that is given twice is opened once.
+        class names. A source that is given twice is opened once.
 
     Raises
     ------
@@ -57,26 +57,29 @@ class Concat:
         self._sources = sources
 
     def open(self) -> OpenSource:
-        """Open all of them.
+        """Open all sources.
 
-        Raises ``PlanError`` as they do, and when their fields or classes differ, with what differs.
+        Raises ``PlanError`` if one can't be opened, and if their fields or classes differ, with the difference.
         """
         return open_concat(self._sources, asked_by="Concat")
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"Concat({', '.join(_described(source) for source in self._sources)})"
 
 
 def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
-    """Open sources, each object once, and check that they fit each other. Raises ``PlanError`` with
-    ``asked_by``.
+    """Open sources, each object once, and check that their fields and classes are the same.
+
+    asked_by  the class that joins them, for errors
+
+    Raises ``PlanError`` if they differ.
     """
     if len(sources) < 2:
-        raise PlanError(f"{asked_by} takes two or more, not {len(sources)}")
+        raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     for source in sources:
         if isinstance(source, type) or not isinstance(source, Source):
-            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), not {source!r}")
+            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), got {source!r}")
     opened: list[OpenSource] = []
     for number, source in enumerate(sources):
         same = next((i for i in range(number) if sources[i] is source), None)
@@ -92,34 +95,34 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
 
 @dataclass(frozen=True, eq=False)
 class OpenConcat:
-    """Opened sources with the same fields: an ``OpenSource``."""
+    """An ``OpenSource`` of several opened sources with the same fields."""
 
     parts: tuple[OpenSource, ...]
 
     @cached_property
     def begins(self) -> Int64Array:
-        """(parts + 1,) int64: the number of each part's first record, and at last how many records there are."""
+        """The number of each part's first record, and at the end the number of all records; (parts + 1,) int64."""
         return np.cumsum([0, *(part.num_records for part in self.parts)])
 
     @property
     def num_records(self) -> int:
-        """Number of records of all parts."""
+        """The number of records of all parts."""
         return int(self.begins[-1])
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The fields, which all parts share."""
+        """The fields, which are the same for all parts."""
         return self.parts[0].fields
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that all parts have."""
+        """The names of the columns that all parts have."""
         return tuple(
             name for name in self.parts[0].columns if all(name in part.columns for part in self.parts)
         )
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """A column of the records [start, stop), in a dtype that holds every part's."""
+        """Return a column for the records [start, stop), in a dtype that holds the values of all parts."""
         if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
@@ -135,48 +138,48 @@ class OpenConcat:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The class names, which all parts share."""
+        """The class names, which are the same for all parts."""
         return self.parts[0].classes
 
     @cached_property
     def digest(self) -> str:
         """A digest of the parts' digests, in order."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digests = ",".join(part.digest for part in self.parts)
         return blake2b(f"concat 1: {digests}".encode(), digest_size=16).hexdigest()
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of all parts' indexes; a part that is there twice counts once."""
+        """Memory of all parts' indexes, in bytes; a part that is used twice counts once."""
         return sum(part.index_bytes for part in self._different())
 
     @property
     def index_note(self) -> str:
-        """The places of the parts' indexes, for ``explain()``."""
+        """The locations of the parts' indexes, for ``explain()``."""
         return (
             "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
             or "no index"
         )
 
     def skipped(self) -> Iterator[str]:
-        """Yield the paths that the parts left out."""
+        """Yield the paths that the parts skipped."""
         for part in self._different():
             if isinstance(part, SkipsFiles):
                 yield from part.skipped()
 
     @property
     def descriptors(self) -> int:
-        """Files that the parts hold open."""
+        """The number of files that the parts hold open."""
         return sum(part.descriptors for part in self._different() if isinstance(part, KeepsIndex))
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of the largest record that a part reads; 0 where none reads any."""
+        """Bytes of the largest record that a part reads; 0 if no part reads records."""
         return max(part.record_bytes if isinstance(part, ReadsRecords) else 0 for part in self.parts)
 
     def locate(self, indices: Int64Array) -> Records:
-        """Ask each part for its records, and put them in the order asked."""
+        """Locate each part's records, and return all of them in the order of ``indices``."""
         part_of = np.searchsorted(self.begins, indices, side="right") - 1
         numbers = np.unique(part_of).tolist() or [0]
         rows = [np.flatnonzero(part_of == number) for number in numbers]
@@ -197,30 +200,30 @@ class OpenConcat:
 
 @dataclass(frozen=True, eq=False)
 class OpenDatasets(OpenConcat):
-    """Opened datasets in Python: satisfies ``contracts.PythonSource`` too."""
+    """An ``OpenConcat`` of Python datasets, which satisfies ``contracts.PythonSource`` too."""
 
     @property
     def dataset(self) -> Joined:
-        """All datasets as one."""
+        """The datasets joined into one."""
         return self.joined()
 
     def joined(self, *, taken: str | None = None) -> Joined:
-        """Return all datasets as one, whose samples must not have the field ``taken``."""
+        """Join the datasets into one, whose samples must not have the field ``taken``."""
         return Joined([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the fields, which all datasets share."""
+        """The names of the fields, which are the same for all datasets."""
         return self._python()[0].names
 
     @property
     def shares_lists(self) -> bool:
-        """True if all datasets ask for it."""
+        """True if all datasets have ``share_lists=True``."""
         return all(part.shares_lists for part in self._python())
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
-        """Declared shapes and dtypes, which all datasets share."""
+        """The declared shapes and dtypes, which are the same for all datasets."""
         return self._python()[0].declared
 
     def _python(self) -> list[PythonSource]:
@@ -228,9 +231,9 @@ class OpenDatasets(OpenConcat):
 
 
 class Joined:
-    """Datasets one after another, as one: what workers take samples from.
+    """A dataset of several datasets, one after another, from which workers take samples.
 
-    taken  a field that samples must not have: it is added to them
+    taken  the name of a field that samples must not have, since a mixture adds it
     """
 
     def __init__(self, datasets: list[Any], begins: list[int], *, taken: str | None = None) -> None:
@@ -243,14 +246,14 @@ class Joined:
         number = bisect_right(self.begins, index) - 1
         sample = self.datasets[number][index - self.begins[number]]
         if self.taken is not None and isinstance(sample, Mapping) and self.taken in sample:
-            raise PlanError(f"the sample has a field {self.taken!r}, which a mixture adds: rename it")
+            raise PlanError(f"the sample has a field {self.taken!r}, which a mixture adds; rename it")
         return sample
 
 
 def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Records:
-    """Records of several parts as one.
+    """Merge the records of several parts.
 
-    order  (n,) int64: where each record is among all that were found, part after part
+    order  (n,) int64: the place of each record among the records of all parts, one part after another
     """
     first = found[0]
     files = {name: _merged_files([each.files[name] for each in found], order) for name in first.files}
@@ -260,7 +263,7 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
 
 
 def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
-    """One entry for each different array: where a record isn't in it, −1."""
+    """Merge rows into one entry per array, with row −1 for records that are in another array."""
     arrays = {id(part.array): part.array for rows in found for part in rows.parts}
     merged = []
     for key, array in arrays.items():
@@ -285,11 +288,11 @@ def _merged_files(found: list[Files], order: Int64Array) -> Files:
 
 
 def _difference(first: OpenSource, other: OpenSource) -> str | None:
-    """Return in words why two sources can't be one; None if they can."""
+    """Return why two sources can't be joined, for an error; None if they can."""
     if isinstance(first, PythonSource) != isinstance(other, PythonSource):
         return "one takes samples from Python, the other doesn't"
     if isinstance(first, PythonSource) and isinstance(other, PythonSource) and first.names != other.names:
-        return f"its samples' values are named {other.names}, not {first.names}"
+        return f"its fields are named {other.names}, not {first.names}"
     for name in sorted({*first.fields, *other.fields}):
         mine, theirs = first.fields.get(name), other.fields.get(name)
         if mine is None or theirs is None:
@@ -299,7 +302,7 @@ def _difference(first: OpenSource, other: OpenSource) -> str | None:
     if first.classes == other.classes:
         return None
     if first.classes is None or other.classes is None:
-        return "the labels of one are class names, those of the other plain numbers"
+        return "the labels of one are class names, those of the other are numbers"
     for what, more in (
         ("has", {*other.classes} - {*first.classes}),
         ("lacks", {*first.classes} - {*other.classes}),

@@ -1,4 +1,4 @@
-"""Records of one size, one after another in binary files, which are read by position."""
+"""The source of binary files with records of one size, which are read by position."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 ImageAxes = Literal["HWC", "CHW", "HW"]
 
 RESERVED = "index"  # the batch place adds it to every batch
-MOST_AT_ONCE = 512  # neighbours; systems take at least 1,024
-AT_ONCE_BYTES = 1 << 20  # that a column's piece reads
-SMALL_RECORD_BYTES = 4096  # a column of larger records reads the field's bytes alone
-DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # of each file
+MOST_AT_ONCE = 512  # buffers of one preadv call; systems allow at least 1,024
+AT_ONCE_BYTES = 1 << 20  # bytes that one read of a column's piece covers
+SMALL_RECORD_BYTES = 4096  # of larger records, a column's read covers only the field's bytes
+DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # number and size of the pieces of each file in the digest
 GZIP = b"\x1f\x8b"
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -32,14 +32,17 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 class FixedRecords:
     """Records of one size, one after another in binary files, such as CIFAR's.
 
-    Records are read by position, a batch at a time, so memory doesn't depend on their number. An ``image`` of
-    (H, W, 3) uint8 is what image transforms take. One integer per record becomes int64, as losses take
-    labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
+    Records are read by position, a batch at a time, so memory doesn't depend on their number. Image transforms
+    take a field ``image`` of (H, W, 3) uint8. A field with one integer per record becomes int64, which losses
+    take as labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
+
+    ``FixedRecords.cifar10(*paths)`` and ``FixedRecords.cifar100(*paths)`` read the binary files of these data
+    sets.
 
     Parameters
     ----------
     paths : path or sequence of paths
-        A file or several, whose records follow one another.
+        A file, or several files whose records follow one another.
     fields : dtype-like
         Layout of a record, as ``numpy.dtype`` takes it: ``[("label", "u1"), ("image", "u1", (32, 32, 3))]``.
     header_bytes : int, default 0
@@ -53,7 +56,8 @@ class FixedRecords:
     Raises
     ------
     PlanError
-        By ``plan()``, if a file is missing or compressed, or its size isn't a multiple of a record's.
+        By ``plan()``, for invalid fields, or if a file is missing or compressed, or its size without the header
+        isn't a multiple of a record's.
 
     Examples
     --------
@@ -82,26 +86,25 @@ class FixedRecords:
 
     @classmethod
     def cifar10(cls, *paths: AnyPath) -> Self:
-        """Return the records of CIFAR-10's binary files, such as ``data_batch_1.bin``."""
+        """Return the source of CIFAR-10's binary files, such as ``data_batch_1.bin``."""
         fields = [("label", "u1"), ("image", "u1", (3, 32, 32))]
         return cls(paths, fields=fields, image_axes="CHW", classes=CIFAR10)
 
     @classmethod
     def cifar100(cls, *paths: AnyPath) -> Self:
-        """Return the records of CIFAR-100's binary files, such as ``train.bin``, with both labels."""
+        """Return the source of CIFAR-100's binary files, such as ``train.bin``, with both labels."""
         fields = [("coarse_label", "u1"), ("label", "u1"), ("image", "u1", (3, 32, 32))]
         return cls(paths, fields=fields, image_axes="CHW")
 
     def open(self) -> OpenSource:
-        """Check the files' sizes and read a part of each for the digest.
+        """Check the files' sizes, and read a part of each file for the digest.
 
-        Raises ``PlanError`` if a file is missing, compressed, or its size isn't a multiple of a record's, and
-        for fields that don't fit.
+        Raises ``PlanError`` for invalid fields, and if a file is missing or compressed, or its size doesn't fit.
         """
         record = _checked_record(self._fields)
         if type(self._header_bytes) is not int or self._header_bytes < 0:
             raise PlanError(
-                f"FixedRecords: header_bytes={self._header_bytes!r} must be an integer of at least 0"
+                f"FixedRecords: header_bytes must be an integer of at least 0, got {self._header_bytes!r}"
             )
         if not self._paths:
             raise PlanError("FixedRecords has no files; give it a path, or a list of paths")
@@ -110,12 +113,13 @@ class FixedRecords:
         classes = None if self._classes is None else tuple(map(str, self._classes))
         if classes is not None and "label" not in (record.names or ()):
             raise PlanError(
-                "FixedRecords: classes= names the values of a field 'label', and fields= has none"
+                "FixedRecords: classes= needs a field 'label', whose values it names; add one to fields= or leave "
+                "out classes="
             )
         return OpenFixed((Part(files, record),), self._axes, classes)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         first = f"'{shown(self._paths[0])}'" if self._paths else "no files"
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return f"FixedRecords({first}{more})"
@@ -123,12 +127,12 @@ class FixedRecords:
 
 @dataclass(frozen=True, slots=True)
 class FixedFile:
-    """A file of records of one size, as it was when it was opened.
+    """A file of records of one size, in the state of its opening.
 
-    begin    its byte at which the first record starts
-    records  how many it has
+    begin    offset of the first record, in bytes
+    records  number of records
     stamp    size, modification and change time in ns, inode
-    sample   digest of up to 1 MiB of it
+    sample   digest of up to 1 MiB of the file
     """
 
     path: bytes
@@ -140,12 +144,12 @@ class FixedFile:
     def read_into(
         self, memory: UInt8Array, rows: Int64Array, numbers: Int64Array, *, at: int, step: int
     ) -> None:
-        """Fill ``rows`` (n,) of ``memory`` with bytes of the records ``numbers`` (n,), which ascend.
+        """Fill ``rows`` (n,) of ``memory`` with bytes of the records ``numbers`` (n,), in ascending order.
 
-        at    the first of these bytes inside a record
-        step  the bytes from one record to the next
+        at    offset of these bytes in a record
+        step  bytes from one record to the next
 
-        Neighbours are read at once. Raises ``StandpipeError`` where the file can't be read, or has changed.
+        Neighbours are read together. Raises ``StandpipeError`` if the file can't be read, or has changed.
         """
         size = memory.shape[1]
         follows = (np.diff(numbers) == 1) & (size == step)
@@ -169,15 +173,15 @@ class FixedFile:
 
 
 def _read(descriptor: int, places: list[memoryview], begin: int) -> None:
-    """Fill all of ``places``, of the same size, with what follows ``begin``."""
+    """Fill all of ``places``, which have the same size, with the bytes from ``begin`` on."""
     if os.preadv(descriptor, places, begin) == len(places) * len(places[0]):
         return
-    for number, place in enumerate(places):  # the file ends, or the system has read less at once
+    for number, place in enumerate(places):  # the file is too short, or the system read less than was asked
         place[:] = read_fully(descriptor, len(place), begin + number * len(place))
 
 
 def _advise(descriptor: int, begins: list[int], size: int) -> None:
-    """Let the system read all of them at once, where storage is slow."""
+    """Let the system start reading all ranges, so that slow storage reads them in parallel."""
     if len(begins) > 1 and hasattr(os, "posix_fadvise"):
         for begin in begins:
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
@@ -196,22 +200,24 @@ def opened_file(path: bytes, begin: int, record: np.dtype[Any]) -> FixedFile:
         records, over = divmod(size - begin, each)
         is_gzip = os.pread(descriptor, len(GZIP), 0) == GZIP
         if is_gzip and (path.endswith((b".gz", b".tgz")) or over or records < 1):
-            raise PlanError(f"{shown(path)} is compressed with gzip; decompress it first, as gunzip does")
+            raise PlanError(
+                f"{shown(path)} is compressed with gzip; decompress it first, for example with gunzip"
+            )
         if size <= begin:
             raise PlanError(
-                f"{shown(path)} has {size:,} bytes, so no record follows its {begin:,} bytes of header"
+                f"{shown(path)} has {size:,} bytes, so no record follows its header of {begin:,} bytes"
             )
         if over:
             raise PlanError(
-                f"{shown(path)} has {size:,} bytes: after {begin:,} bytes of header and {records:,} records of "
+                f"{shown(path)} has {size:,} bytes: after a header of {begin:,} bytes and {records:,} records of "
                 f"{each:,} bytes, {over:,} bytes are left; the file is cut, or fields= describes another format"
             )
         return FixedFile(path, begin, records, _stamp(status), _sample(descriptor, size))
 
 
 def _sample(descriptor: int, size: int) -> str:
-    """Digest of pieces of a file, evenly spread from its first to its last byte."""
-    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+    """Return a digest of pieces of a file, evenly spaced from its first to its last byte."""
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
     digest = blake2b(f"{size} bytes;".encode(), digest_size=16)
     last = max(size - DIGEST_PIECE_BYTES, 0)
@@ -221,8 +227,8 @@ def _sample(descriptor: int, size: int) -> str:
 
 
 def _checked_record(fields: object) -> np.dtype[Any]:
-    """The dtype of a record. Raises ``PlanError`` for what isn't named numbers."""
-    example = 'as [("label", "u1"), ("image", "u1", (32, 32, 3))]'
+    """Return the dtype of a record. Raises ``PlanError`` if it isn't made of named numbers."""
+    example = 'such as [("label", "u1"), ("image", "u1", (32, 32, 3))]'
     try:
         record: np.dtype[Any] = np.dtype(fields)  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
@@ -237,22 +243,22 @@ def _checked_record(fields: object) -> np.dtype[Any]:
         where = f"FixedRecords: the field {name!r}"
         if name == RESERVED:
             raise PlanError(
-                f"{where} has the name of a field that every batch has of its own; take another name"
+                f"{where} has the name of a field that standpipe adds to every batch; use another name"
             )
         base = record[name].base
         if base.kind == "b":
-            raise PlanError(f"{where} is bool, and a byte of a file may be neither 0 nor 1; read it as 'u1'")
+            raise PlanError(f"{where} is bool, but a byte of a file may be neither 0 nor 1; read it as 'u1'")
         check_dtype(where, base)
         if 0 in record[name].shape:
-            raise PlanError(f"{where} has the shape {record[name].shape}, which holds nothing")
+            raise PlanError(f"{where} has the shape {record[name].shape}, which has no values")
     return record
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Fields that are stored together: the files of one structured dtype.
+    """Files of one structured dtype, whose fields are stored together.
 
-    record  what each record of the files holds
+    record  dtype of a record
     """
 
     files: tuple[FixedFile, ...]
@@ -260,7 +266,7 @@ class Part:
 
     @property
     def records(self) -> int:
-        """Records of all files."""
+        """The number of records of all files."""
         return sum(file.records for file in self.files)
 
     @property
@@ -269,7 +275,7 @@ class Part:
         return self.record.names or ()
 
     def place(self, index: int) -> tuple[FixedFile, int]:
-        """Return the file of a record and its number there."""
+        """Return the file of a record, and the record's number in this file."""
         for file in self.files:
             if index < file.records:
                 break
@@ -277,11 +283,11 @@ class Part:
         return file, index
 
     def read(self, indices: Int64Array) -> NDArray[np.void]:
-        """Read whole records: (n,) of the dtype ``record``."""
+        """Read whole records; return (n,) of the dtype ``record``."""
         return self._bytes(indices, 0, self.record.itemsize).view(self.record)[:, 0]
 
     def read_field(self, name: str, indices: Int64Array) -> AnyArray:
-        """Read one field of records, (n, …) as it is stored; of large records no other bytes."""
+        """Read one field of records, (n, …), as stored. Of large records, read only this field's bytes."""
         if self.record.itemsize <= SMALL_RECORD_BYTES:
             return self.read(indices)[name]
         assert self.record.fields is not None
@@ -302,10 +308,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class OpenFixed:
-    """Records of one size in files: an ``OpenSource``.
+    """An ``OpenSource`` of records of one size in files.
 
-    parts       the fields that are stored together; all parts have the same number of records
-    image_axes  how ``image`` is stored
+    parts       groups of files, one per structured dtype; all have the same number of records
+    image_axes  axes of the field ``image`` as stored
     """
 
     parts: tuple[Part, ...]
@@ -318,29 +324,29 @@ class OpenFixed:
         if axes == 0 or (axes is not None and len(known.get("image", ())) != axes):
             shape = f"shape {known['image']}" if "image" in known else "no field of that name"
             raise PlanError(
-                f'image_axes={self.image_axes!r} doesn\'t fit the field image, which has {shape}: it is "HWC", '
-                '"CHW" for a field of three axes or "HW" for one of two'
+                f'image_axes={self.image_axes!r} doesn\'t fit the field image, which has {shape}: use "HWC", '
+                '"CHW" for a field of three axes or "HW" for a field of two'
             )
 
     @property
     def num_records(self) -> int:
-        """Records of each part."""
+        """The number of records of each part."""
         return self.parts[0].records
 
     @cached_property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The fields as batches have them."""
+        """The shape and dtype of each field in a batch."""
         kinds = {name: part.record[name] for part in self.parts for name in part.names}
         examples = {name: self._given(name, np.zeros(1, kind)) for name, kind in kinds.items()}
         return {name: ArraySpec(example.shape[1:], example.dtype) for name, example in examples.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields with one number per record."""
+        """The names of the fields with one number per record."""
         return tuple(name for part in self.parts for name in part.names if not part.record[name].shape)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read one of these fields from the files, in pieces."""
+        """Read a column for the records [start, stop) from the files, in pieces."""
         if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
@@ -355,8 +361,8 @@ class OpenFixed:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the fields, the sizes and parts of the files, and class names."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        """A digest of the fields, the files' sizes and parts of their contents, and the class names."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         parts = [
             (part.record.descr, [(file.begin, file.sample) for file in part.files]) for part in self.parts
@@ -366,22 +372,22 @@ class OpenFixed:
 
     @property
     def index_bytes(self) -> int:
-        """0: there is no index."""
+        """Memory of an index, in bytes: 0, since there is none."""
         return 0
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a record as it is stored, and as a batch has it."""
+        """Bytes that reading a record takes: twice the record as stored, and once as in a batch."""
         given = sum(spec.row_bytes for spec in self.fields.values() if isinstance(spec, ArraySpec))
         return 2 * sum(part.record.itemsize for part in self.parts) + given
 
     def here(self) -> str:
-        """Return the files on this machine."""
+        """Return a description of the files on this machine."""
         files = [file for part in self.parts for file in part.files]
         return "; ".join(f"{shown(file.path)}, {file.stamp}" for file in files)
 
     def locate(self, indices: Int64Array) -> Records:
-        """Read the records, neighbours at once."""
+        """Read the records, neighbours together."""
         rows: dict[str, Rows] = {}
         plain: dict[str, AnyArray] = {}
         for part in self.parts:
@@ -395,17 +401,17 @@ class OpenFixed:
         return Records(indices, rows=rows, plain=plain)
 
     def name(self, index: int) -> str:
-        """Return the file that has a record, and where."""
+        """Return the file of a record, and its offset in this file."""
         part = self.parts[0]
         file, number = part.place(index)
         return f"{shown(file.path)} at byte {file.begin + number * part.record.itemsize}"
 
     def _given(self, name: str, values: AnyArray) -> AnyArray:
-        """Values of a field (n, …) as a batch has them: C order, native byte order, and images (H, W, C)."""
+        """Convert values of a field (n, …) to a batch's form: C order, native byte order, images (H, W, C)."""
         if name == "image" and self.image_axes == "CHW":
             planes = np.moveaxis(values, 1, 0)
             values = np.empty((*planes.shape[1:], len(planes)), values.dtype)
-            for channel, plane in enumerate(planes):  # a third of the time of one copy
+            for channel, plane in enumerate(planes):  # takes a third of the time of a single copy
                 values[..., channel] = plane
         elif name == "image" and self.image_axes == "HW":
             values = np.repeat(values[..., None], 3, axis=-1)

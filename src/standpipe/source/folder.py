@@ -1,4 +1,4 @@
-"""A folder of images, one subfolder per class."""
+"""The source of a folder of images with one subfolder per class."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from standpipe.source._paths import AnyPath, absolute, shown
 
 @dataclass(frozen=True, slots=True)
 class ImageFolder:
-    """Images in class folders, as ``torchvision.datasets.ImageFolder`` reads them, in the same order.
+    """Images in class folders, like ``torchvision.datasets.ImageFolder``, in the same order.
 
-    Fields are ``image``, an encoded image, and ``label``, () int64, the number of the record's class among
-    the sorted names of root's subfolders. Records are all files at any depth below a class folder whose names
-    end as those of a supported format do (``standpipe.formats``), in upper or lower case: torchvision's .jpg,
-    .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. They
-    are sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is the order of
-    torchvision; names in other encodings work too. Images directly in ``root`` beside class folders belong to
-    no class and aren't records.
+    The fields are ``image``, an encoded image, and ``label``, () int64, the number of the record's class among
+    the sorted names of root's subfolders. Columns that ``build_index`` or ``standpipe index`` added are further
+    fields.
 
-    The folder is walked once, into an index. Later starts use the index while the modification times of all
-    folders are the same. Columns that ``build_index`` or ``standpipe index`` added are further fields.
+    Records are the files at any depth below a class folder whose names have the suffix of a supported format
+    (``standpipe.formats``), in upper or lower case: torchvision's .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif,
+    .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. Images directly in ``root`` belong to no
+    class and aren't records.
 
-    No sample is lost in silence:
+    Records are sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is torchvision's
+    order. Names in other encodings work too.
+
+    The folder is walked once, into an index. Later runs use the index while the modification times of all
+    folders are the same.
+
+    No sample is dropped silently:
 
     - A link to a folder is followed, unless it leads back to a folder that contains it.
     - A link with an image's name whose target is gone is a record; reading it is a ``ReadError``.
@@ -35,18 +39,18 @@ class ImageFolder:
       isn't mounted, and as a class it would shift the labels of the others.
     - A pipe, socket or device with an image's name isn't a record and is never opened. ``explain()`` counts
       them and ``standpipe scan`` names them.
-    - A folder that can't be listed is a ``PlanError``. One whose path is too long for the system is listed;
-      each image in it is a record, and reading it is a ``ReadError``.
+    - A folder that can't be listed is a ``PlanError``. A folder whose path is too long for the system is
+      listed; each image in it is a record, and reading it is a ``ReadError``.
 
     Parameters
     ----------
     root : path
         Folder whose direct subfolders are the classes.
     allow_empty : bool, default False
-        True: a class folder may contain no image; its label stays taken.
+        True: a class folder may have no image; its label is still counted.
     index : path, optional
-        Path of the folder's index file, outside of the folder. Default: next to the folder if it exists
-        there, else in the user's cache folder, or in memory if it is small.
+        Path of the folder's index file, outside of the folder. Default: beside the folder if it exists there,
+        else in the user's cache folder, or in memory if it is small.
 
     Raises
     ------
@@ -67,9 +71,11 @@ class ImageFolder:
     def open(self) -> OpenSource:
         """Find the folder's index, or list the folder and build one.
 
-        Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders, when
-        a class folder holds no image, and for the cases named above; and when columns were added to its index
-        and it has other records now.
+        Raises ``PlanError``
+
+        - if ``root`` is missing, not a folder, not readable or without class folders,
+        - if a class folder has no image, and in the cases that the class names,
+        - if columns were added to its index, and the folder has other records now.
         """
         listing = Listing.open(self.subject())
         if not self.allow_empty:
@@ -77,24 +83,24 @@ class ImageFolder:
         return listing
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         empty = ", allow_empty=True" if self.allow_empty else ""
         index = "" if self.index is None else f", index='{shown(self.index)}'"
         return f"ImageFolder('{shown(self.root)}'{empty}{index})"
 
     def subject(self) -> FolderSubject:
-        """The folder, for its index."""
+        """Return the folder, as the subject of an index."""
         root = os.path.join(absolute(self.root, field="ImageFolder's root"), b"")  # noqa: PTH118 (pathlib has no bytes)
         index = None if self.index is None else absolute(self.index, field="ImageFolder's index")
         if index is not None and index.startswith(root):
             raise PlanError(
-                f"ImageFolder(index='{shown(index)}') lies inside the folder, whose time it would change; name a "
-                "place outside"
+                f"ImageFolder(index='{shown(index)}') is inside the folder, whose modification time it would change; "
+                "use a path outside"
             )
         return FolderSubject(root, name=shown(self.root), index=index)
 
     def _check_classes(self, listing: Listing) -> None:
-        """Raise ``PlanError`` when there are classes without an image."""
+        """Raise ``PlanError`` if a class has no image."""
         facts, base = listing.index.facts, shown(listing.subject.base)
         assert facts.classes is not None
         empty = [facts.classes[label] for label in facts.empty]
@@ -102,6 +108,6 @@ class ImageFolder:
             folders = tuple(f"{base}{name}/" for name in empty)
             special = sum(path.startswith(folders) for path in listing.skipped())
             raise PlanError(
-                f"no image in {some(empty)}, below {base}{but(special)}: remove what is empty, or keep its label with "
-                "ImageFolder(..., allow_empty=True)"
+                f"no image in {some(empty)}, below {base}{but(special)}: remove empty class folders, or keep their "
+                "labels with ImageFolder(..., allow_empty=True)"
             )

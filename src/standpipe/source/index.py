@@ -1,4 +1,4 @@
-"""Making index files on purpose, with columns, and checking them."""
+"""Build index files with additional columns, and check them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class IndexReport:
     size_bytes : int
         Size of the file.
     columns : tuple of str
-        Columns that were added, now or before.
+        Names of the additional columns that the index has, from this call or an earlier one.
     dropped : tuple of str
-        Columns of an older index with other records.
+        Names of columns of the older index that weren't kept, since it has other records.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class IndexCheckReport:
     records : int
         Number of records in it.
     differences : tuple of str
-        One line for each difference from the list or folder; empty if it is right.
+        A text for each kind of difference from the list or folder; empty if there is none.
     ok : bool
         True if there are no differences.
 
@@ -120,23 +120,25 @@ def build_index(
     columns: Mapping[str, Values] | None = None,
     on_progress: Progress | None = None,
 ) -> IndexReport:
-    """Write the index file of a list or folder of any size, or write it anew.
+    """Write the index file of a list or folder, or replace it.
 
-    The file is written to ``source.index``; without that beside the data, or to the user's cache folder where
-    the data's folder can't be written. Later starts find it there.
+    The file is written to ``source.index``. Without that it is written beside the data, or to the user's cache
+    folder if the data's folder isn't writable. Later runs find it there. A list or folder may have any size.
 
     Parameters
     ----------
     source : FileList or ImageFolder
         The list or folder.
     columns : mapping of str to array, path or callable, optional
-        Further values of every record, by name: fields of each batch like ``label``, known without reading a
-        sample. An array or ``.npy`` file of numbers, (records, …), or a function that takes a record's path
-        and returns an int, for an int64. Columns of an older index of the same records are kept. The columns
-        ``image_offset`` and ``image_length`` aren't fields: they are the byte range of each image in its
-        file; a length of -1 means to the end of the file.
+        Additional values of every record, by name. They become fields of each batch, like ``label``, and are
+        known without reading a sample. A column is an array or ``.npy`` file of numbers, (records, …), or a
+        function that takes a record's path and returns an int, for int64. Columns of an older index of the
+        same records are kept.
+
+        The columns ``image_offset`` and ``image_length``, in bytes, aren't fields: they are the byte range of
+        each image in its file. A length of -1 means to the end of the file.
     on_progress : callable, optional
-        Called with the name of what is counted, the number done, and the total, or None if that isn't known.
+        Called with the name of the counted things, the number done, and the total, or None if it isn't known.
 
     Returns
     -------
@@ -146,7 +148,7 @@ def build_index(
     Raises
     ------
     PlanError
-        For sources that can't be indexed and columns that don't fit.
+        If the source can't be indexed, or a column doesn't fit.
     StandpipeError
         If the index can't be written.
 
@@ -177,14 +179,15 @@ def build_index(
             Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.columns), dropped
         )
     raise StandpipeError(
-        f"can't write the index of {subject.name}: {', nor '.join(tried)}; name another place"
+        f"can't write the index of {subject.name} to {', nor to '.join(tried)}; use another path, with "
+        "index= or the option --output"
     )
 
 
 def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> IndexCheckReport:
-    """Compare the index file that a start would use with the list or folder, byte for byte.
+    """Compare an index file with its list or folder, byte for byte.
 
-    It reads the whole index, and the list or folder too.
+    It checks the file that a run would use. It reads the whole index and the whole list or folder.
 
     Parameters
     ----------
@@ -201,7 +204,7 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
     Raises
     ------
     PlanError
-        If there is no index file, and for sources that can't be indexed.
+        If there is no index file, or the source can't be indexed.
 
     Examples
     --------
@@ -216,7 +219,7 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
     found = [path for path in places(subject) if os.path.lexists(path)]
     if not found:
         raise PlanError(
-            f"there is no index file of {subject.name}; standpipe index makes one, and a start needs none"
+            f"there is no index file of {subject.name}; build one with 'standpipe index' (a run works without)"
         )
     path = Path(os.fsdecode(found[0]))
     try:
@@ -230,19 +233,19 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
 
 def _subject(source: object) -> Subject:
     if not isinstance(source, FileList | ImageFolder):
-        raise PlanError(f"{source!r} has no index file; FileList and ImageFolder have")
+        raise PlanError(f"{source!r} has no index file; only FileList and ImageFolder have one")
     return source.subject()
 
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or name in OWN_FIELDS:
         raise PlanError(
-            f"a column can't be named {name!r}: a word such as length, and none of {', '.join(OWN_FIELDS)}"
+            f"a column can't be named {name!r}: use an identifier such as length, except {', '.join(OWN_FIELDS)}"
         )
 
 
 def _older(path: bytes, subject: Subject) -> IndexFile | None:
-    """An index that is there, whether it fits or not."""
+    """Return the index at ``path``, even if it doesn't fit; None if there is none."""
     try:
         return read_index(path)
     except (OSError, Damaged):
@@ -252,7 +255,7 @@ def _older(path: bytes, subject: Subject) -> IndexFile | None:
 def _column_writer(
     subject: Subject, adding: Mapping[str, Values], old: IndexFile | None, on_progress: Progress | None
 ) -> Finish:
-    """Return a function that writes columns into an index: those of ``adding``, and an older index's."""
+    """Return a function that writes columns into an index: new ones, and those of an older index."""
 
     def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
         columns: dict[str, Column] = {}
@@ -263,7 +266,7 @@ def _column_writer(
             columns[name] = _add_column(writer, listing, name, values, on_progress)
         if len(half := [name for name in RANGE if name in columns]) == 1:
             raise PlanError(
-                f"the column {half[0]!r} is half of a byte range; give both {' and '.join(RANGE)}"
+                f"the column {half[0]!r} is only half of a byte range; give both {' and '.join(RANGE)}"
             )
         return replace(facts, columns=columns)
 
@@ -291,7 +294,7 @@ def _add_column(
 
 
 def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
-    """The values of a column, checked."""
+    """Return the values of a column. Raises ``PlanError`` if they don't fit."""
     what = f"the column {name!r}"
     if isinstance(values, np.ndarray):
         array = values
@@ -302,26 +305,28 @@ def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
             array = mapped_npy(what, file)
     if array.ndim == 0 or len(array) != rows:
         raise PlanError(
-            f"{what} has the shape {array.shape}; there are {rows:,} records, so ({rows}, …) fits"
+            f"{what} has the shape {array.shape}; there are {rows:,} records, so its shape must be ({rows}, …)"
         )
     if array.dtype.newbyteorder("<").str not in COLUMN_DTYPES or 0 in array.shape:
-        raise PlanError(f"{what} is {array.dtype} {array.shape}; numbers fit, or bool")
+        raise PlanError(
+            f"{what} is {array.dtype} {array.shape}; it must be numbers of up to 64 bits, or bool"
+        )
     return array
 
 
 def _half_of_range(name: str, array: AnyArray) -> AnyArray:
-    """Offsets or lengths as int64, checked."""
+    """Return offsets or lengths as int64. Raises ``PlanError`` if they can't be a byte range."""
     least = -1 if name == RANGE[1] else 0
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < least or array.max() >= 1 << 62:
         raise PlanError(
-            f"the column {name!r} is {array.dtype} of shape {array.shape}; it has an integer from {least} on for each "
-            "record, a place in its file in bytes"
+            f"the column {name!r} is {array.dtype} of shape {array.shape}; it must be an integer of at least {least} "
+            "per record, in bytes"
         )
     return array.astype(np.int64)
 
 
 def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[tuple[int, AnyArray]]:
-    """Yield what the function says of all records, in blocks, and how many rows are done."""
+    """Call a function for all records; yield its results in blocks, each with the number of records so far."""
     rows = listing.num_records
     for start in range(0, rows, ROWS_AT_ONCE):
         paths = listing.paths(np.arange(start, min(start + ROWS_AT_ONCE, rows)))
@@ -336,7 +341,7 @@ def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[t
                 if value is None:
                     raise PlanError(f"the column {name!r}, for {shown(path)}: {error}") from error
                 raise PlanError(
-                    f"the column {name!r}, for {shown(path)}: the function returned {value!r}; it returns an int"
+                    f"the column {name!r}, for {shown(path)}: the function returned {value!r}; it must return an int"
                 ) from error
             except StandpipeError:
                 raise
@@ -348,7 +353,7 @@ def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[t
 
 
 def _origin_of_function(name: str, fn: Callable[[str], int]) -> str:
-    """The option that names a function, if a fresh process can find it."""
+    """Return the ``standpipe index`` option for a function, or empty if another process can't import it."""
     module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "<")
     if name != "length" or not module or module == "__main__" or "<" in qualname:
         return ""
@@ -362,8 +367,8 @@ def _option(name: str, value: str) -> str:
 
 
 def _damage(index: IndexFile) -> Iterator[str]:
-    """Sections that aren't what was written."""
-    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+    """Yield a text for each section whose data isn't as written."""
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
     for name, section in index.facts.sections.items():
         digest = blake2b(digest_size=16)
@@ -374,14 +379,14 @@ def _damage(index: IndexFile) -> Iterator[str]:
             yield f"the section '{name}': {error}"
             continue
         if digest.hexdigest() != section.digest:
-            yield f"the section '{name}' isn't what was written: its digest is another one"
+            yield f"the section '{name}' isn't as it was written: its digest differs"
 
 
 def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:
-    """Yield what has changed in the list or folder."""
+    """Yield a text for each difference between the index and the list or folder."""
     try:
         if (objection := subject.objection(index)) is not None:
-            yield f"a start doesn't use it: {objection}"
+            yield f"a run wouldn't use it: {objection}"
     except StandpipeError as error:
         yield str(error)
     fresh = build_temporary(subject, on_progress)
@@ -401,7 +406,7 @@ def _classes(facts: Facts) -> str:
 
 
 def _first_difference(old: Listing, new: Listing) -> str:
-    """The first record that isn't the same."""
+    """Describe the first record that differs."""
     rows = min(old.num_records, new.num_records)
     for start in range(0, rows, ROWS_AT_ONCE):
         indices = np.arange(start, min(start + ROWS_AT_ONCE, rows))
@@ -411,8 +416,8 @@ def _first_difference(old: Listing, new: Listing) -> str:
             return str(error)
         for row, (mine, theirs) in enumerate(zip(here, there, strict=True)):
             if mine != theirs:
-                return f"record {start + row} is {mine} there, and {theirs} in the {new.subject.kind}"
-    return "the records are the same as far as both go"
+                return f"record {start + row} is {mine} in the index, and {theirs} in the {new.subject.kind}"
+    return "the records that both have are the same"
 
 
 def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:

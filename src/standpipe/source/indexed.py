@@ -1,4 +1,4 @@
-"""Anybody's dataset: an object with ``__len__`` and ``__getitem__``."""
+"""The source of a Python dataset: an object with ``__len__`` and ``__getitem__``."""
 
 from __future__ import annotations
 
@@ -15,42 +15,49 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 NAMES = ("image", "label")
 RESERVED = ("index", "valid")
-KEY = "dataset[key]"  # the field in which keys travel to the workers
-MOST_NAMED = 100  # characters of a key in an error
+KEY = "dataset[key]"  # the field that sends keys to the workers
+MOST_NAMED = 100  # characters of a key that an error shows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapSource:
     """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
 
-    ``len`` is asked when a pipeline is planned. Only workers take samples: several threads at once, or, with
+    ``plan()`` calls ``len(dataset)``. Only workers call ``dataset[index]``: several threads at once, or, with
     ``executor="process"``, processes that each have a copy of the dataset.
 
-    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, of which a batch has
-    a list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
+    A sample's values may be NumPy arrays, Pillow images, torch tensors or numbers, which batches have as
+    arrays. Of other values a batch has a list. ``random``, NumPy and torch are seeded for each sample by (seed,
+    epoch, position).
 
-    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its
-    content, which only reading all of it could tell.
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint. It doesn't cover
+    the content, which would have to be read.
 
     Parameters
     ----------
     dataset : object
         Has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len.
     fields : tuple of str or str, default ("image", "label")
-        Names of the values of a sample that is a tuple or list, or of a sample that is a single value. Dicts
-        and named tuples have names of their own.
+        Names of the values of a sample that is a tuple or list, or name of a sample that is a single value.
+        Dicts and named tuples have names of their own.
     spec : mapping of str to ArraySpec, optional
         Shape and dtype of every field of a sample. Default: measured on one sample when a loader starts.
     columns : mapping of str to array, optional
-        Numbers that are known of every record without taking it, (records,) each: for ``filter``, ``split``,
-        weights and ``batch(budget=…)``. A batch doesn't have them.
+        Numbers per record, (records,) each, that are known without reading a sample: for ``filter``, ``split``,
+        weights and ``batch(budget=…)``. They aren't fields of a batch.
     share_lists : bool, default True
-        True: lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
-        become ``SharedList`` for worker processes: read-only, and in memory once.
+        True: long lists inside the dataset become ``SharedList`` for worker processes: read-only, and in memory
+        only once. It applies to lists of 1,000 or more strings, byte strings, numbers, or tuples of these.
     keys : mapping of int to object, optional
-        Keys for ``dataset[…]`` instead of record numbers. It is looked up in this process when the record's
-        turn comes; records that it lacks use their numbers. Messages call records from ``FIRST_KEY`` on by
-        their keys alone.
+        Keys for ``dataset[key]``, by record number. This process looks them up when it hands records to
+        workers. Records without a key use their numbers. For record numbers from ``FIRST_KEY`` on, messages
+        show only the key.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if the dataset has no length or ``__getitem__`` or is empty, and for invalid fields, specs
+        or columns.
 
     Examples
     --------
@@ -71,15 +78,17 @@ class MapSource:
     FIRST_KEY: ClassVar = FIRST_KEY
 
     def open(self) -> OpenSource:
-        """Ask for the length.
+        """Get the dataset's length, and check all arguments.
 
-        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names, specs
-        or columns that are none.
+        Raises ``PlanError`` if the dataset has no length or ``__getitem__`` or is empty, and for invalid names,
+        specs or columns.
         """
         kind = type(self.dataset).__name__
         more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
-            raise PlanError(f"MapSource({kind}): it has no dataset[index] by number{more}")
+            raise PlanError(
+                f"MapSource({kind}): the dataset must support dataset[index] with a number as index{more}"
+            )
         try:
             length = len(self.dataset)
         except Exception as error:
@@ -87,7 +96,7 @@ class MapSource:
                 f"MapSource({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
             ) from error
         if length < 1:
-            raise PlanError(f"MapSource({kind}): it is empty")
+            raise PlanError(f"MapSource({kind}): the dataset is empty")
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
         )
@@ -98,7 +107,7 @@ class MapSource:
         return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.share_lists, self.keys)
 
     def describe(self) -> str:
-        """The dataset's class."""
+        """Return the dataset's class, for ``explain()``."""
         return f"MapSource({_class_name(self.dataset)})"
 
 
@@ -117,7 +126,7 @@ class OpenIndexed(OpenPython):
     @property
     def digest(self) -> str:
         """A digest of the class, the length, the columns, and Hugging Face's fingerprint."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         fingerprint = getattr(self.dataset, "_fingerprint", None)
         stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
@@ -131,33 +140,31 @@ class OpenIndexed(OpenPython):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The given columns; a sample's other values are known when it is made."""
+        """The names of the given columns."""
         return tuple(self.known)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """A part of one of them."""
+        """Return a column for the records [start, stop)."""
         if not 0 <= start <= stop <= self.num_records:
             raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
         return self.known[name][start:stop]
 
     def locate(self, indices: Int64Array) -> Records:
-        """Numbers, and keys where there are any."""
+        """Return the record numbers, and their keys if there are any."""
         if not self.keys:
             return Records(indices)
-        keys = np.empty(
-            len(indices), object
-        )  # each in a tuple: NumPy would take a key that is a list for an axis
+        keys = np.empty(len(indices), object)  # of tuples: NumPy would make an axis of a key that is a list
         for place, number in enumerate(indices.tolist()):
             keys[place] = (self.keys.get(number, number),)
         return Records(indices, plain={KEY: keys})
 
     def name(self, index: int) -> str | None:
-        """The key, if the record has one."""
+        """Return the record's key, if it has one."""
         return key_name(self.keys[index]) if self.keys and index in self.keys else None
 
 
 def key_name(key: object) -> str:
-    """Return what messages call a key."""
+    """Return a key's name in messages, of limited length."""
     return repr(key)[:MOST_NAMED]
 
 
@@ -166,7 +173,7 @@ def _class_name(dataset: object) -> str:
 
 
 def check_names(kind: str, names: object) -> None:
-    """Raise ``PlanError`` unless they are different names that a batch doesn't have of its own."""
+    """Raise ``PlanError`` unless the names are distinct and none is that of a field which every batch has."""
     if (
         not isinstance(names, tuple | list)
         or not names
@@ -174,20 +181,22 @@ def check_names(kind: str, names: object) -> None:
         or not all(isinstance(name, str) and name and name not in RESERVED for name in names)
     ):
         raise PlanError(
-            f"{kind}(…, fields={names!r}): different names, none of them {' or '.join(map(repr, RESERVED))}"
+            f"{kind}(…, fields={names!r}): names must be different, and none may be {' or '.join(map(repr, RESERVED))}"
         )
 
 
 def check_spec(kind: str, spec: object) -> None:
-    """Raise ``PlanError`` unless it is a ``ArraySpec`` for every field."""
+    """Raise ``PlanError`` unless ``spec`` has an ``ArraySpec`` for every field."""
     if not isinstance(spec, Mapping) or not all(isinstance(each, ArraySpec) for each in spec.values()):
-        raise PlanError(f"{kind}(…, spec={spec!r}): a dict with the ArraySpec(shape, dtype) of every field")
+        raise PlanError(
+            f"{kind}(…, spec={spec!r}): spec must be a dict with the ArraySpec(shape, dtype) of every field"
+        )
     check_names(kind, tuple(spec))
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
     if not isinstance(columns, Mapping | None):
-        raise PlanError(f"MapSource({kind}, columns={columns!r}): a dict of arrays")
+        raise PlanError(f"MapSource({kind}, columns={columns!r}): columns must be a dict of arrays")
     if not columns:
         return {}
     check_names(kind, tuple(columns))
@@ -196,6 +205,6 @@ def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
         if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise PlanError(
                 f"MapSource({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
-                f"it has a number for each of {length} records"
+                f"it must have one number for each of {length} records"
             )
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

@@ -1,8 +1,7 @@
-"""Long lists without a Python object per item: in an anonymous file, read by position.
+"""Pack long lists into an anonymous file, without a Python object per item, and read them by position.
 
-A list of a million strings is a million objects, whose reference counts every reader writes to: so a process
-that shares it with a forked one copies it page by page. Packed, it is a file that any number of processes
-read.
+A list of a million strings is a million objects, and every reader writes to their reference counts. So forked
+processes copy it page by page, although they only read it. Any number of processes can read the packed file.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ENCODED: dict[type, Callable[[Any], bytes]] = {
 
 
 class SharedFile:
-    """An anonymous file (a memfd) to which lists are appended. It lives as long as any list in it."""
+    """An anonymous file (a memfd) to which lists are appended. It exists as long as any list in it."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("standpipe-lists") if descriptor is None else descriptor
@@ -42,7 +41,7 @@ class SharedFile:
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
     def append(self, data: bytes | memoryview, aligned: int = 1) -> int:
-        """Write all of it at the end, from a multiple of ``aligned`` on; return where it begins."""
+        """Append ``data`` at a multiple of ``aligned`` bytes; return the offset of its first byte."""
         begin = -(-self._end // aligned) * aligned
         view = memoryview(data)
         while view:
@@ -52,37 +51,37 @@ class SharedFile:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that were appended."""
+        """The size of the file, in bytes."""
         return self._end
 
     def read(self, begin: int, size: int) -> bytes:
-        """Exactly ``size`` bytes."""
+        """Read exactly ``size`` bytes from offset ``begin``."""
         data = os.pread(self.descriptor, size, begin)
         if len(data) != size:
-            raise OSError(f"packed list is cut: {len(data)} of {size} bytes at {begin}")
+            raise OSError(f"the packed list is cut: it has {len(data)} of {size} bytes at offset {begin}")
         return data
 
     @property
     def memory(self) -> memoryview:
-        """The whole file, mapped and shared among processes, once nothing is appended any more."""
+        """The whole file, mapped into memory that processes share. Use it only after the last append."""
         if self._memory is None:
             self._memory = memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
         return self._memory
 
     def pieces(self, begin: int, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a range, a mebibyte at a time."""
+        """Yield the bytes of a range, up to 1 MiB at a time."""
         for at in range(begin, begin + size, BYTES_AT_ONCE):
             yield self.read(at, min(BYTES_AT_ONCE, begin + size - at))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The place of a list of items of one type in its file.
+    """The location in a file of a list with items of one type.
 
     kind   ``str``, ``bytes``, ``int``, ``float`` or, with ``parts``, ``tuple``
-    data   first byte of the items: 8 bytes each for numbers, one after another for texts
-    ends   first byte of the (items) int64 that say where each text ends
-    parts  a column for each place of tuples
+    data   offset of the items: 8 bytes per number, or strings one after another
+    ends   offset of an array of (items,) int64: the end of each string
+    parts  a column for each element of tuples
     """
 
     kind: type
@@ -92,7 +91,10 @@ class Column:
     parts: tuple[Column, ...] = ()
 
     def reader(self, memory: memoryview) -> Callable[[int], Any]:
-        """A function that gives the item of a number, 0 ≤ number < length; ``memory`` is that of the file."""
+        """Return a function that takes a number, 0 ≤ number < length, and returns the item.
+
+        memory  ``SharedFile.memory``
+        """
         if self.kind is tuple:
             parts = [part.reader(memory) for part in self.parts]
             return lambda number: tuple([part(number) for part in parts])
@@ -105,7 +107,7 @@ class Column:
         return _native.Texts(data, ends, self.kind is str).item
 
     def content(self, file: SharedFile) -> Iterator[bytes]:
-        """Yield the bytes of the items, piece by piece: equal for equal items, wherever they are stored."""
+        """Yield the bytes of the items, in pieces: the same for equal items, wherever they are stored."""
         yield f"{self.kind.__name__} {self.length} ".encode()
         for part in self.parts:
             yield from part.content(file)
@@ -118,23 +120,24 @@ class Column:
 
 
 class SharedList(Sequence[Any]):
-    """A read-only list in memory that processes share. Satisfies ``collections.abc.Sequence``; under 1 µs an
-    item.
+    """A read-only list in memory that worker processes share.
 
-    ``share_list`` makes one. Long lists inside a dataset become one when the dataset is sent to worker
-    processes.
+    ``share_list`` makes one. With ``MapSource(share_lists=True)``, long lists inside a dataset become one when
+    worker processes get the dataset. It satisfies ``collections.abc.Sequence``. Reading an item takes less than
+    1 µs. A slice is an ordinary list.
 
     Examples
     --------
-    >>> isinstance(sp.share_list(["a.jpg", "b.jpg"]), sp.SharedList)
-    True
+    >>> paths = sp.share_list(["a.jpg", "b.jpg", "c.jpg"])
+    >>> isinstance(paths, sp.SharedList), paths[-1], paths[:2]
+    (True, 'c.jpg', ['a.jpg', 'b.jpg'])
     """
 
     __slots__ = ("_read", "column", "file")
 
     def __init__(self, file: SharedFile, column: Column) -> None:
         self.file, self.column = file, column
-        self._read: Callable[[int], Any] | None = None  # once an item was asked for
+        self._read: Callable[[int], Any] | None = None  # set when the first item is read
 
     def __len__(self) -> int:
         return self.column.length
@@ -161,7 +164,7 @@ class SharedList(Sequence[Any]):
             return NotImplemented if not isinstance(other, Sequence) else False
         return all(one == another for one, another in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as a list's
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like a list
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3]))
@@ -169,8 +172,8 @@ class SharedList(Sequence[Any]):
 
     @property
     def content_digest(self) -> str:
-        """Hex digest of its items."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        """The hex digest of its items."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digest = blake2b(digest_size=16)
         for piece in self.column.content(self.file):
@@ -184,12 +187,13 @@ class SharedList(Sequence[Any]):
 def share_list(items: Sequence[Any]) -> SharedList:
     """Pack a list into memory that worker processes share, instead of copying it.
 
-    It takes 8 bytes per number, and 8 and its bytes per string.
+    A number takes 8 bytes; a string takes 8 bytes and its UTF-8 bytes.
 
     Parameters
     ----------
     items : sequence
-        Strings, byte strings, integers of 64 bits, floats, or tuples of these, all of the same kind.
+        Strings, byte strings, integers of 64 bits, floats, or tuples of these. All items have the same type;
+        tuples have the same length, and the same types in the same places.
 
     Returns
     -------
@@ -199,7 +203,7 @@ def share_list(items: Sequence[Any]) -> SharedList:
     Raises
     ------
     PlanError
-        For other items.
+        If ``items`` is empty, or its items have other or different types.
 
     Examples
     --------
@@ -208,20 +212,20 @@ def share_list(items: Sequence[Any]) -> SharedList:
     (2, 'b.jpg')
     """
     if isinstance(items, str | bytes) or not isinstance(items, Sequence):
-        raise PlanError(f"share_list takes a list, not {type(items).__name__}")
+        raise PlanError(f"share_list takes a list, got {type(items).__name__}")
     file = SharedFile()
     column = packed_column(file, items)
     if column is None:
         kinds = sorted({type(item).__name__ for item in islice(items, 1000)})
         raise PlanError(
             "share_list takes strings, byte strings, integers of 64 bits, floats, or tuples of these, all items of "
-            f"the same types; there are {', '.join(kinds) or 'none'}"
+            f"the same types; the types are {', '.join(kinds) or 'unknown, as the list is empty'}"
         )
     return SharedList(file, column)
 
 
 def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
-    """Append a list to a file; None if its items differ in type, or can't be packed."""
+    """Append a list to a file; return None if its items differ in type, or can't be packed."""
     kind = type(items[0]) if items else None
     if kind is None or any(type(item) is not kind for item in items):
         return None
@@ -238,7 +242,7 @@ def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One place of a list of tuples, as a sequence that isn't there."""
+    """A view of one element of each tuple in a list, as a sequence."""
 
     items: Sequence[Any]
     place: int

@@ -1,4 +1,4 @@
-"""Samples that come one after another and can't be asked for by number."""
+"""The source of a stream: samples that are read in sequence, not by number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standpipe.source._python import OpenPython
 from standpipe.source.indexed import NAMES, check_names, check_spec
 from standpipe.spec import ArraySpec
 
-UNKNOWN = 1 << 62  # stands for a length that nobody knows
+UNKNOWN = 1 << 62  # the length of a stream whose length isn't known
 OFFERED = ("epoch", "skip", "rank", "world_size")
 
 Begins = Callable[[int, int | None], object]
@@ -21,34 +21,44 @@ Begins = Callable[[int, int | None], object]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterableSource:
-    """A stream: each epoch iterates over what ``factory()`` returns, from its beginning.
+    """A stream of samples, such as a torch ``IterableDataset``, which each epoch reads from its beginning.
 
-    A stream guarantees less than other sources, since only it knows its order:
+    A stream guarantees less than other sources, since standpipe can't choose its order:
 
-    - Samples come in its own order: ``shuffle``, ``select`` and similar methods are a ``PlanError``. One
-      worker reads it and applies the transforms; ``num_workers=`` has no effect.
-    - A resumed run continues with the same sample, if the stream is the same each time. Without a parameter
-      ``skip`` the stream is read from its beginning up to there. Random numbers depend on the sample's place
-      in it.
+    - Samples keep the stream's order: ``shuffle``, ``select`` and similar methods raise ``PlanError``. One
+      worker reads the stream and applies the transforms; ``num_workers=`` has no effect.
+    - A resumed run continues with the next sample, if the stream is the same each time. If the factory has no
+      parameter ``skip``, the samples before are read again. A sample's random numbers depend on its place in
+      the stream.
     - Several ranks need ``length``, and a factory that takes ``rank`` and ``world_size`` and gives each rank
       its own part. The factory must make sure that these parts are disjoint.
-    - Without ``length`` the number of steps isn't known: ``len(loader)`` is a ``TypeError``, and the last
-      batch is the shorter rest (``last_batch="partial"``), or dropped with ``last_batch="drop"``. A stream
-      that ends before its ``length`` is a ``SampleError``; what comes after it isn't read.
+    - Without ``length`` the number of steps isn't known, and ``len(loader)`` raises ``TypeError``. The last
+      batch has the remaining samples with ``last_batch="partial"``, and is dropped with ``last_batch="drop"``.
+    - A stream that ends before ``length`` raises ``SampleError``. Samples after ``length`` aren't read.
 
-    The factory is called again whenever the stream has to be read from another place, and once more where a
-    sample is measured at the start.
+    The factory is called once per epoch, again when the stream has to be read from another place, and once more
+    if a sample is measured at the start.
 
     Parameters
     ----------
     factory : callable
-        Returns an iterable of samples. It is called with those of the arguments ``epoch`` (from 0), ``skip``
-        (number of samples to leave out at the beginning), ``rank`` and ``world_size`` that it has. A class of
-        iterables, such as a torch ``IterableDataset`` without arguments, is a factory too.
+        Returns an iterable of samples. It is called with those of these keyword arguments that it takes:
+        ``epoch`` (from 0), ``skip`` (number of samples to leave out at the beginning), ``rank`` and
+        ``world_size``. A class of iterables without arguments is a factory too.
     length : int, optional
-        Samples of an epoch, of each rank. Default: not known before the stream's end.
-    fields, spec, share_lists
-        As for ``MapSource``.
+        Number of samples of an epoch, per rank. Default: not known before the stream's end.
+    fields : tuple of str or str, default ("image", "label")
+        Names of the values of a sample that is a tuple or list, or name of a sample that is a single value.
+        Dicts and named tuples have names of their own.
+    spec : mapping of str to ArraySpec, optional
+        Shape and dtype of every field of a sample. Default: measured on one sample when a loader starts.
+    share_lists : bool, default True
+        True: long lists inside the factory become ``SharedList`` for worker processes.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid factory, length, names or specs, and for methods that need an order.
 
     Examples
     --------
@@ -66,18 +76,24 @@ class IterableSource:
     share_lists: bool = True
 
     def open(self) -> OpenSource:
-        """Look at the factory's parameters; it isn't called.
+        """Check all arguments, without calling the factory.
 
-        Raises ``PlanError`` for what is no factory, and names, specs or a length that are none.
+        Raises ``PlanError`` if the factory isn't callable, and for invalid names, specs or lengths.
         """
         if not callable(self.factory):
             advice = (
                 "give a function that returns it" if hasattr(self.factory, "__iter__") else "give a function"
             )
-            raise PlanError(f"IterableSource({self.factory!r}): an epoch is what a factory returns; {advice}")
+            raise PlanError(
+                f"IterableSource({self.factory!r}): the factory must be callable, and return an iterable for each "
+                f"epoch; {advice}"
+            )
         length = self.length
         if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-            raise PlanError(f"IterableSource(length={length!r}): samples of an epoch, an integer from 1")
+            raise PlanError(
+                f"IterableSource(length={length!r}): length must be the number of samples of an epoch, an integer "
+                "from 1"
+            )
         kind = "IterableSource"
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
@@ -90,13 +106,13 @@ class IterableSource:
         )
 
     def describe(self) -> str:
-        """The factory's name."""
+        """Return the factory's name, for ``explain()``."""
         return f"IterableSource({_name(self.factory)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenIterable(OpenPython):
-    """A stream. Satisfies ``contracts.OpenSource``, ``PythonSource`` and ``StreamSource``."""
+    """An opened stream. Satisfies ``contracts.OpenSource``, ``PythonSource`` and ``StreamSource``."""
 
     dataset: Stream
     length: int | None
@@ -106,30 +122,30 @@ class OpenIterable(OpenPython):
 
     @property
     def num_records(self) -> int:
-        """The length, or more than there can be."""
+        """The length; ``UNKNOWN``, which is larger than any length, if it isn't known."""
         return UNKNOWN if self.length is None else self.length
 
     @property
     def digest(self) -> str:
         """A digest of the factory's name, the length and the fields' names."""
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         stands_for = f"iterable 1, {_name(self.dataset.factory)}, {self.length}, {self.names}"
         return blake2b(stands_for.encode(), digest_size=16).hexdigest()
 
     def of_rank(self, rank: int, world_size: int) -> Stream:
-        """One rank's samples. Raises ``PlanError`` when the factory can't tell ranks apart."""
+        """Return one rank's stream. Raises ``PlanError`` if the factory can't divide it among ranks."""
         if world_size > 1 and (self.length is None or not {"rank", "world_size"} <= self.dataset.parameters):
             raise PlanError(
-                f"a stream for {world_size} ranks needs IterableSource(factory, length=…) with the samples of each "
-                "rank, and a factory(rank, world_size) that gives each its own part: else all would see the same "
-                "samples, or differ in steps"
+                f"a stream for {world_size} ranks needs IterableSource(factory, length=…) with the number of samples "
+                "per rank, and a factory(rank, world_size) that gives each rank its own part; otherwise ranks would "
+                "see the same samples, or have different numbers of steps"
             )
         return replace(self.dataset, rank=rank, world_size=world_size)
 
 
 class StreamEnded(Exception):
-    """The stream has no such sample. ``position``: its number of samples."""
+    """A stream has no sample at a position. ``position``: its number of samples."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -138,7 +154,7 @@ class StreamEnded(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """One rank's samples in sequence; a request for any but the next one starts the stream anew."""
+    """A rank's samples in sequence. A request for another sample than the next one starts the stream again."""
 
     factory: Callable[..., Any]
     length: int | None = None
@@ -146,7 +162,7 @@ class Stream:
     world_size: int = 1
     _iterator: Iterator[Any] | None = None
     _next: tuple[int, int] = (0, 0)  # (epoch, place) of the next sample
-    _end: tuple[int, int] | None = None  # of the one after the last
+    _end: tuple[int, int] | None = None  # (epoch, place) after the last sample
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.factory, self.length, self.rank, self.world_size
@@ -157,17 +173,17 @@ class Stream:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """Names of the arguments that the factory takes."""
+        """The names of the arguments in ``OFFERED`` that the factory takes."""
         try:
             return frozenset(inspect.signature(self.factory).parameters) & frozenset(OFFERED)
         except (TypeError, ValueError):  # built-in functions without a signature
             return frozenset()
 
     def sample(self, epoch: int, place: int, begins: Begins = lambda epoch, place: None) -> Any:
-        """The sample at a place of an epoch. Raises ``StreamEnded`` behind the last one.
+        """Return the sample at a place of an epoch. Raises ``StreamEnded`` after the last one.
 
-        begins  called with the epoch, and None before the factory is called, or a sample's place among those of all
-                ranks before the stream is asked for it, also for one that is passed over
+        begins  called before each piece of work, with the epoch and a place: None before a call of the factory, or a
+                sample's place among those of all ranks before it is read, also for skipped samples
         """
         if self._end is not None and self._end[0] == epoch and place >= self._end[1]:
             raise StreamEnded(self._end[1])

@@ -178,7 +178,7 @@ def callable_name(fn: object) -> str:
     if " at 0x" in shown:
         return kind
     if len(shown) > LONGEST_NAME:
-        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         rest = blake2b(shown.encode(), digest_size=8).hexdigest()
         shown = f"{shown[:LONGEST_NAME]}… (digest {rest})"

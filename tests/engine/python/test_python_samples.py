@@ -250,11 +250,14 @@ def test_resumes_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (sp.MapSource([]), "it is empty"),
-        (sp.MapSource(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
-        (sp.MapSource({1: 2}), r"no dataset\[index\] by number"),
-        (sp.MapSource([1], fields=("a", "a")), "different names"),
-        (sp.MapSource([1], fields="index"), "different names"),
+        (sp.MapSource([]), "the dataset is empty"),
+        (
+            sp.MapSource(iter([1])),
+            r"must support dataset\[index\] with a number as index; for a stream use Iterable",
+        ),
+        (sp.MapSource({1: 2}), r"must support dataset\[index\] with a number as index"),
+        (sp.MapSource([1], fields=("a", "a")), "names must be different"),
+        (sp.MapSource([1], fields="index"), "names must be different"),
         (sp.MapSource([1], spec={"x": 3}), "a dict with the ArraySpec"),  # type: ignore[dict-item]
     ],
 )
