@@ -225,7 +225,7 @@ def test_a_folder_that_has_no_room_is_a_sentence(tmp_path: Path) -> None:
     [
         (
             ["explain"],
-            "there is no room for the index of {photos}, even in memory: File too large; raise this",
+            "the index of {photos} can't be stored, not even in memory: File too large; raise this",
         ),
         (["index", "--verify"], "No usable temporary directory found in "),
     ],

@@ -537,8 +537,8 @@ print(good, bad, peaks()["VmHWM"] - before["VmHWM"])
     [
         (lambda folder: sp.Arrays(x=np.zeros((0, 3))), "no rows"),
         (lambda folder: sp.MapSource([], fields="x"), "the dataset is empty"),
-        (lambda folder: sp.FileList(folder / "list.txt"), "lists no file"),
-        (lambda folder: sp.ImageFolder(folder / "classes"), "holds no class folders"),
+        (lambda folder: sp.FileList(folder / "list.txt"), "lists no files"),
+        (lambda folder: sp.ImageFolder(folder / "classes"), "has no class folders"),
         (lambda folder: sp.Concat(numbers(3), sp.Arrays(x=np.zeros((0, 1)))), "no rows"),
     ],
     ids=["arrays", "dataset", "list", "folder", "one part of several"],

@@ -197,7 +197,7 @@ def test_special_files_are_skipped_and_counted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c/pipe2.jpg")
     for folder in "ab":
         shutil.rmtree(tmp_path / folder)
-    with pytest.raises(PlanError, match="holds an image, but 2 pipes, sockets or devices; check the path"):
+    with pytest.raises(PlanError, match="has an image, but 2 pipes, sockets or devices; check the path"):
         ImageFolder(tmp_path, allow_empty=True).open()
 
 
@@ -253,7 +253,7 @@ def test_many_empty_class_folders_are_named_in_part(tmp_path: Path) -> None:
     for name in "edcba":
         (tmp_path / name).mkdir()
     for allow_empty in (True, False):
-        with pytest.raises(PlanError, match=r"no class folder in .* holds an image"):
+        with pytest.raises(PlanError, match=r"no class folder in .* has an image"):
             ImageFolder(tmp_path, allow_empty).open()
     touch(tmp_path, "f/1.jpg")
     with pytest.raises(PlanError, match=r"'a', 'b', 'c' and 2 more, below"):

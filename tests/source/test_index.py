@@ -146,7 +146,7 @@ def test_a_list_that_changes_while_it_is_in_use(tmp_path: Path) -> None:
     opened = sp.FileList(path).open()
     os.truncate(path, 4)
     for ask in (lambda: opened.locate(np.array([0])), lambda: opened.name(1)):
-        with pytest.raises(StandpipeError, match=r"list\.txt was changed while it was in use"):
+        with pytest.raises(StandpipeError, match=r"list\.txt was changed while paths were read from it"):
             ask()
 
 
@@ -219,7 +219,7 @@ def test_no_place_to_write(
     opened = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     assert names(opened) == [("a", 1), ("b", 2)]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "give the source another place by index=" in caplog.text
+    assert "pass the source another path as index=" in caplog.text
 
 
 def test_files_are_closed_with_their_source(cache: Path, tmp_path: Path) -> None:
@@ -293,11 +293,13 @@ def check_damaged(source: sp.FileList | sp.ImageFolder, whole: bytes, damaged: b
         refused = str(error)
     if damaged[:8] not in (whole[:8], b""):
         assert refused is not None
-        assert "names a file that isn't an index of standpipe's" in refused
+        assert "is a file that isn't an index of standpipe's" in refused
         assert index.read_bytes() == damaged
     elif refused is not None:
         assert has_facts
-        assert re.search(r"own\.index is damaged: .*; delete it, and make it again with its columns", refused)
+        assert re.search(
+            r"own\.index is damaged: .*; delete it, and build it again with its columns", refused
+        )
     else:
         if not has_facts:  # nothing is known of its columns
             truth = {name: truth[name] for name in truth if not name.startswith(tuple(COLUMNS))}
@@ -310,9 +312,7 @@ def test_a_file_that_is_no_index_is_never_written_over(tmp_path: Path) -> None:
     for place in (own, write(tmp_path / "notes.txt", b"mine")):
         before = place.read_bytes()
         for build in (sp.build_index, lambda source: source.open()):
-            with pytest.raises(
-                PlanError, match="names a file that isn't an index of standpipe's; name another"
-            ):
+            with pytest.raises(PlanError, match="is a file that isn't an index of standpipe's; use another"):
                 build(sp.FileList(own, index=place))
         assert place.read_bytes() == before
 
@@ -325,7 +325,7 @@ def test_an_index_that_cannot_be_read_is_built_anew_with_a_warning(
     with caplog.at_level(logging.WARNING, "standpipe"):
         assert indexed.open().num_records == 400
     assert "own.index can't be read: it has" in caplog.text
-    assert "add columns that were added to it again" in caplog.text
+    assert "built again without the columns that were added to it" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "standpipe"):
         indexed.open()

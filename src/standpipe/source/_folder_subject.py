@@ -1,4 +1,4 @@
-"""A folder of class folders, as it is indexed."""
+"""The subject of an ``ImageFolder``'s index: a folder of class folders."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from standpipe.source._walk import Folder, class_folders, examined, images_below
 from standpipe.spec import Int64Array, UInt8Array
 
 FOLDERS_AT_ONCE = 1 << 12
-AROUND = (b"\0", b"\0", b"\0")  # paths of a folder's index stand between NUL bytes
+AROUND = (b"\0", b"\0", b"\0")  # in a folder's index, paths are between NUL bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSubject:
-    """A folder: a ``Subject``.
+    """A ``Subject`` of a folder of class folders.
 
-    base   its absolute path, with a slash at its end
-    index  where its index is or is to be, if that was asked for
+    base   its absolute path, with a slash at the end
+    index  the path of its index, if the user gave one
     """
 
     base: bytes
@@ -42,17 +42,17 @@ class FolderSubject:
 
     @property
     def arguments(self) -> list[str]:
-        """No arguments."""
+        """The arguments of ``standpipe index`` for the same index: none."""
         return []
 
     @property
     def path(self) -> bytes:
-        """The folder."""
+        """The absolute path of the folder."""
         return self.base
 
     @property
     def key(self) -> str:
-        """A digest of the path."""
+        """The name of its index in the cache folder: a digest of the path."""
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
@@ -62,13 +62,13 @@ class FolderSubject:
         return index.place("text")
 
     def check_unchanged(self) -> None:
-        """Check nothing: paths are read from the index."""
+        """Do nothing: paths are read from the index."""
 
     def objection(self, index: IndexFile) -> str | None:
-        """Every folder has the same modification time and inode, or why not."""
+        """Return None if every folder has the same modification time and inode as in the index; else why not."""
         facts = index.facts
         if facts.kind != self.kind:
-            return "it is that of a list"
+            return "it is the index of a list"
         for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
             for folder in _folders(index, start):
                 what = "the folder" if folder.path == b"." else shown(folder.path)
@@ -79,11 +79,11 @@ class FolderSubject:
                 if (now.st_mtime_ns, now.st_ino) != (folder.mtime_ns, folder.inode):
                     return f"{what} changed since"
                 if not is_settled(folder.mtime_ns, facts.began_ns):
-                    return f"{what} may have changed within a tick of its clock"
+                    return f"{what} may have changed again without a new modification time"
         return None
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
-        """Walk through the folder."""
+        """Walk the folder and write its index."""
         began_ns = time.time_ns()
         table = _FolderTable(writer)
         class_names = class_folders(self.base, table.add)
@@ -110,7 +110,7 @@ class FolderSubject:
         names.finish()
         if seen == 0:
             raise PlanError(
-                f"no class folder in {shown(self.base)} holds an image{but(num_special)}; check the path"
+                f"no class folder in {shown(self.base)} has an image{but(num_special)}; check the path"
             )
         classes = tuple(map(shown, class_names))
         return Facts(
@@ -128,14 +128,14 @@ class FolderSubject:
 
 
 def but(special: int) -> str:
-    """Describe what a folder has instead of images, if anything."""
+    """Return ", but …" with the number of pipes, sockets and devices that were skipped; empty if none were."""
     if special == 0:
         return ""
     return f", but {'1 pipe, socket or device' if special == 1 else f'{special:,} pipes, sockets or devices'}"
 
 
 class _Records:
-    """Sorted records on their way into an index."""
+    """A writer of sorted records into an index."""
 
     def __init__(self, writer: Writer, label: str) -> None:
         self.manifest = Manifest()
@@ -144,7 +144,7 @@ class _Records:
         self._text_bytes = 0
 
     def put(self, labels: Int64Array, text: UInt8Array, lengths: Int64Array) -> None:
-        """Take a block; see ``SortedNames``."""
+        """Write a block of records, as ``SortedNames`` passes them."""
         ends = np.cumsum(lengths + 1)
         self._writer.add("text", text)
         self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
@@ -155,7 +155,7 @@ class _Records:
 
 
 class _FolderTable:
-    """Every folder that was walked, on its way into an index: a name, a time and an inode each."""
+    """A writer of the table of walked folders into an index: name, modification time and inode of each."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -169,7 +169,7 @@ class _FolderTable:
             self._flush()
 
     def finish(self) -> int:
-        """Return the number of folders."""
+        """Write the last rows; return the number of folders."""
         self._flush()
         return self._count
 
@@ -188,7 +188,7 @@ class _FolderTable:
 
 
 def _folders(index: IndexFile, start: int) -> list[Folder]:
-    """Some rows of an index's table of folders. Raises ``StandpipeError`` when it makes no sense."""
+    """Read rows of an index's table of folders, from ``start``. Raises ``StandpipeError`` if it is damaged."""
     sections, count = index.facts.sections, index.facts.seen.get("folders", 0)
     with index.told():
         if count < 1 or sections["folder_places"].size != 8 * count or sections["folders"].size != 16 * count:

@@ -1,8 +1,8 @@
 """Find index files, build them, and replace those that no longer fit.
 
-An index beside the data is used if it fits, then one in the user's cache folder. Without one, a small index is built
-in memory, and a larger one in the cache folder, by one process while the others on the machine wait. Where nothing
-can be written, each process builds its own in a nameless temporary file.
+An index beside the data is used if it fits, otherwise one in the user's cache folder. Without one, a small index is
+built in memory, and a larger one in the cache folder, by one process while the others on the machine wait. If no
+folder is writable, each process builds its own in an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     import logging
 
 SUFFIX = b".standpipe-index"
-COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000
+COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000  # resolution of file systems' times, upper bounds
 
-Progress: TypeAlias = Callable[
-    [str, int, int | None], None
-]  # what is counted, how many are done, of how many
-Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # what else goes into an index once it stands
+Progress: TypeAlias = Callable[[str, int, int | None], None]  # name of the counted things, number done, total
+Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # adds columns to an index after its records
 
 
 class Subject(Protocol):
@@ -45,11 +43,11 @@ class Subject(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The subject's name in messages."""
 
     @property
     def path(self) -> bytes:
-        """Absolute; an index may lie beside it."""
+        """The absolute path of the list or folder. An index may be beside it."""
 
     @property
     def index(self) -> bytes | None:
@@ -61,19 +59,19 @@ class Subject(Protocol):
 
     @property
     def arguments(self) -> list[str]:
-        """Arguments with which ``standpipe index`` makes the same index."""
+        """The arguments with which ``standpipe index`` builds the same index."""
 
     @property
     def base(self) -> bytes:
-        """The folder that relative paths start from, with a slash at its end."""
+        """The folder that relative paths start from, with a slash at the end."""
 
     @property
     def kind(self) -> str:
-        """``"list"`` or ``"folder"``."""
+        """The kind of source, ``"list"`` or ``"folder"``."""
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
-        """Bytes that may come before a path, after it, and never in it."""
+        """Three sets of bytes, for checks: those that may be before a path, after it, and never in it."""
 
     @property
     def stays(self) -> bool:
@@ -81,25 +79,25 @@ class Subject(Protocol):
 
     @property
     def files(self) -> int:
-        """Descriptors that it holds."""
+        """The number of file descriptors that it holds."""
 
     def objection(self, index: IndexFile) -> str | None:
-        """Return why an index doesn't fit, such as ``"it changed since"``; None if it fits."""
+        """Return why an index doesn't fit, such as ``"the list changed since"``; None if it fits."""
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
-        """Write an index. Raises ``PlanError`` for what can't be indexed."""
+        """Write an index. Raises ``PlanError`` if the list or folder can't be indexed."""
 
     def text(self, index: IndexFile) -> SectionPlace:
-        """Return the place of the paths that its index refers to."""
+        """Return the location of the text of paths that its index refers to."""
 
     def check_unchanged(self) -> None:
-        """Raise ``StandpipeError`` if what its paths are read from isn't what was opened."""
+        """Raise ``StandpipeError`` if the file that has its paths was changed since it was opened."""
 
 
 class Unfit(Exception):
-    """An index can't be used; the text says why, and is empty where there is none.
+    """An index can't be used; the text says why. It is empty if there is no index.
 
-    old  the index, if it has columns, which only the user can make again
+    old  the index, if it has columns, which only the user can build again
     """
 
     def __init__(self, reason: str = "", old: IndexFile | None = None) -> None:
@@ -108,9 +106,9 @@ class Unfit(Exception):
 
 
 def open_index(subject: Subject) -> IndexFile:
-    """The index of a subject, built if there is none that fits.
+    """Open the index of a subject, or build it if none fits.
 
-    Raises ``PlanError`` when one that doesn't fit has columns, and the records are others now.
+    Raises ``PlanError`` if an index that doesn't fit has columns and other records.
     """
     *_, last = candidates = places(subject)
     for path in candidates:
@@ -120,11 +118,14 @@ def open_index(subject: Subject) -> IndexFile:
             if why.old is not None:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
-                _logger().warning("the index %s isn't used: %s; standpipe index renews it", shown(path), why)
+                _logger().warning(
+                    "the index %s isn't used: %s; run standpipe index to renew it", shown(path), why
+                )
             elif isinstance(why.__cause__, Damaged) and path == subject.index:
                 _refuse_others(path)
                 _logger().warning(
-                    "the index %s can't be read: %s. It is built anew; add columns that were added to it again",
+                    "the index %s can't be read: %s. It is built again without the columns that were added to it; add "
+                    "them again",
                     shown(path),
                     why,
                 )
@@ -134,19 +135,19 @@ def open_index(subject: Subject) -> IndexFile:
                 return build_unnamed(subject, Room(None))
         except NoRoom as error:
             raise PlanError(
-                f"there is no room for the index of {subject.name}, even in memory: {error}; raise this process's "
+                f"the index of {subject.name} can't be stored, not even in memory: {error}; raise this process's "
                 "limits (ulimit -f, ulimit -n)"
             ) from error
     return _built(subject, last)
 
 
 def places(subject: Subject) -> list[bytes]:
-    """Return the paths where its index may be; without another choice it is built at the last one."""
+    """Return the paths where a subject's index may be. A new index is built at the last one."""
     return [beside(subject), cached_path(subject)] if subject.index is None else [subject.index]
 
 
 def beside(subject: Subject) -> bytes:
-    """Return the path of an index beside the data: next to a list, or next to a folder and not in it."""
+    """Return the path of an index beside the data: next to the list or the folder, never inside the folder."""
     return subject.path.rstrip(b"/") + SUFFIX
 
 
@@ -156,7 +157,7 @@ def cached_path(subject: Subject) -> bytes:
 
 
 def fitting(path: bytes, subject: Subject) -> IndexFile:
-    """The index at ``path``. Raises ``Unfit`` when it isn't that of the subject as it is now."""
+    """Open the index at ``path``. Raises ``Unfit`` unless it fits the subject's present state."""
     try:
         if not is_believed(path):
             raise Unfit(NOT_BELIEVED)
@@ -184,7 +185,7 @@ def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[s
 
 
 def command(subject: Subject, facts: Facts) -> str:
-    """The command that makes such an index."""
+    """Return the command that builds an index with these columns, or a hint to ``build_index``."""
     if not all(column.origin for column in facts.columns.values()):
         return "by build_index(…, columns=…)"
     import shlex
@@ -198,7 +199,7 @@ def command(subject: Subject, facts: Facts) -> str:
 def build_unnamed(
     subject: Subject, room: Room, on_progress: Progress | None = None, finish: Finish | None = None
 ) -> IndexFile:
-    """Build an index that goes when it is closed. Raises ``TooLarge`` or ``NoRoom``."""
+    """Build an index without a name, which disappears when it is closed. Raises ``TooLarge`` or ``NoRoom``."""
     file = room.file()
     try:
         return _build(subject, file, None, room, on_progress, finish)
@@ -228,9 +229,9 @@ def build_at(
     on_progress: Progress | None = None,
     finish: Finish | None = None,
 ) -> IndexFile:
-    """Build an index in ``file``, which is claimed, and move it to ``path``.
+    """Build an index in ``file``, which is claimed, and rename it to ``path``.
 
-    Raises ``PlanError`` when ``index=`` names a file there that isn't an index.
+    Raises ``PlanError`` if ``path`` is that of ``index=`` and has a file that isn't an index.
     """
     if path == subject.index:
         _refuse_others(path)
@@ -250,24 +251,23 @@ def build_at(
 
 
 def _refuse_others(path: bytes) -> None:
-    """Raise ``PlanError`` when the file at ``path`` isn't an index: it may be somebody's work."""
+    """Raise ``PlanError`` if the file at ``path`` isn't an index, so that no other file is overwritten."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 (a path in bytes)
             head = file.read(len(MAGIC))
-    except OSError:  # the index that takes its place says what is wrong
+    except OSError:  # writing the index raises the error
         return
     if head and head != MAGIC:
         raise PlanError(
-            f"index={shown(path)!r} names a file that isn't an index of standpipe's; name another place, or delete it"
+            f"index={shown(path)!r} is a file that isn't an index of standpipe's; use another path, or delete the file"
         )
 
 
 def is_settled(mtime_ns: int, began_ns: int) -> bool:
-    """Return True if a change after ``began_ns`` must show in a modification time, which was ``mtime_ns``
-    then.
+    """Return True if any change after the time ``began_ns`` changes the modification time ``mtime_ns``.
 
-    Times have ticks: a file that changes twice within one shows one time. Times in whole seconds may come
-    from a file system without finer ones.
+    Times have a resolution: a file that changes twice within one tick has the same time. Times in whole seconds
+    may come from a file system with a resolution of up to 2 s.
     """
     tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS
     return mtime_ns + tick_ns < began_ns
@@ -281,7 +281,7 @@ def _build(
     on_progress: Progress | None,
     finish: Finish | None,
 ) -> IndexFile:
-    """Write an index to ``file``, which then is the index's."""
+    """Write an index to ``file``, and return it. The index owns ``file`` then."""
     writer = Writer(file, room)
     held = room.folder is None
     try:
@@ -297,14 +297,14 @@ def _build(
 def build_temporary(
     subject: Subject, on_progress: Progress | None = None, finish: Finish | None = None
 ) -> IndexFile:
-    """Build an index in the temp folder, for this process alone. Raises ``PlanError`` when there is no room."""
+    """Build an index in the temp folder, for this process alone. Raises ``PlanError`` if it can't be written."""
     folder = _temp_folder()
     try:
         return build_unnamed(subject, Room(folder), on_progress, finish)
     except NoRoom as error:
         raise PlanError(
-            f"there is no place for the index of {subject.name}: the temp folder {shown(folder)} can't be "
-            f"written either ({error}); free some space, or name a place by index="
+            f"the index of {subject.name} can't be stored: the temp folder {shown(folder)} can't be written either "
+            f"({error}); free some space, or pass a path as index="
         ) from error
 
 
@@ -318,13 +318,13 @@ def _temp_folder() -> bytes:
 
 
 def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
-    """Build an index at ``path``; where that can't be written, in the temp folder."""
+    """Build an index at ``path``, or in the temp folder if ``path`` can't be written."""
     try:
         return build_shared(subject, path, finish)
     except NoRoom as error:
         _logger().warning(
-            "can't write %s (%s): every process indexes %s for itself, in an unnamed file of %s; give the source "
-            "another place by index=",
+            "can't write %s (%s): every process indexes %s for itself, in an unnamed file in %s; pass the source "
+            "another path as index=",
             shown(path),
             error,
             subject.name,
@@ -334,14 +334,14 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
 
 
 def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> Finish:
-    """Return a function that takes over the columns of an outdated index, if the records are still the same."""
+    """Return a function that copies the columns of an outdated index, if its records are still the same."""
 
     def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
         if facts.manifest != old.facts.manifest:
             names = ", ".join(repr(name) for name in old.facts.columns)
             raise PlanError(
-                f"the index {shown(path)} has the columns {names}, and {subject.name} has other records now "
-                f"({objection}); make it again: {command(subject, old.facts)}, or delete it"
+                f"the index {shown(path)} has the columns {names}, but {subject.name} has other records now "
+                f"({objection}); build it again: {command(subject, old.facts)}, or delete it"
             )
         return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
 
@@ -349,6 +349,6 @@ def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> 
 
 
 def _logger() -> logging.Logger:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
 
     return logging.getLogger("standpipe")

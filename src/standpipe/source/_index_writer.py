@@ -1,4 +1,4 @@
-"""Writing packed index files: streams of bytes that become sections of sealed blocks, with their digests."""
+"""Write packed index files: streams of bytes become sections of sealed blocks, with digests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL_BYTES = 8 << 20  # an index up to this size stays in memory
 
 
 class TooLarge(Exception):
-    """The index is too large to stay in memory."""
+    """An index is too large to stay in memory."""
 
 
 @contextlib.contextmanager
@@ -47,15 +47,15 @@ def writing() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where the bytes of an index are written until it is complete.
+    """The storage of an index while it is written.
 
-    folder  folder for nameless files; None: memory, up to ``SMALL_BYTES``
+    folder  folder for unnamed files; None: memory, up to ``SMALL_BYTES``
     """
 
     folder: bytes | None
 
     def file(self) -> int:
-        """A new file for this room, without a name: its descriptor."""
+        """Create a file without a name; return its descriptor."""
         with writing():
             if self.folder is None and hasattr(os, "memfd_create"):
                 return os.memfd_create("standpipe index", os.MFD_CLOEXEC)
@@ -69,11 +69,11 @@ class Room:
 class _Stream:
     """Bytes that become a section.
 
-    file    where its blocks go; None: into the index's own file
-    key     of their checksums, in hex
-    digest  of the data so far
-    done    bytes of data in blocks that are written
-    rest    data that waits for more, less than a block's
+    file    file for its blocks; None: the index's own file
+    key     key of the blocks' checksums, in hex
+    digest  digest of the data so far
+    done    bytes of data in the written blocks
+    rest    data after these blocks, less than a block
     """
 
     file: int | None
@@ -85,10 +85,10 @@ class _Stream:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes an index to ``file``, an empty one.
+    """A writer of an index into an empty file.
 
-    Sections grow side by side, the first of them in the file itself, the others in files without a name
-    until ``finish`` puts them behind one another.
+    Several sections can be written at the same time. The first one is written to the file itself, the others
+    to unnamed files until ``finish`` appends them to the file.
     """
 
     file: int
@@ -100,7 +100,7 @@ class Writer:
     _scratch: list[int] = field(default_factory=list)
 
     def add(self, section: str, data: AnyArray | bytes) -> None:
-        """Append to a section."""
+        """Append data to a section."""
         more = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
         stream = self._streams.get(section)
         if stream is None:
@@ -115,25 +115,25 @@ class Writer:
         stream.rest = waiting[whole:].copy()
 
     def _seal(self, stream: _Stream, data: UInt8Array) -> None:
-        """Write the next blocks of a section. Only its last one may be short."""
+        """Write the next blocks of a section. Only its last block may be short."""
         blocks = _native.sealed(data, int(stream.key, 16), stream.done // _native.BLOCK_DATA_BYTES)
         file, begin = (self.file, self._end) if stream.file is None else (stream.file, 0)
         self.write(file, blocks.data, begin + _native.sealed_size(stream.done))
         stream.done += len(data)
 
     def scratch(self) -> int:
-        """A file for what won't be in the index as it is; ``close`` closes it."""
+        """Create a file for temporary data; ``close`` closes it."""
         file = self.room.file()
         self._scratch.append(file)
         return file
 
     def drop(self, file: int) -> None:
-        """Close such a file now."""
+        """Close a file of ``scratch`` now."""
         self._scratch.remove(file)
         os.close(file)
 
     def write(self, file: int, data: memoryview, at: int) -> None:
-        """Write all of ``data`` to byte ``at`` of ``file``."""
+        """Write all of ``data`` to offset ``at`` of ``file``."""
         self._written += len(data)
         if self.room.folder is None and self._written > SMALL_BYTES:
             raise TooLarge
@@ -143,7 +143,7 @@ class Writer:
                 data, at = data[done:], at + done
 
     def finish(self, facts: Facts) -> Facts:
-        """Write the sections so far, with the facts behind them. More sections may follow, and another finish."""
+        """Write the sections so far, and the facts after them. More sections and another ``finish`` may follow."""
         for name, stream in self._streams.items():
             self._seal(stream, stream.rest)
             begin, size = self._end, _native.sealed_size(stream.done)
@@ -164,15 +164,15 @@ class Writer:
         return facts
 
     def close(self) -> None:
-        """Close the files that were needed on the way."""
+        """Close the temporary files."""
         while self._scratch:
             os.close(self._scratch.pop())
 
 
 class Manifest:
-    """The digest of records: their paths as listed, labels and class names, taken in pieces.
+    """A digest of records, computed in pieces: paths as listed, labels and class names.
 
-    Not the folder they start from: a data set may move.
+    It doesn't depend on the folder of the paths, so that a data set can be moved.
     """
 
     def __init__(self) -> None:
@@ -182,30 +182,30 @@ class Manifest:
         self._rows = 0
 
     def add_paths(self, paths: UInt8Array, lengths: NDArray[np.integer]) -> None:
-        """The next records' paths, one after another, and how long each is."""
+        """Add the next records' paths, one after another, and their lengths."""
         self._rows += len(lengths)
         self._paths.update(paths.data)
         self._lengths.update(lengths.astype("<u2").data)
 
     def add_labels(self, labels: NDArray[np.integer]) -> None:
-        """The next records' labels."""
+        """Add the next records' labels."""
         self._labels.update(labels.astype("<i8").data)
 
     def hexdigest(self, *, labels: bool, classes: tuple[str, ...] | None) -> str:
-        """The digest of all that was added. ``labels``: whether the records have any."""
+        """Return the digest of all added records. ``labels``: True if the records have labels."""
         parts = "".join(part.hexdigest() for part in (self._paths, self._lengths, self._labels))
         self._whole.update(f"listing 2, {self._rows} records, labels {labels}, {classes!r}, {parts}".encode())
         return self._whole.hexdigest()
 
 
 def places_of(begin: int, ends: Int64Array, lengths: Int64Array) -> NDArray[np.uint64]:
-    """Return the places of paths whose last bytes are before ``ends``, in a text that starts at ``begin``."""
+    """Return the locations of paths that end before ``ends``, in a text that starts at ``begin``."""
     starts = (begin + ends - lengths).astype(PLACE)
     return starts | lengths.astype(PLACE) << np.uint64(LENGTH_SHIFT)
 
 
 def smallest_dtype(lowest: int, highest: int) -> str:
-    """The smallest signed dtype that holds both, as an index names it."""
+    """Return the smallest signed dtype that holds both numbers, by its name in an index."""
     for dtype in ("|i1", "<i2", "<i4"):
         if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
             return dtype

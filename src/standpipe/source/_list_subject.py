@@ -1,4 +1,4 @@
-"""A list of files, as it is indexed."""
+"""The subject of a ``FileList``'s index: a text file of paths."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LONGEST_LINE_BYTES = (1 << 16) - 1
 
 KIND_SHOWN = {"absent": "no label", "number": "an integer label", "name": "a class name"}
 FAULT_SHOWN = {
-    "nul": "holds a NUL byte; save the list as plain text, in UTF-8 if it is UTF-16",
-    "carriage_return": "holds a CR, which on old Macs ended a line; convert the line ends to LF, as "
-    "tr '\\r' '\\n' does",
+    "nul": "contains a NUL byte; save the list as plain text, in UTF-8 if it is UTF-16",
+    "carriage_return": "contains a CR, which ended a line on old Macs; convert the line ends to LF, for example with "
+    "tr '\\r' '\\n'",
     "too_long": f"is longer than {LONGEST_LINE_BYTES:,} bytes; is it a list of paths?",
     "empty_label": "has no label after its tab",
     "empty_path": "has no path before its label",
@@ -37,14 +37,14 @@ FAULT_SHOWN = {
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ListSubject:
-    """An open list: a ``Subject``. The file is closed when this object is gone.
+    """A ``Subject`` of an open list. Its file is closed when this object is garbage-collected.
 
     file    descriptor
-    stays   whether paths may not lead out of ``base``
-    index   where its index is or is to be, if that was asked for
-    begin   where the first line starts: behind a byte order mark
-    info    as the file was when it was opened
-    labels  whether lines may hold labels
+    stays   True if paths may not lead out of ``base``
+    index   the path of its index, if the user gave one
+    begin   offset of the first line, after a byte order mark
+    info    the file's status when it was opened
+    labels  True if lines may have labels
     """
 
     file: int
@@ -64,7 +64,7 @@ class ListSubject:
     def open(
         cls, path: bytes, base: bytes, *, name: str, labels: bool, stays: bool, index: bytes | None
     ) -> ListSubject:
-        """Open a list. Raises ``PlanError`` when it can't be read."""
+        """Open a list. Raises ``PlanError`` if it can't be read."""
         with open_regular(path) as opened, reading(path):
             begin = len(BOM) if opened.read(len(BOM)) == BOM else 0
             info = os.fstat(opened.fileno())
@@ -75,38 +75,38 @@ class ListSubject:
 
     @property
     def key(self) -> str:
-        """A digest of the path and of ``labels``."""
+        """The name of its index in the cache folder: a digest of the path and of ``labels``."""
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         return blake2b(f"list {self.labels} ".encode() + self.path, digest_size=16).hexdigest()
 
     @property
     def arguments(self) -> list[str]:
-        """The argument that says that there are no labels."""
+        """The arguments of ``standpipe index`` for the same index."""
         return [] if self.labels else ["--no-labels"]
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
-        """A path stands at a line's start, and ends at its end or before blanks."""
+        """Three sets of bytes, for checks: those that may be before a path, after it, and never in it."""
         return b"\n", b"\n\r \t", b"\n\0"
 
     def text(self, index: IndexFile) -> SectionPlace:
-        """The list itself."""
+        """Return the location of the paths: the list itself."""
         return self.file, self.begin, self.info.st_size - self.begin, None
 
     def seen(self) -> dict[str, int]:
-        """The facts that identify a list file."""
+        """Return the size, modification time and inode of the list."""
         return {"size": self.info.st_size, "mtime_ns": self.info.st_mtime_ns, "inode": self.info.st_ino}
 
     def objection(self, index: IndexFile) -> str | None:
-        """Size, modification time and inode are the same, or why not."""
+        """Return None if the list has the same size, modification time and inode as in the index; else why not."""
         facts = index.facts
         if facts.kind != self.kind or facts.options != {"labels": self.labels}:
-            return "it was made with other options"
+            return "it was built with other options"
         if facts.seen != self.seen():
             return "the list changed since"
         if not is_settled(self.info.st_mtime_ns, facts.began_ns):
-            return "the list may have changed within a tick of its clock"
+            return "the list may have changed again without a new modification time"
         if self.stays and facts.outside:
             return "it has paths that lead out of root="
         return None
@@ -116,12 +116,12 @@ class ListSubject:
         now = os.fstat(self.file)
         if (now.st_size, now.st_mtime_ns) != (self.info.st_size, self.info.st_mtime_ns):
             raise StandpipeError(
-                f"{self.name} was changed while it was in use, and paths are read from it; start again, and "
-                "replace a list by renaming another one"
+                f"{self.name} was changed while paths were read from it; restart the run. To replace a list in use, "
+                "write another file and rename it"
             )
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
-        """Read the list once, and its labels a second time, as their names are sorted only then."""
+        """Read the list and write its index. Labels are written last, since class names must be sorted first."""
         began_ns = time.time_ns()
         lines = _native.ListLines(self.labels)
         manifest, labels = Manifest(), _Labels(writer)
@@ -136,14 +136,14 @@ class ListSubject:
                 on_progress("bytes", done, self.info.st_size)
         if self.stays and lines.line_that_leads_out:
             raise PlanError(
-                f"{self.name}:{lines.line_that_leads_out}: the path is absolute or has a '..', and with root= all "
-                "files lie below that folder; write it from there, or leave out root="
+                f"{self.name}:{lines.line_that_leads_out}: the path is absolute or has a '..', but with root= all "
+                "paths must be relative to that folder and stay in it; change the path, or leave out root="
             )
         if rows == 0:
-            raise PlanError(f"{self.name} lists no file; give it one path per line")
+            raise PlanError(f"{self.name} lists no files; write one path per line")
         now = os.fstat(self.file)
         if (now.st_size, now.st_mtime_ns) != (self.info.st_size, self.info.st_mtime_ns):
-            raise PlanError(f"{self.name} changed while it was read; start again when it is whole")
+            raise PlanError(f"{self.name} changed while it was read; start again when it is complete")
         classes = labels.finish(manifest, lines.names) if lines.has_labels else None
         return Facts(
             kind=self.kind,
@@ -159,14 +159,14 @@ class ListSubject:
         )
 
     def _taken(self, lines: _native.ListLines) -> Iterator[int]:
-        """Have ``lines`` take the list chunk by chunk; yields how many bytes are done."""
+        """Pass the list to ``lines`` in chunks; yield the offset after each chunk."""
         at, size = self.begin, self.info.st_size
         while at < size:
             with reading(self.path):
                 try:
                     chunk = read_fully(self.file, min(BYTES_AT_ONCE, size - at), at)
                 except EOFError:
-                    return  # it was cut meanwhile, which ``build`` sees
+                    return  # the list was shortened while it was read; ``build`` raises an error
             last = at + len(chunk) == size
             at += lines.take(np.frombuffer(chunk, np.uint8), at - self.begin, last)
             if lines.fault is not None:
@@ -175,7 +175,7 @@ class ListSubject:
 
 
 class _Labels:
-    """Labels on their way into an index: as they came first, then in the smallest dtype that holds them."""
+    """A writer of labels into an index: first to a temporary file, then in the smallest dtype that holds them."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -195,7 +195,7 @@ class _Labels:
         self._highest = max(self._highest, int(labels.max()))
 
     def finish(self, manifest: Manifest, names: list[bytes]) -> tuple[str, ...] | None:
-        """Write the section. ``names``: class names by label so far; returns them sorted, printable."""
+        """Write the section; return the class names, sorted and printable. ``names``: in the order of the labels."""
         assert self._file is not None
         self.dtype = smallest_dtype(self._lowest, self._highest)
         order = sorted(range(len(names)), key=names.__getitem__)

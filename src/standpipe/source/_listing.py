@@ -1,4 +1,4 @@
-"""Image files with labels, as ``ImageFolder`` and ``FileList`` open them."""
+"""The opened source of image files with labels, for ``ImageFolder`` and ``FileList``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 IMAGE_SUFFIXES = tuple(suffix.encode() for each in FORMATS for suffix in each.suffixes)
-SKIPPED = (
-    "skipped"  # in an index: how many files were left out, and their paths, each with a NUL byte behind it
-)
+SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
 
 
 def is_image_name(name: bytes) -> bool:
-    """Return True if the name ends as an image's does, in upper or lower case."""
+    """Return True if the name has the suffix of a supported image format, in upper or lower case."""
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """n image files, opened: an ``OpenSource`` over a packed index, with the fields ``image`` and, with labels,
-    ``label``, and those that were added to the index.
+    """An ``OpenSource`` of the image files in a packed index.
+
+    Its fields are ``image``, ``label`` if there are labels, and the columns that were added to the index.
     """
 
     subject: Subject
@@ -43,17 +42,17 @@ class Listing:
 
     @property
     def num_records(self) -> int:
-        """Number of listed files."""
+        """The number of listed files."""
         return self.index.facts.rows
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Class names by label, or None when labels are plain numbers or absent."""
+        """Class names by label, or None if labels are numbers or absent."""
         return self.index.facts.classes
 
     @property
     def digest(self) -> str:
-        """Digest of paths as listed, labels, class names and added columns. Not of the folder they start from."""
+        """A digest of paths as listed, labels, class names and added columns, but not of the paths' folder."""
         facts = self.index.facts
         if not facts.columns:
             return facts.manifest
@@ -67,7 +66,7 @@ class Listing:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
+        """The fields: ``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
         label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
@@ -75,12 +74,12 @@ class Listing:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """``label``, if there are labels, and the added columns of one number a record."""
+        """The names of ``label``, if there are labels, and of the added columns with one number per record."""
         label = () if self.index.facts.label is None else ("label",)
         return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """Return one of ``columns`` for the records [start, stop), (stop − start,)."""
+        """Return a column for the records [start, stop), (stop − start,)."""
         if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
@@ -94,12 +93,12 @@ class Listing:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of an index that stays in memory; of another one, of the class names alone."""
+        """Memory in bytes: the size of an index in memory, or the class names' of an index in a file."""
         return self.index.size if self.index.held else sum(map(len, self.classes or ()))
 
     @property
     def index_note(self) -> str:
-        """The index's place and bytes, for ``explain()``."""
+        """The index's location and size, for ``explain()``."""
         size = f"{self.index.size:,} bytes"
         place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
         skipped = self.index.facts.seen.get(SKIPPED, 0)
@@ -109,19 +108,19 @@ class Listing:
         )
 
     def skipped(self) -> Iterator[str]:
-        """Paths of pipes, sockets and devices that have image names and are no records, printable."""
+        """Yield the printable paths of pipes, sockets and devices with image names, which aren't records."""
         rest = b""
         for block in self.index.blocks(SKIPPED) if SKIPPED in self.index.facts.sections else ():
             *whole, rest = (rest + block.tobytes()).split(b"\0")
             yield from (shown(self.subject.base + path) for path in whole)
 
     def here(self) -> str:
-        """Return where relative paths begin; the digest doesn't depend on it."""
+        """Return the folder of relative paths, on which the digest doesn't depend."""
         return os.fsdecode(self.subject.base)
 
     @property
     def descriptors(self) -> int:
-        """Files that it holds open: the index, and a list that paths are read from."""
+        """The number of files that it holds open: the index, and a list of paths."""
         return 1 + self.subject.files
 
     def locate(self, indices: Int64Array) -> Records:
@@ -137,7 +136,7 @@ class Listing:
         return Records(indices, files={"image": files}, plain=plain)
 
     def _ranges(self, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Offset and length of each image in its file, (n,) int64; 0 and -1 for whole files."""
+        """Return the offset and length of each image in its file, (n,) int64; 0 and -1 for whole files."""
         if RANGE[0] not in self.index.facts.columns:
             return np.zeros(len(indices), np.int64), np.full(len(indices), -1, np.int64)
         offset, length = (
@@ -150,7 +149,7 @@ class Listing:
         return offset, length
 
     def paths(self, indices: Int64Array) -> Paths:
-        """Absolute paths of records ``indices`` (n,) int64."""
+        """Return the absolute paths of the records ``indices``, (n,) int64."""
         self.subject.check_unchanged()
         places = self.index.place("places")
         text, around = self.subject.text(self.index), self.subject.around
@@ -161,21 +160,21 @@ class Listing:
         return Paths(blob, ends)
 
     def name(self, index: int) -> str:
-        """The record's path, printable."""
+        """Return the record's path, printable."""
         return shown(self.paths(np.array([index], np.int64))[0])
 
     def _checked(self, labels: AnyArray) -> Int64Array:
-        """Labels as (n,) int64; those of classes must name one."""
+        """Return labels as (n,) int64. Raises ``StandpipeError`` if there are class names and one isn't a class."""
         classes = self.classes
         wide: Int64Array = labels.astype(np.int64)
         if classes is not None and len(wide) and not 0 <= wide.min() <= wide.max() < len(classes):
             with self.index.told():
-                raise ValueError("a label is that of no class")
+                raise ValueError("a label isn't the number of a class")
         return wide
 
 
 def some(names: Iterable[str]) -> str:
-    """A few of many names."""
+    """Return the first three names in sorted order, and the number of others."""
     names = sorted(names)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(f"'{name}'" for name in names[:3]) + more

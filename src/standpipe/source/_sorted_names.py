@@ -1,4 +1,4 @@
-"""Sort the files of a folder tree in bounded memory, however many a folder holds."""
+"""Sort the files of a folder tree in bounded memory, for any number of files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SORTED_AT_ONCE = 1 << 17  # paths; twice as many are in memory at most
 ROWS_AT_ONCE = 1 << 14
 LABEL_BYTES = 4
 SLASH = ord("/")
-FRAME = struct.Struct("<II")  # of a run: keys, their bytes
+FRAME = struct.Struct("<II")  # header of a block in a run: number of keys, and of their bytes
 
 
 class SortedNames:
-    """Takes names folder by folder, class after class, and hands them on sorted by (class, folder, name).
+    """A sorter that takes names folder by folder, class after class, and passes them on by (class, folder, name).
 
-    A path on its way is a key: the class's label, the folder, a NUL byte, the name, a NUL byte. As NUL is the
-    lowest byte and occurs in no name, keys sort as (class, folder, name). A class that is too large to be
-    sorted at once goes to files in sorted runs, which are merged.
+    A path is sorted as a key: the class's label, the folder, a NUL byte, the name, a NUL byte. As NUL is the
+    lowest byte and occurs in no name, keys sort by (class, folder, name). A class that is too large for memory
+    is written to files in sorted runs, which are merged.
 
-    put     called with blocks in order: labels (n,) int64; texts (m,) uint8, each with a NUL byte behind it;
-            lengths (n,) int64, without that byte
-    writer  lends files for the runs
+    put     called with blocks in order: labels (n,) int64; paths (m,) uint8, each ended by a NUL byte; lengths
+            (n,) int64, without that byte
+    writer  creates the files for the runs
     """
 
     def __init__(self, put: Callable[[Int64Array, UInt8Array, Int64Array], None], writer: Writer) -> None:
@@ -43,7 +43,7 @@ class SortedNames:
         self._runs: list[int] = []
 
     def add(self, label: int, folder: bytes, names: list[bytes]) -> None:
-        """Take some names of a folder, which is named from the root on."""
+        """Add names of a folder, whose path is relative to the root."""
         if not names:
             return
         if len(self._lengths) >= 2 * SORTED_AT_ONCE:
@@ -53,7 +53,7 @@ class SortedNames:
         self._lengths.extend([len(prefix) + len(name) + 1 for name in names])
 
     def end_class(self) -> None:
-        """End a class: names that are sorted later come after its names."""
+        """End a class. All names that are added later belong to other classes."""
         if self._runs:
             self._spill()
             self._merge()
@@ -61,11 +61,11 @@ class SortedNames:
             self._put_sorted(self._sorted())
 
     def finish(self) -> None:
-        """Hand on what is left."""
+        """Sort and pass on the remaining names."""
         self._put_sorted(self._sorted())
 
     def _sorted(self) -> Iterator[Paths]:
-        """The keys in memory in order, in blocks; then there are none."""
+        """Yield the keys in memory in sorted order, in blocks, and empty the memory."""
         self._keys += bytes(WORD_BYTES)
         blob = np.frombuffer(self._keys, np.uint8)
         lengths = np.frombuffer(self._lengths, np.int64)
@@ -96,13 +96,13 @@ class SortedNames:
             self._writer.drop(file)
 
     def _put_sorted(self, blocks: Iterator[Paths]) -> None:
-        """Turn keys into labels and paths."""
+        """Convert keys to labels and paths, and pass them on."""
         for keys in blocks:
             lengths = np.diff(keys.ends, prepend=0)
             label_at = (keys.ends - lengths)[:, np.newaxis] + np.arange(LABEL_BYTES)
             labels = keys.blob[label_at].view(">u4")[:, 0].astype(np.int64)
             text = keys.blob.copy()
-            text[keys.ends - 1] = 1  # no NUL byte for now, but those in the place of the last slash
+            text[keys.ends - 1] = 1  # now the only NUL bytes are those between folder and name
             is_text = np.ones(len(text), np.bool_)
             is_text[label_at] = False
             text[is_text & (text == 0)] = SLASH
@@ -111,7 +111,7 @@ class SortedNames:
 
 
 def _keys_of(run: int) -> Iterator[bytes]:
-    """The keys of a run, read block by block."""
+    """Yield the keys of a run, which is read block by block."""
     at = 0
     while True:
         count, size = FRAME.unpack(read_fully(run, FRAME.size, at))

@@ -15,19 +15,19 @@ from standpipe.source._paths import reading, shown
 
 NAMES_AT_ONCE = 4096
 LONGEST_FOLDER_BYTES = 65_000  # an index has 16 bits for a path's length
-LONGEST_CALL_BYTES = 4_000  # of a path that every system takes
+LONGEST_CALL_BYTES = 4_000  # a path of this length is allowed on every system
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Identity: TypeAlias = tuple[int, int]
-_Entry: TypeAlias = os.DirEntry[bytes] | os.DirEntry[str]  # text where a folder is named by its descriptor
+_Entry: TypeAlias = os.DirEntry[bytes] | os.DirEntry[str]  # str if the folder was given by its descriptor
 
 
 class Folder(NamedTuple):
     """A folder that was walked.
 
-    path      from the root on; ``b"."`` is the root itself
-    mtime_ns  when it was changed last, before its entries were read
-    inode     its number
+    path      relative to the root; ``b"."`` is the root itself
+    mtime_ns  modification time, before its entries were read
+    inode     inode number
     """
 
     path: bytes
@@ -37,7 +37,7 @@ class Folder(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """One folder's entries, as they are met. ``special``: pipes, sockets and devices with image names."""
+    """The entries of a folder so far. ``special``: pipes, sockets and devices with image names."""
 
     folders: list[bytes] = field(default_factory=list)
     images: list[bytes] = field(default_factory=list)
@@ -47,7 +47,7 @@ class _Found:
     def add(self, entry: _Entry) -> None:
         name = os.fsencode(entry.name)
         is_image = is_image_name(name)
-        # Nearly all entries are no links, and need no stat.
+        # Most entries aren't links. Then this needs no stat call.
         if is_image and entry.is_file(follow_symlinks=False):
             self.images.append(name)
         elif _is_folder(entry):
@@ -66,12 +66,12 @@ class _Found:
 
 
 def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[bytes]:
-    """Names of the direct subfolders, sorted.
+    """Return the names of the direct subfolders, sorted.
 
-    base          the root, with a slash at its end
+    base          the root, with a slash at the end
     found_folder  called with every folder before its entries are read
 
-    Raises ``PlanError`` for what ``ImageFolder`` says a walk may not meet.
+    Raises ``PlanError`` in the cases that ``ImageFolder`` names.
     """
     found, num_images = _Found(), 0
     with reading(base):
@@ -86,11 +86,11 @@ def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[b
         return sorted(found.folders)
     if num_images:
         raise PlanError(
-            f"{shown(base)} holds {num_images} images but no class folders; move each class into a "
+            f"{shown(base)} has {num_images} images but no class folders; move each class into a "
             "folder of its own, or list the files with FileList"
         )
     found.check(base)
-    raise PlanError(f"{shown(base)} holds no class folders; check the path")
+    raise PlanError(f"{shown(base)} has no class folders; check the path")
 
 
 def images_below(
@@ -99,9 +99,11 @@ def images_below(
     found_folder: Callable[[Folder], None],
     found_special: Callable[[bytes, list[bytes]], None],
 ) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield (folder from the root on, some image names in it) for a class folder and all folders below.
+    """Yield (folder, names of images in it) for a class folder and all folders below, in blocks of names.
 
-    found_special  called with such a folder and the names of pipes, sockets and devices in it
+    found_special  called with a folder, and the names of pipes, sockets and devices in it
+
+    Folders are relative to the root.
     """
     with reading(base):
         waiting = [(class_folder, frozenset({_status(base, b".").identity}))]
@@ -110,7 +112,7 @@ def images_below(
         if len(path) > LONGEST_FOLDER_BYTES:
             raise PlanError(
                 f"a folder in {shown(base + path[:LONGEST_CALL_BYTES])}… has a path of {len(path):,} bytes, more than "
-                f"{LONGEST_FOLDER_BYTES:,}; is it one that holds itself?"
+                f"{LONGEST_FOLDER_BYTES:,}; does the folder contain itself?"
             )
         with reading(base + path):
             status = _status(base, path)
@@ -158,7 +160,7 @@ def examined(folder: bytes) -> os.stat_result:
 
 @contextmanager
 def _scanned(folder: bytes) -> Iterator[Iterator[_Entry]]:
-    """The entries of a folder, however long its path is."""
+    """Open a folder and give its entries, however long its path is."""
     try:
         entries = os.scandir(folder)
     except OSError as error:
@@ -177,13 +179,13 @@ def _scanned(folder: bytes) -> Iterator[Iterator[_Entry]]:
 
 
 def _opened_stepwise(folder: bytes) -> int:
-    """A descriptor of a folder whose absolute path is longer than the system takes at once."""
+    """Open a folder whose absolute path is longer than one system call allows; return its descriptor."""
     file = os.open(b"/", OPEN_FOLDER)
     rest = folder.strip(b"/")
     while rest:
         cut = len(rest) if len(rest) <= LONGEST_CALL_BYTES else rest.rfind(b"/", 0, LONGEST_CALL_BYTES)
         try:
-            # A single name that is longer is the system's to refuse.
+            # A single name that is too long is passed on, and the system raises the error.
             below = os.open(rest[:cut] if cut > 0 else rest, OPEN_FOLDER, dir_fd=file)
         finally:
             os.close(file)
@@ -194,7 +196,7 @@ def _opened_stepwise(folder: bytes) -> int:
 def _is_folder(entry: _Entry) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link whose target can't be reached
+    except OSError:  # a link whose target isn't accessible
         return False
 
 
@@ -207,7 +209,7 @@ def _has_target(link: _Entry) -> bool:
 
 
 def _is_safe_to_open(entry: _Entry) -> bool:
-    """Return True for a file, or a link whose target can't be reached: opening that fails at once."""
+    """Return True for a file, or a link whose target isn't accessible: opening it fails immediately."""
     try:
         return entry.is_file() or not _has_target(entry)
     except OSError:
