@@ -127,7 +127,7 @@ def test_streams_that_end_too_soon(settings: dict[str, Any]) -> None:
         stream().batch(50, last_batch="drop").loader(**settings) as loader,
         pytest.raises(
             sp.PlanError,
-            match='fewer samples than a batch of 50. Use a smaller batch or last_batch="partial"',
+            match=r'fewer samples than a batch of 50\. Use a smaller batch or last_batch="partial"',
         ),
     ):
         seen(loader)

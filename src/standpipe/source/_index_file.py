@@ -4,8 +4,9 @@
     sections   one after another: columns of n rows, and texts, in sealed blocks
     facts      JSON: what was indexed, its digest, the class names, the location of each section
 
-A file in another format is ``Damaged`` and never used. The checksum covers preamble and facts. A sealed block has
-508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest covers its data.
+A file in another format is ``Damaged`` and never used. The checksum covers preamble and facts. A sealed block
+has 508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest
+covers its data.
 """
 
 from __future__ import annotations

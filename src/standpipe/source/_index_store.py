@@ -1,8 +1,8 @@
 """Find index files, build them, and replace those that no longer fit.
 
-An index beside the data is used if it fits, otherwise one in the user's cache folder. Without one, a small index is
-built in memory, and a larger one in the cache folder, by one process while the others on the machine wait. If no
-folder is writable, each process builds its own in an unnamed temporary file.
+An index beside the data is used if it fits, otherwise one in the user's cache folder. Without one, a small
+index is built in memory, and a larger one in the cache folder, by one process while the others on the machine
+wait. If no folder is writable, each process builds its own in an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ def _refuse_others(path: bytes) -> None:
 def is_settled(mtime_ns: int, began_ns: int) -> bool:
     """Return True if any change after the time ``began_ns`` changes the modification time ``mtime_ns``.
 
-    Times have a resolution: a file that changes twice within one tick has the same time. Times in whole seconds
-    may come from a file system with a resolution of up to 2 s.
+    Times have a resolution: a file that changes twice within one tick has the same time. Times in whole
+    seconds may come from a file system with a resolution of up to 2 s.
     """
     tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS
     return mtime_ns + tick_ns < began_ns

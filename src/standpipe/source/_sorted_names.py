@@ -24,11 +24,11 @@ FRAME = struct.Struct("<II")  # header of a block in a run: number of keys, and 
 
 
 class SortedNames:
-    """A sorter that takes names folder by folder, class after class, and passes them on by (class, folder, name).
+    """A sorter that takes names folder by folder, and passes them on in the order (class, folder, name).
 
     A path is sorted as a key: the class's label, the folder, a NUL byte, the name, a NUL byte. As NUL is the
-    lowest byte and occurs in no name, keys sort by (class, folder, name). A class that is too large for memory
-    is written to files in sorted runs, which are merged.
+    lowest byte and occurs in no name, keys sort by (class, folder, name). A class that is too large for
+    memory is written to files in sorted runs, which are merged.
 
     put     called with blocks in order: labels (n,) int64; paths (m,) uint8, each ended by a NUL byte; lengths
             (n,) int64, without that byte

@@ -29,13 +29,14 @@ class Arrays:
     complex numbers. Image transforms take a field ``image`` of (records, H, W, 3) uint8.
 
     - Files are memory-mapped: their pages are in the system's page cache, which evicts them under memory
-      pressure. Don't shorten a file while it is in use: the system would end the process. Nothing is unpickled.
+      pressure. Don't shorten a file while it is in use: the system would end the process.
+    - Nothing is unpickled.
     - Fields with one number per record may have any strides and byte order. Others must be in C order and in
       the machine's byte order, since rows are used in place: a hidden copy would double their memory. The
       error says how to convert.
-    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up to
-      256 MiB, and 256 evenly spaced blocks of 1 MiB of a larger one. For a file it covers size and modification
-      time, not the path.
+    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
+      to 256 MiB, and 256 evenly spaced blocks of 1 MiB of a larger one. For a file it covers size and
+      modification time, not the path.
 
     Parameters
     ----------
@@ -47,8 +48,8 @@ class Arrays:
     Raises
     ------
     PlanError
-        By ``plan()``, if there is no field, if arrays differ in length, or if one isn't an array of numbers or
-        can't be used in place.
+        By ``plan()``, if there is no field, if arrays differ in length, or if one isn't an array of numbers
+        or can't be used in place.
 
     Examples
     --------
@@ -68,8 +69,8 @@ class Arrays:
     def open(self) -> OpenSource:
         """Read the files' headers, check shapes and dtypes, and hash arrays in memory.
 
-        Raises ``PlanError``, with the field's name, for a field that isn't an array or ``.npy`` file of numbers,
-        has no rows, isn't in C order, or has another number of rows than the first field.
+        Raises ``PlanError``, with the field's name, for a field that isn't an array or ``.npy`` file of
+        numbers, has no rows, isn't in C order, or has another number of rows than the first field.
         """
         if not self._fields:
             raise PlanError("Arrays has no fields; give it arrays by name, such as Arrays(image=…, label=…)")

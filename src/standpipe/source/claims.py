@@ -30,9 +30,10 @@ def cache_folder() -> bytes:
 
 
 def is_believed(path: bytes) -> bool:
-    """Return True if a file at ``path`` is trusted: in the cache folder, if only this user and root can write there.
+    """Return True if a file at ``path`` is trusted.
 
-    Files elsewhere are trusted, since the caller chose the place. Raises ``OSError`` if the folder doesn't exist.
+    A file in the cache folder is, if only this user and root can write to its folder. Files elsewhere are
+    trusted, since the caller chose the place. Raises ``OSError`` if the folder doesn't exist.
     """
     if not path.startswith(cache_folder() + b"/"):
         return True

@@ -59,7 +59,8 @@ class Concat:
     def open(self) -> OpenSource:
         """Open all sources.
 
-        Raises ``PlanError`` if one can't be opened, and if their fields or classes differ, with the difference.
+        Raises ``PlanError`` if one can't be opened, and if their fields or classes differ, with the
+        difference.
         """
         return open_concat(self._sources, asked_by="Concat")
 

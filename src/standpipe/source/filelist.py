@@ -19,11 +19,11 @@ class FileList:
     ``build_index`` or ``standpipe index`` added are further fields.
 
     - Lines end with LF or CR LF and contain no other CR. Paths are bytes, in the file system's encoding. A
-      UTF-8 byte order mark before the first line is skipped, and so are lines with only spaces and tabs. There
-      are no comments and no quotes, since a path may start with ``#`` or ``"``.
+      UTF-8 byte order mark before the first line is skipped, and so are lines with only spaces and tabs.
+      There are no comments and no quotes, since a path may start with ``#`` or ``"``.
     - In a line with a tab, the label follows the last tab, and the path is everything before it. In other
-      lines the label follows the last space, and spaces at the end of path and label are dropped. Spaces before
-      a path belong to it. So a path with spaces needs a tab before its label, or ``labels=False``.
+      lines the label follows the last space, and spaces at the end of path and label are dropped. Spaces
+      before a path belong to it. So a path with spaces needs a tab before its label, or ``labels=False``.
     - Either every line has a label, or none. Without labels there is no field ``label``.
     - Labels are numbers if all are integers (digits, perhaps after a ``-``), from -2^63 to 2^63 - 1. If none
       is an integer, they are class names: ``classes`` has them sorted by their bytes, and ``label`` is a
@@ -71,8 +71,8 @@ class FileList:
         Raises ``PlanError``
 
         - if the list is missing, not readable or empty,
-        - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``, or a
-          label that doesn't fit, with file and line,
+        - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``,
+          or a label that doesn't fit, with file and line,
         - if columns were added to its index, and the list has other records now.
         """
         return Listing.open(self.subject())

@@ -32,9 +32,10 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 class FixedRecords:
     """Records of one size, one after another in binary files, such as CIFAR's.
 
-    Records are read by position, a batch at a time, so memory doesn't depend on their number. Image transforms
-    take a field ``image`` of (H, W, 3) uint8. A field with one integer per record becomes int64, which losses
-    take as labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
+    Records are read by position, a batch at a time, so memory doesn't depend on their number. Image
+    transforms take a field ``image`` of (H, W, 3) uint8. A field with one integer per record becomes int64,
+    which losses take as labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the
+    paths.
 
     ``FixedRecords.cifar10(*paths)`` and ``FixedRecords.cifar100(*paths)`` read the binary files of these data
     sets.
@@ -56,8 +57,8 @@ class FixedRecords:
     Raises
     ------
     PlanError
-        By ``plan()``, for invalid fields, or if a file is missing or compressed, or its size without the header
-        isn't a multiple of a record's.
+        By ``plan()``, for invalid fields, or if a file is missing or compressed, or its size without the
+        header isn't a multiple of a record's.
 
     Examples
     --------
@@ -99,7 +100,8 @@ class FixedRecords:
     def open(self) -> OpenSource:
         """Check the files' sizes, and read a part of each file for the digest.
 
-        Raises ``PlanError`` for invalid fields, and if a file is missing or compressed, or its size doesn't fit.
+        Raises ``PlanError`` for invalid fields, and if a file is missing or compressed, or its size doesn't
+        fit.
         """
         record = _checked_record(self._fields)
         if type(self._header_bytes) is not int or self._header_bytes < 0:

@@ -16,9 +16,9 @@ from standpipe.source._paths import AnyPath, absolute, shown
 class ImageFolder:
     """Images in class folders, like ``torchvision.datasets.ImageFolder``, in the same order.
 
-    The fields are ``image``, an encoded image, and ``label``, () int64, the number of the record's class among
-    the sorted names of root's subfolders. Columns that ``build_index`` or ``standpipe index`` added are further
-    fields.
+    The fields are ``image``, an encoded image, and ``label``, () int64, the number of the record's class
+    among the sorted names of root's subfolders. Columns that ``build_index`` or ``standpipe index`` added are
+    further fields.
 
     Records are the files at any depth below a class folder whose names have the suffix of a supported format
     (``standpipe.formats``), in upper or lower case: torchvision's .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif,

@@ -24,10 +24,10 @@ SIZE_BYTES = 4  # of an axis's size in the header, and of the bytes before
 class IdxFiles:
     """Records in IDX files, the format of MNIST: one file per field.
 
-    ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte", image_axes="HW")`` is MNIST, with
-    images of (28, 28, 3). All files have the same number of records. Records are read by position, a batch at a
-    time. A field with one integer per record becomes int64. The digest covers fields, file sizes and up to
-    1 MiB of each file, not the paths.
+    ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte", image_axes="HW")`` is MNIST,
+    with images of (28, 28, 3). All files have the same number of records. Records are read by position, a
+    batch at a time. A field with one integer per record becomes int64. The digest covers fields, file sizes
+    and up to 1 MiB of each file, not the paths.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class IdxFiles:
     Raises
     ------
     PlanError
-        By ``plan()``, if a file is missing, compressed, damaged or not an IDX file, or if files differ in their
-        number of records.
+        By ``plan()``, if a file is missing, compressed, damaged or not an IDX file, or if files differ in
+        their number of records.
 
     Examples
     --------
@@ -60,8 +60,8 @@ class IdxFiles:
     def open(self) -> OpenSource:
         """Read the files' headers, and a part of each file for the digest.
 
-        Raises ``PlanError`` for a file that is missing, compressed, cut or not an IDX file, or that has another
-        number of records than the first.
+        Raises ``PlanError`` for a file that is missing, compressed, cut or not an IDX file, or that has
+        another number of records than the first.
         """
         if not self._fields:
             raise PlanError(

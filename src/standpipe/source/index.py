@@ -122,8 +122,9 @@ def build_index(
 ) -> IndexReport:
     """Write the index file of a list or folder, or replace it.
 
-    The file is written to ``source.index``. Without that it is written beside the data, or to the user's cache
-    folder if the data's folder isn't writable. Later runs find it there. A list or folder may have any size.
+    The file is written to ``source.index``. Without that it is written beside the data, or to the user's
+    cache folder if the data's folder isn't writable. Later runs find it there. A list or folder may have any
+    size.
 
     Parameters
     ----------

@@ -27,11 +27,11 @@ class MapSource:
     ``executor="process"``, processes that each have a copy of the dataset.
 
     A sample's values may be NumPy arrays, Pillow images, torch tensors or numbers, which batches have as
-    arrays. Of other values a batch has a list. ``random``, NumPy and torch are seeded for each sample by (seed,
-    epoch, position).
+    arrays. Of other values a batch has a list. ``random``, NumPy and torch are seeded for each sample by
+    (seed, epoch, position).
 
-    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint. It doesn't cover
-    the content, which would have to be read.
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint. It doesn't
+    cover the content, which would have to be read.
 
     Parameters
     ----------
@@ -43,11 +43,12 @@ class MapSource:
     spec : mapping of str to ArraySpec, optional
         Shape and dtype of every field of a sample. Default: measured on one sample when a loader starts.
     columns : mapping of str to array, optional
-        Numbers per record, (records,) each, that are known without reading a sample: for ``filter``, ``split``,
-        weights and ``batch(budget=…)``. They aren't fields of a batch.
+        Numbers per record, (records,) each, that are known without reading a sample: for ``filter``,
+        ``split``, weights and ``batch(budget=…)``. They aren't fields of a batch.
     share_lists : bool, default True
-        True: long lists inside the dataset become ``SharedList`` for worker processes: read-only, and in memory
-        only once. It applies to lists of 1,000 or more strings, byte strings, numbers, or tuples of these.
+        True: long lists inside the dataset become ``SharedList`` for worker processes: read-only, and in
+        memory only once. It applies to lists of 1,000 or more strings, byte strings, numbers, or tuples of
+        these.
     keys : mapping of int to object, optional
         Keys for ``dataset[key]``, by record number. This process looks them up when it hands records to
         workers. Records without a key use their numbers. For record numbers from ``FIRST_KEY`` on, messages
@@ -56,8 +57,8 @@ class MapSource:
     Raises
     ------
     PlanError
-        By ``plan()``, if the dataset has no length or ``__getitem__`` or is empty, and for invalid fields, specs
-        or columns.
+        By ``plan()``, if the dataset has no length or ``__getitem__`` or is empty, and for invalid fields,
+        specs or columns.
 
     Examples
     --------
@@ -80,8 +81,8 @@ class MapSource:
     def open(self) -> OpenSource:
         """Get the dataset's length, and check all arguments.
 
-        Raises ``PlanError`` if the dataset has no length or ``__getitem__`` or is empty, and for invalid names,
-        specs or columns.
+        Raises ``PlanError`` if the dataset has no length or ``__getitem__`` or is empty, and for invalid
+        names, specs or columns.
         """
         kind = type(self.dataset).__name__
         more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""

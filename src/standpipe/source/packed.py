@@ -122,9 +122,9 @@ class Column:
 class SharedList(Sequence[Any]):
     """A read-only list in memory that worker processes share.
 
-    ``share_list`` makes one. With ``MapSource(share_lists=True)``, long lists inside a dataset become one when
-    worker processes get the dataset. It satisfies ``collections.abc.Sequence``. Reading an item takes less than
-    1 µs. A slice is an ordinary list.
+    ``share_list`` makes one. With ``MapSource(share_lists=True)``, long lists inside a dataset become one
+    when worker processes get the dataset. It satisfies ``collections.abc.Sequence``. Reading an item takes
+    less than 1 µs. A slice is an ordinary list.
 
     Examples
     --------

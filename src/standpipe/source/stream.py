@@ -33,11 +33,12 @@ class IterableSource:
     - Several ranks need ``length``, and a factory that takes ``rank`` and ``world_size`` and gives each rank
       its own part. The factory must make sure that these parts are disjoint.
     - Without ``length`` the number of steps isn't known, and ``len(loader)`` raises ``TypeError``. The last
-      batch has the remaining samples with ``last_batch="partial"``, and is dropped with ``last_batch="drop"``.
+      batch has the remaining samples with ``last_batch="partial"``, and is dropped with
+      ``last_batch="drop"``.
     - A stream that ends before ``length`` raises ``SampleError``. Samples after ``length`` aren't read.
 
-    The factory is called once per epoch, again when the stream has to be read from another place, and once more
-    if a sample is measured at the start.
+    The factory is called once per epoch, again when the stream has to be read from another place, and once
+    more if a sample is measured at the start.
 
     Parameters
     ----------

@@ -228,7 +228,7 @@ def _webp_size(head: bytes) -> tuple[int, int]:
 
 
 def _ico_size(data: memoryview) -> tuple[int, int]:
-    """Return the size of the icon that Pillow decodes: the largest, and of equal ones the one with fewest colours.
+    """Return the size of the icon that Pillow decodes: the largest, with the fewest colours among equal ones.
 
     The icon's own header has the size. The directory's sizes, which end at 256 × 256, only select the icon.
     """
@@ -292,7 +292,8 @@ def _array(image: Image.Image) -> UInt8Array:
 def _is_cut(image: Image.Image) -> bool:
     """Load the image; return True if its file ends too soon. The rows that it has are kept.
 
-    Pillow's switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, applies to the whole process and all threads.
+    Pillow's switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, applies to the whole process and all
+    threads.
     """
     try:
         image.load()

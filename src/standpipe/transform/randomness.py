@@ -2,14 +2,15 @@
 
 These count as random:
 
-- standpipe's random transforms, except with a certain result, such as ``RandomHorizontalFlip(p=0)`` and ``(p=1)``.
+- standpipe's random transforms, except those with a certain result: ``p=0`` or ``p=1``.
 - Functions with a parameter named ``rng``.
-- torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their parameters.
-- albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it with a
-  parameter that is chosen at random.
+- torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their
+  parameters.
+- albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it with
+  a parameter that is chosen at random.
 
-Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are unknown: only
-a call shows if they use the global generators.
+Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are
+unknown: only a call shows if they use the global generators.
 """
 
 from __future__ import annotations
