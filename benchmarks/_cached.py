@@ -1,9 +1,8 @@
-"""Shared by the benchmarks of the cache: a list of photos, passes over it in a process of its own, and its
-store.
+"""Helpers for the benchmarks of the cache: a list of photos, passes over it in a new process, and their cache.
 
     python benchmarks/_cached.py '{"list": "list.txt", …}'
 
-makes the passes that ``Passes`` describes and prints what they took as one JSON object.
+runs the passes that ``Passes`` describes and prints their measurements as one JSON object.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from beside_torch import listed
 import standpipe as sp
 from standpipe.cli.bench import PeakMemory
 
-ROWS = 100  # of a batch
+ROWS = 100  # in a batch
 SIDE_PX = 224
-ROOM = 1.25  # of the bytes of rows: enough for all of them, with what a session keeps besides
+ROOM = 1.25  # cache size ÷ bytes of rows: enough for all rows and the session's own tables
 
 Keep = Literal["nothing", "files", "images"]
 Output = Literal["uint8", "float32"]
@@ -38,17 +37,18 @@ Output = Literal["uint8", "float32"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """Passes over a list of photos: evaluation, or training on random crops.
+    """A task that reads a list of photos several times: evaluation, or training on random crops.
 
-    keep       what the cache keeps of a photo
-    folder     where; None with ``keep="nothing"``
-    memory     bytes that it may keep there
-    spill      where it may keep what doesn't fit
-    rows       of the list, from its beginning; 0: all
-    batches    of the last pass; 0: all. Loaders run ahead into the next epoch: who compares a pass that stores rows
-               with one that doesn't stops before its end, so that both make the same rows
-    pause_s    after each batch, as a training step would take
-    side       of an image
+    keep       what the cache stores of a photo: nothing, its file, or its transformed image
+    folder     the cache's folder; None with ``keep="nothing"``
+    memory     most bytes that the cache may store there
+    spill      folder on disk for rows that don't fit into ``memory``; None: no such folder
+    rows       number of records from the beginning of the list; 0: all
+    passes     number of passes
+    batches    number of batches in the last pass; 0: all. A loader prefetches from the next epoch. A comparison of a
+               pass that stores rows with one that doesn't stops both early, so that both make the same rows.
+    pause_s    seconds to wait after each batch, like a training step
+    side       side of an image in pixels
     """
 
     list: str
@@ -85,11 +85,14 @@ class Passes:
         return sp.Cache("benchmark", self.memory, directory=self.folder, spill=self.spill, strict=True)
 
     def run(self, env: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return what ``made`` prints, from a process of its own."""
+        """Run ``made`` in a new process, and return its result."""
         return last_json([sys.executable, __file__, json.dumps(asdict(self))], env=env)
 
     def made(self) -> dict[str, Any]:
-        """Seconds and CPU seconds of this process, from the plan to the end of all threads, and of each pass."""
+        """Run the passes in this process; return times, row counts, cache counters and peak memory.
+
+        ``wall_s`` and ``cpu_s`` run from the plan to the end of all threads; ``seconds`` has one value per pass.
+        """
         memory = PeakMemory()
         cpu, begin = time.process_time(), time.perf_counter()
         seconds: list[float] = []
@@ -103,7 +106,7 @@ class Passes:
                         time.sleep(self.pause_s)
                 seconds.append(time.perf_counter() - start)
             maps = Path("/proc/self/maps").read_text()
-            stats = loader.stats()  # rows that are being made now are kept by nobody once it is closed
+            stats = loader.stats()  # before close(), which drops the rows that are still being made
         took = {"wall_s": time.perf_counter() - begin, "cpu_s": time.process_time() - cpu}
         return {
             **took,
@@ -119,14 +122,14 @@ class Passes:
 
 
 def at_once(several: Sequence[Passes]) -> list[dict[str, Any]]:
-    """Passes of several processes, started together."""
+    """Run several tasks at the same time, each in its own process; return their results."""
     with ThreadPoolExecutor(len(several)) as threads:
         return list(threads.map(Passes.run, several))
 
 
 @contextmanager
 def scratch(parent: str, prefix: str = "standpipe-cached-") -> Iterator[str]:
-    """A folder for a store, and its end."""
+    """Make a folder for a cache inside ``parent``, and remove it at the end of the ``with`` block."""
     folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
     try:
         yield folder
@@ -135,33 +138,38 @@ def scratch(parent: str, prefix: str = "standpipe-cached-") -> Iterator[str]:
 
 
 def stored_bytes(*folders: str) -> int:
-    """Return the bytes that files below ``folders`` occupy."""
+    """Return the number of bytes that the files below ``folders`` occupy."""
     files = (Path(parent, name) for top in folders for parent, _, names in os.walk(top) for name in names)
     return sum(file.lstat().st_blocks * 512 for file in files)
 
 
 @dataclass(frozen=True, slots=True)
 class Photos:
-    """A list that names the photos of a folder over and over, so that each time is a record of its own."""
+    """A file list that repeats the photos of a folder; each repetition is a record of its own.
+
+    list        path of the list
+    rows        number of records
+    file_bytes  sum of the records' file sizes
+    """
 
     list: str
     rows: int
     file_bytes: int
 
     def row_bytes(self, keep: Keep, side: int = SIDE_PX) -> int:
-        """Return the bytes of all rows together."""
+        """Return the number of bytes of all rows that a cache with this ``keep`` stores."""
         return self.file_bytes if keep == "files" else self.rows * side * side * 3
 
     def room(self, keep: Keep) -> int:
-        """Return the bytes that a cache needs to keep every row."""
+        """Return a cache size in bytes that is large enough for every row."""
         return int(ROOM * self.row_bytes(keep)) + 64 * MIB
 
     @classmethod
     def make(cls, path: str, folder: str, rows: int) -> Photos:
-        """Write the list into ``folder``."""
+        """Write ``list.txt`` into ``folder``: ``rows`` lines that repeat the photos of ``path``."""
         files = [Path(file).resolve() for file, _ in listed(path)]
         if not files:
-            raise SystemExit(f"{path} holds no class folders of JPEGs; standpipe synth makes some")
+            raise SystemExit(f"{path} has no class folders with JPEGs. Make some: standpipe synth {path}")
         chosen = list(islice(cycle(files), rows))
         made = Path(folder, "list.txt")
         made.write_text("".join(f"{file}\t0\n" for file in chosen))

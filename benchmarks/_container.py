@@ -1,4 +1,4 @@
-"""A control group with little memory, for the benchmarks that run in one."""
+"""A control group with a memory limit, for benchmarks that run in a small container."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ VERSION_1, VERSION_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class Unavailable(Exception):
-    """No memory group can be made here."""
+    """Raised where this machine doesn't allow a control group with a memory limit."""
 
 
 class Container:
-    """A group that may have ``limit_bytes``, for the length of a ``with`` block. Raises ``Unavailable``."""
+    """A control group that may use ``limit_bytes`` of memory. It exists inside a ``with`` block.
+
+    Entering it raises ``Unavailable`` if the machine doesn't allow such a group.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._is_v1 = (VERSION_1 / "cgroup.procs").exists()
@@ -27,12 +30,12 @@ class Container:
         try:
             self._folder.mkdir()
         except OSError as error:
-            raise Unavailable(f"no control group can be made here: {error}") from error
+            raise Unavailable(f"control groups can't be made on this machine: {error}") from error
         try:
             self._file("limit_in_bytes", "max").write_text(str(self._limit_bytes))
         except OSError as error:
             self._folder.rmdir()
-            raise Unavailable(f"control groups have no limit of memory here: {error}") from error
+            raise Unavailable(f"control groups can't limit memory on this machine: {error}") from error
         return self
 
     def __exit__(
@@ -41,7 +44,7 @@ class Container:
         self._folder.rmdir()
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Return a command that runs in the group from its beginning."""
+        """Return a command that runs ``words`` inside the group."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._folder / "cgroup.procs"), *words]
 
     @property
@@ -51,7 +54,7 @@ class Container:
 
     @property
     def kills(self) -> int:
-        """Processes that the kernel killed for want of memory."""
+        """The number of processes that the kernel killed because the group was out of memory."""
         lines = self._file("oom_control", "events").read_text().splitlines()
         return next(int(number) for name, number in map(str.split, lines) if name == "oom_kill")
 

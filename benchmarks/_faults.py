@@ -1,4 +1,4 @@
-"""Shared by the benchmarks of faults: bad files, a thread that kills workers, and the rows of a stream."""
+"""Helpers for the benchmarks of faults: bad files, a thread that kills workers, and checksums of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Row = tuple[int, int]  # a record's number, and a checksum of what was delivered
 
 
 def spoil(folder: Path, share: float) -> set[str]:
-    """Make a share of a folder's files bad, each in one of three ways; their paths."""
+    """Damage a fraction ``share`` of a folder's files, and return their paths.
+
+    A file is cut short, emptied, or replaced by text, in turn.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     chosen = np.random.default_rng(1).choice(len(files), max(round(share * len(files)), 1), replace=False)
     for number, place in enumerate(chosen.tolist()):
@@ -28,12 +31,12 @@ def spoil(folder: Path, share: float) -> set[str]:
 
 
 def identity(image: Any) -> Any:
-    """Python code, so that workers are processes where that is asked for."""
+    """Return the image unchanged. As Python code, it makes the loader use Python workers."""
     return image
 
 
 def rows_of(batches: Iterable[dict[str, Any]]) -> Iterator[Row]:
-    """Yield the delivered rows."""
+    """Yield the record number and a checksum for each row of ``batches``."""
     for batch in batches:
         images, indices = batch["image"], batch["index"].tolist()
         for number, index in enumerate(indices):
@@ -41,14 +44,14 @@ def rows_of(batches: Iterable[dict[str, Any]]) -> Iterator[Row]:
 
 
 def worker_processes() -> list[int]:
-    """Worker processes of this one's loaders: children of their server, which is a child of this process."""
+    """Return the IDs of the worker processes: children of the worker server, which is a child of this process."""
     return [worker for server in _children(os.getpid()) for worker in _children(server)]
 
 
 class Killer:
-    """While it is entered, a thread that kills one worker process after another.
+    """A thread that kills one worker process every ``every_s`` seconds, inside a ``with`` block.
 
-    kills  how many it has killed
+    kills  number of processes killed so far
     """
 
     def __init__(self, every_s: float, seed: int = 0) -> None:

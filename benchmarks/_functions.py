@@ -1,4 +1,4 @@
-"""Python functions that wait or compute, and pipelines of numbers that go through them."""
+"""Python functions that wait or compute, and pipelines that apply them to numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, BATCH = 4096, 32
 
 @dataclass(frozen=True)
 class Waits:
-    """A function that waits. Worker ``only``, if that is given, alone."""
+    """A function that waits ``seconds`` and returns its argument. With ``only``, it waits in that worker only."""
 
     seconds: float
     only: int | None = None
@@ -28,7 +28,7 @@ class Waits:
 
 
 def computes(x: Any) -> Any:
-    """Some 0.5 ms of Python."""
+    """Compute in Python for about 0.5 ms, and return the argument."""
     total = 0
     for number in range(12_000):
         total += number
@@ -36,7 +36,7 @@ def computes(x: Any) -> Any:
 
 
 def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> sp.Pipeline:
-    """Numbers that go through functions one after another."""
+    """Return a pipeline of 4,096 numbers in batches, to which ``functions`` are applied one after another."""
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(ROWS, dtype=np.float32)))
     for function in functions:
         pipeline = pipeline.map(function, field="x")

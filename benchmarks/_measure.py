@@ -1,8 +1,8 @@
-"""Shared by all benchmarks: the machine, repeated runs, and how figures are printed.
+"""Helpers for all benchmarks: the machine, repeated runs, and printed tables.
 
-A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can call all
-of them alike. It prints the machine, versions, its own command, medians with their spread, and a ratio against
-something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios don't.
+A benchmark is a file of this folder. Its first argument is a folder of photos, so that ``make bench`` can call all
+benchmarks the same way. It prints the machine, the versions, its own command, medians with their spread, and a ratio
+against something that ran at the same time. Absolute figures drift from run to run; ratios don't.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from standpipe.plan.explain import environment
 from standpipe.system.machine import cpu_count
 
 MIB = 1 << 20
-POLL_S = 0.002  # how exactly the end of a turn is seen; a turn takes hundreds of milliseconds
+POLL_S = 0.002  # precision of a turn's end; a turn takes hundreds of milliseconds
 
 
 def parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
-    """Arguments that every benchmark has. ``doc``: its docstring, whose first line is the question."""
+    """Return a parser with the arguments that every benchmark has.
+
+    doc  the benchmark's docstring; ``report`` prints its first line as the heading
+    """
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("path", metavar="PATH", help="a folder of class folders of photos, such as demo/photos")
     made.add_argument(
@@ -40,7 +43,7 @@ def parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
         type=int,
         default=rounds,
         metavar="N",
-        help=f"repetitions of everything (default: {rounds})",
+        help=f"repetitions of each measurement (default: {rounds})",
     )
     made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     made.set_defaults(question=(doc or "").partition("\n")[0])
@@ -48,7 +51,7 @@ def parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
 
 
 def facts(*packages: str) -> dict[str, str]:
-    """Machine, versions and command, by name. ``packages``: further ones whose versions matter."""
+    """Return machine, versions and command, by name. ``packages`` adds the versions of further packages."""
     return {
         "machine": f"{_processor()}, {cpu_count()} CPUs, {_memory_gib():.0f} GiB",
         "versions": ", ".join([_version("standpipe"), environment(), *map(_version, packages)]),
@@ -63,10 +66,10 @@ def report(
     *notes: str,
     packages: Sequence[str] = (),
 ) -> None:
-    """Print a table under machine, versions and command, or all of it as one JSON object.
+    """Print machine, versions and command, then a table and notes. With ``--json``, print one JSON object.
 
-    header  names of the columns; the first one names what was measured
-    rows    as many values each: text, numbers, ``Figure`` or ``Interval``
+    header  names of the columns; the first column names what was measured
+    rows    one value per column: text, a number, a ``Figure`` or an ``Interval``
     """
     table = [list(row) for row in rows]
     if args.json:
@@ -86,7 +89,7 @@ def report(
 
 
 class Figure:
-    """Several measurements of one thing: their median, and how far they lie apart."""
+    """A figure that was measured several times: its median and its range."""
 
     def __init__(self, values: Iterable[float], form: str = ".0f") -> None:
         self.values = sorted(values)
@@ -97,7 +100,7 @@ class Figure:
         return statistics.median(self.values)
 
     def __str__(self) -> str:
-        """The median, and the range around it: 512 (498–530)."""
+        """Return the median and the range, such as ``512 (498–530)``."""
         low, high = self.values[0], self.values[-1]
         middle = format(self.median, self._form)
         if len(self.values) == 1:
@@ -114,22 +117,22 @@ class Figure:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
-    """The ratios of pairs that ran beside one another."""
+    """Return the ratios ours ÷ theirs of measurements that ran in the same round."""
     return Figure([a / b for a, b in zip(ours, theirs, strict=True)], ".3f")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval that contains the median with at least 95% confidence; less with fewer than six values."""
+    """An interval that contains the median with at least 95% confidence, from six values on."""
 
     low: float
     high: float
 
     @classmethod
     def of_median(cls, values: Sequence[float]) -> Interval:
-        """Compute it from the order of the values alone, whatever their distribution."""
+        """Return the interval of ``values``. It uses their order only, and assumes no distribution."""
         ordered, n = sorted(values), len(values)
-        rank, below = 0, 0.5**n  # chance that at most ``rank`` values lie below the true median
+        rank, below = 0, 0.5**n  # chance that at most ``rank`` values are below the true median
         while below + math.comb(n, rank + 1) * 0.5**n <= 0.025:
             rank += 1
             below += math.comb(n, rank) * 0.5**n
@@ -145,7 +148,7 @@ class Interval:
 def in_turn(
     rounds: int, measures: dict[str, Callable[[], dict[str, Any]]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run every measure once a round, so that a busy minute of the machine hits all of them."""
+    """Run every measurement once per round, so that a busy minute of the machine affects all of them."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in measures}
     for number in range(rounds):
         for name, measure in measures.items():
@@ -156,17 +159,17 @@ def in_turn(
 
 
 def column(results: list[dict[str, Any]], key: str) -> list[float]:
-    """One figure of every round."""
+    """Return the figure ``key`` of every round."""
     return [float(result[key]) for result in results]
 
 
 def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return what ``standpipe bench PATH … --json`` prints, from a process of its own."""
+    """Run ``standpipe bench PATH … --json`` in a new process, and return the object that it prints."""
     return last_json([sys.executable, "-m", "standpipe", "bench", path, *arguments, "--json"], env=env)
 
 
 def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a command and read the JSON object on the last line that starts with a brace."""
+    """Run a command, and return the JSON object on its last output line that starts with a brace."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, capture_output=True, text=True, env=None if env is None else os.environ | env, check=False
@@ -174,19 +177,18 @@ def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> d
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         output = (done.stdout + done.stderr).strip()[-2000:]
-        raise SystemExit(f"{shlex.join(words)}\nended with {done.returncode}:\n{output}")
+        raise SystemExit(f"{shlex.join(words)}\nended with exit status {done.returncode}:\n{output}")
     result: dict[str, Any] = json.loads(lines[-1])
     return result
 
 
 class Turns:
-    """A loader that works only when told to, so that several can be compared in one process.
+    """A loader that works only during its turns, so that several can be compared in one process.
 
-    A turn hands over some batches and waits until their slots are full again. Before and after it the
-    loader's threads are idle, so CPU time is this loader's alone, and as many rows were made as were
-    delivered.
+    A turn takes some batches and waits until their slots are full again. Before and after a turn, the loader's
+    threads are idle. So the CPU time of a turn is this loader's, and a turn makes as many rows as it delivers.
 
-    epochs  what stands around the loader and delivers its batches; default: itself
+    epochs  iterable around the loader that delivers its batches; default: the loader
     """
 
     def __init__(self, loader: sp.Loader, epochs: Iterable[Any] | None = None) -> None:
@@ -196,7 +198,10 @@ class Turns:
         self.turn(1)
 
     def turn(self, batches: int) -> tuple[float, float]:
-        """(seconds, CPU seconds of this process) of delivering ``batches`` and making as many anew."""
+        """Take ``batches`` batches, and wait until as many are ready again.
+
+        Return the seconds that it took, and the CPU seconds of this process.
+        """
         cpu, begin = time.process_time(), time.perf_counter()
         for _ in range(batches):
             next(self._batches)
@@ -213,20 +218,20 @@ class Turns:
 def _endless(epochs: Iterable[Any]) -> Iterator[None]:
     while True:
         for batch in epochs:
-            del batch  # or its slot stays lent during the pause
+            del batch  # else its slot stays held during the pause
             yield
 
 
 def compare_in_turns(args: argparse.Namespace, what: str, turns: dict[str, Turns]) -> None:
-    """Run loaders in turns, and report rates, CPU per row, and CPU against the first one's.
+    """Run loaders in turns; report rates, CPU time per image, and its ratio to the first loader's.
 
-    args  ``add_turns`` says what it needs
-    what  heads the column of their names
+    args  parsed arguments, among them those of ``add_turns``
+    what  heading of the column with the loaders' names
     """
     wall: dict[str, list[float]] = {name: [] for name in turns}
     cpu: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(args.rounds):
-        for name in list(turns)[:: -1 if number % 2 else 1]:  # nobody is always the first
+        for name in list(turns)[:: -1 if number % 2 else 1]:  # so that no loader is always the first
             progress(f"round {number + 1} of {args.rounds}: {name}")
             seconds, cpu_seconds = turns[name].turn(args.batches)
             wall[name].append(seconds)
@@ -247,15 +252,17 @@ def compare_in_turns(args: argparse.Namespace, what: str, turns: dict[str, Turns
 
 
 def add_turns(arguments: argparse.ArgumentParser) -> None:
-    """Arguments of ``compare_in_turns``."""
-    arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
-    arguments.add_argument("--batches", type=int, default=4, metavar="N", help="of one turn (default: 4)")
+    """Add the arguments that ``compare_in_turns`` needs."""
+    arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows per batch (default: 64)")
+    arguments.add_argument(
+        "--batches", type=int, default=4, metavar="N", help="batches per turn (default: 4)"
+    )
 
 
 def train_task(path: str | Path, rows: int) -> sp.Pipeline:
-    """The standard task: RandomResizedCrop(224), flip, ImageNet's normalisation, NCHW float32.
+    """Return the standard task: RandomResizedCrop(224), flip, ImageNet's normalisation, NCHW float32.
 
-    The last batch is padded, so that every batch has the same work.
+    The last batch is padded, so that every batch is the same work.
     """
     return (
         sp.Pipeline(sp.ImageFolder(path))
@@ -266,7 +273,7 @@ def train_task(path: str | Path, rows: int) -> sp.Pipeline:
 
 
 def progress(text: str) -> None:
-    """One line on a terminal's stderr, replaced by the next; nothing where there is no terminal."""
+    """Show a line on stderr in place of the previous one; do nothing if stderr isn't a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -276,7 +283,7 @@ def _plain(value: Any) -> Any:
 
 
 def _aligned(values: Sequence[Any]) -> list[str]:
-    """One column as texts of one width: names and remarks to the left, figures to the right."""
+    """Return a column as texts of the same width: text aligned left, figures aligned right."""
     texts = list(map(_shown, values))
     width = max(map(len, texts))
     is_prose = any(isinstance(value, str) and value[:1].isalpha() for value in values[1:])

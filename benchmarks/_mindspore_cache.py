@@ -1,9 +1,10 @@
-"""MindSpore's evaluation with its cache: a script for a Python that has MindSpore, and perhaps no standpipe.
+"""Evaluation passes in MindSpore, with or without its cache. This script needs MindSpore, but not standpipe.
 
     python benchmarks/_mindspore_cache.py FOLDER OUTPUT WORKERS PASSES [SESSION PORT]
 
-Passes over a folder of class folders in batches of 100, with all operations in one ``map`` and, where a session of a
-server is given, a cache behind the last one, as in its tutorial of the single-node cache. Prints seconds and images.
+It reads a folder of class folders in batches of 100, with all operations in one ``map``. With the session and port of
+a cache server, the result of the last operation is cached, like in MindSpore's tutorial of its single-node cache.
+Prints the seconds of each pass and the number of images as one JSON object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Line charts as PNG, drawn with Pillow, so that a benchmark needs no plotting library."""
+"""A line chart as PNG, drawn with Pillow, so that a benchmark needs no plotting library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def line_chart(path: Path, title: str, x: str, y: str, curves: Mapping[str, Points]) -> None:
-    """Draw curves of (x, y) points over axes from 0, and save them at ``path``."""
+    """Draw curves of (x, y) points on axes that begin at 0, and save the image at ``path``."""
     most_x = max(point[0] for points in curves.values() for point in points)
     step_x, step_y = (
         _step(max(point[axis] for points in curves.values() for point in points)) for axis in (0, 1)
@@ -41,7 +41,7 @@ def line_chart(path: Path, title: str, x: str, y: str, curves: Mapping[str, Poin
     draw.text((LEFT, 12), title, DARK, font)
     draw.text((WIDTH - RIGHT, HEIGHT - 12), x, DARK, font, anchor="rb")
     draw.text((LEFT - 8, TOP - 12), y, DARK, font, anchor="rb")
-    taken: list[float] = []  # heights of names, so that those of curves side by side stand above one another
+    taken: list[float] = []  # heights of names that are drawn, so that no two overlap
     for (name, points), colour in zip(curves.items(), COLOURS, strict=False):
         draw.line([at(point) for point in points], fill=colour, width=3)
         across, height = at(points[-1])
@@ -54,6 +54,6 @@ def line_chart(path: Path, title: str, x: str, y: str, curves: Mapping[str, Poin
 
 
 def _step(most: float) -> float:
-    """A round number, of which four to ten fit into ``most``."""
+    """Return a round distance between grid lines that divides ``most`` into at most eight parts."""
     power = 10 ** math.floor(math.log10(most))
     return next(power * part for part in (0.2, 0.25, 0.5, 1) if most / (power * part) <= 8)

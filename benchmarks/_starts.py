@@ -1,6 +1,6 @@
-"""Measure seconds from making a DataLoader to its first batch, in a process of its own: ``python _starts.py LOADER``.
+"""Measure seconds from making a DataLoader to its first batch: ``python _starts.py LOADER WORKERS``.
 
-It imports torch and nothing else for torch's workers, which with ``forkserver`` import what this script imports.
+The script imports torch and no other package, since torch's ``forkserver`` workers import what this script imports.
 """
 
 import gc
@@ -12,12 +12,12 @@ import time
 import torch
 from torch.utils import data
 
-LATER = 2  # loaders after the first one
+LATER = 2  # number of loaders after the first one
 ROWS = 50
 
 
 def main(name: str, workers: int) -> None:
-    """Make one loader after another, each when the one before was dropped."""
+    """Make several loaders one after another, and print the start times of the first and of the later ones."""
     arguments: dict[str, object] = {"num_workers": workers}
     if name == "standpipe":
         import standpipe.torch

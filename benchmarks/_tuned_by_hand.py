@@ -1,10 +1,10 @@
-"""The training task for some seconds, by MindSpore as somebody has tuned it by hand, or by standpipe as it is.
+"""The training task for some seconds, in MindSpore after a step of tuning by hand, or in standpipe with its defaults.
 
     python benchmarks/_tuned_by_hand.py FOLDER standpipe|STEP SECONDS
 
-Step 0 is MindSpore's default with 12 workers in each ``map``, or as many as there are CPUs; each further one keeps what
-those before it changed. Runs in a Python that has the one or the other. Prints the rate, and processor time and memory
-of this process, in which all threads of both are.
+Step 0 is MindSpore's default with 12 workers in each ``map``, or one per CPU if there are fewer CPUs. Each further
+step keeps the changes before it. The script needs MindSpore or standpipe, not both. It prints the rate, the CPU time
+and the memory of this process, in which both run all their threads.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 ROWS = 32
 WORKERS = min(
     12, os.cpu_count() or 1
-)  # of each map: 12 had the one that was tuned; it takes no more than CPUs
+)  # in each map: the pipeline that was tuned by hand had 12; MindSpore accepts no more than CPUs
 MEAN = [0.485 * 255, 0.456 * 255, 0.406 * 255]
 STD = [0.229 * 255, 0.224 * 255, 0.225 * 255]
 WARM_UP = 8  # batches
-LOOKS = 20  # at memory, while it runs
+LOOKS = 20  # measurements of memory during a run
 PREFETCH, SOURCE, MAP, BATCH, MERGED = range(1, 6)
 
 
 def by_standpipe(folder: str) -> Callable[[], Iterable[Any]]:
-    """Epochs of what standpipe does when nobody says more than what is wanted."""
+    """Return a function that gives an epoch of standpipe with its default settings."""
     import standpipe as sp
 
     images = sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=1)
@@ -40,7 +40,7 @@ def by_standpipe(folder: str) -> Callable[[], Iterable[Any]]:
 
 
 def by_mindspore(folder: str, step: int) -> Callable[[], Iterable[Any]]:
-    """Epochs of MindSpore's."""
+    """Return a function that gives an epoch of MindSpore after ``step`` steps of tuning."""
     import mindspore.dataset as ds
     from mindspore.dataset import vision
 
@@ -63,7 +63,7 @@ def by_mindspore(folder: str, step: int) -> Callable[[], Iterable[Any]]:
 
 
 def memory_mib() -> dict[str, float]:
-    """Resident and proportional memory of this process."""
+    """Return the resident (RSS) and proportional (PSS) memory of this process, in MiB."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
     kib = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
     return {"rss_mib": kib["Rss"] / 1024, "pss_mib": kib["Pss"] / 1024}

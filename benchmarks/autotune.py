@@ -1,9 +1,9 @@
-"""Does a loader find the best workers and slots by itself, and how soon?
+"""Measure how close automatic tuning gets to the best workers and prefetch, and how soon.
 
-Each workload runs in a process of its own: once tuned, from what a plan begins with, for half a minute; and with
-fixed workers and slots, over a grid. The best of the grid and the tuned setting are then measured again in turn,
-since the best of many noisy figures is mostly luck. Memory is the most that standpipe's owners were seen to take, as
-a share of ``memory=``.
+Each workload runs in its own process. One run tunes itself for half a minute, from the plan's first setting. Other
+runs have fixed workers and prefetch, over a grid. Then the best setting of the grid and the tuned run are measured
+again in turn, since the best of many noisy figures is mostly luck. Memory is the peak of everything that standpipe
+counts, as a fraction of ``memory=``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Workload:
-    """A loading task, and the number of loaders that run it at once.
+    """A loading task and its limits.
 
-    step_s   seconds of each step of the training loop
-    loaders  number of loaders that run at once, in threads of their own
-    cpus     processors that the process may use; None: all
-    most     largest number of workers in the grid
+    step_s    seconds of each step of the training loop
+    loaders   number of loaders that run it at the same time, each in its own thread
+    cpus      number of processors that the process may use; None: all
+    most      largest number of workers in the grid
+    settings  arguments of ``Pipeline.loader``
     """
 
     pipeline: Callable[[Path], sp.Pipeline]
@@ -79,7 +80,7 @@ WORKLOADS = {
 
 
 def loop(loader: sp.Loader, seconds: float, step_s: float) -> None:
-    """A training loop."""
+    """Take batches for ``seconds``, with a pause of ``step_s`` after each."""
     ends = time.monotonic() + seconds
     while True:
         for _ in loader:
@@ -90,7 +91,10 @@ def loop(loader: sp.Loader, seconds: float, step_s: float) -> None:
 
 
 def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """One workload in this process: rates of all its loaders together, and what came of tuning."""
+    """Run a workload in this process; return the rate of all its loaders together, and the tuning's results.
+
+    asked  ``settings`` of the loader, seconds before the measurement (``first_s``) and of it (``then_s``)
+    """
     workload = WORKLOADS[name]
     if workload.cpus is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: workload.cpus])
@@ -127,7 +131,7 @@ def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def apart(name: str, path: Path, settings: dict[str, Any], first_s: float, then_s: float) -> dict[str, Any]:
-    """Run the measurement in a process of its own."""
+    """Call ``run`` in a new process, and return its result."""
     asked = {"settings": settings, "first_s": first_s, "then_s": then_s}
     command = [sys.executable, __file__, str(path), "--one", name, "--asked", json.dumps(asked)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
@@ -136,7 +140,10 @@ def apart(name: str, path: Path, settings: dict[str, Any], first_s: float, then_
 
 
 def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
-    """The fixed setting that was fastest: over workers first, then over slots with the three best."""
+    """Return the fastest fixed setting.
+
+    It tries all numbers of workers with two values of prefetch, then every prefetch with the three best numbers.
+    """
     workload, rates = WORKLOADS[name], {}
 
     def measure(workers: int, prefetch: int) -> None:
@@ -144,7 +151,9 @@ def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
         try:
             rates[workers, prefetch] = apart(name, path, settings, seconds / 3, seconds)["rate"]
         except subprocess.CalledProcessError:
-            print(f"{name}: num_workers={workers}, prefetch={prefetch} doesn't fit", file=sys.stderr)
+            print(
+                f"{name}: num_workers={workers}, prefetch={prefetch} failed, and is left out", file=sys.stderr
+            )
 
     for workers in WORKERS:
         if workers <= workload.most:
@@ -160,7 +169,7 @@ def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
 
 
 def measured(name: str, path: Path, args: Any) -> list[Any]:
-    """A row of the table."""
+    """Measure a workload, and return its row of the table."""
     best = best_of_grid(name, path, args.seconds)
     ratios, memory = [], 0.0
     for _ in range(args.rounds):
@@ -184,13 +193,17 @@ def measured(name: str, path: Path, args: Any) -> list[Any]:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=1)
-    arguments.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of each run (default: 3)")
     arguments.add_argument(
-        "--tuning-s", type=float, default=30.0, metavar="S", help="that tuning may take (default: 30)"
+        "--seconds", type=float, default=3.0, metavar="S", help="seconds per run (default: 3)"
     )
-    arguments.add_argument("--only", metavar="WORDS", help="workloads with these words in their names")
-    arguments.add_argument("--one", choices=WORKLOADS, metavar="NAME", help="a workload in this process")
-    arguments.add_argument("--asked", type=json.loads, metavar="JSON", help="what of it")
+    arguments.add_argument(
+        "--tuning-s", type=float, default=30.0, metavar="S", help="seconds for tuning (default: 30)"
+    )
+    arguments.add_argument("--only", metavar="WORDS", help="run workloads whose names contain this")
+    arguments.add_argument(
+        "--one", choices=WORKLOADS, metavar="NAME", help="run this workload in this process"
+    )
+    arguments.add_argument("--asked", type=json.loads, metavar="JSON", help="arguments of --one")
     args = arguments.parse_args()
     if args.one:
         print(json.dumps(run(args.one, Path(args.path), args.asked)))

@@ -1,11 +1,10 @@
 """Measure rate, memory and start of the standard task beside PyTorch's DataLoader.
 
 The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
-float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs twice: its
-own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's ImageFolder
-and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of its own;
-images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup four times
-a second.
+float32, batches of 256 in host memory, two workers each. Files are in the page cache. standpipe runs twice: with its
+own loader, without importing torch, and with standpipe.torch.loader. PyTorch runs torchvision's ImageFolder and
+transforms where torchvision works, else the same steps in Pillow and torch. Every run has its own process. Images/s
+exclude the first batches. Peak PSS is that of the process and its workers, read from smaps_rollup four times a second.
 """
 
 from __future__ import annotations
@@ -32,10 +31,14 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def main() -> None:
     arguments = parser(__doc__, rounds=3)
-    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
-    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
     arguments.add_argument(
-        "--only", choices=MEASURES, help="one of them, as one JSON object, in this process"
+        "--workers", type=int, default=2, metavar="N", help="workers of each loader (default: 2)"
+    )
+    arguments.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="seconds per run (default: 5)"
+    )
+    arguments.add_argument(
+        "--only", choices=MEASURES, help="run one of them in this process, and print one JSON object"
     )
     args = arguments.parse_args()
     if args.only is not None:
@@ -73,7 +76,7 @@ def main() -> None:
 
 
 def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Return the figures of ``standpipe bench`` for torch's DataLoader, in this process."""
+    """Run torch's DataLoader in this process; return the same figures as ``standpipe bench``."""
     import torch
 
     torch.set_num_threads(1)
@@ -87,12 +90,12 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
         drop_last=True,
         persistent_workers=workers > 0,
     )
-    # Its workers start together, so their batches come in bunches: count whole ones.
+    # The workers start at the same time, so one batch of each arrives at about the same time: count them together.
     return {**measured(loader, memory, max(workers, 1), seconds), "transforms": transforms}
 
 
 def measure_ours(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Return the same figures for standpipe's loader for torch."""
+    """Run ``standpipe.torch.loader`` in this process; return the same figures as ``standpipe bench``."""
     memory = PeakMemory()
     import standpipe.torch
 
@@ -104,7 +107,10 @@ MEASURES = {"standpipe.torch": measure_ours, "torch": measure_torch}
 
 
 def measured(loader: Any, memory: PeakMemory, at_once: int, seconds: float) -> dict[str, Any]:
-    """Rate after the first batches, ``at_once`` of which are counted together, most memory, and the start."""
+    """Return the rate after the first batches, the peak memory, and the time to the first batch.
+
+    at_once  number of batches that arrive together, and are counted together
+    """
     batches = endless(loader)
     next(batches)
     first_batch_s = seconds_since_process_start()
@@ -126,7 +132,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 
 class Repeated:
-    """A data set often enough for epochs of 20,000 rows: between epochs a DataLoader's workers run dry."""
+    """A data set, repeated to 20,000 rows or more, since a DataLoader's workers are idle between epochs."""
 
     def __init__(self, images: Any) -> None:
         self._images = images
@@ -140,13 +146,13 @@ class Repeated:
 
 
 def torchvision_images(path: str) -> tuple[Any, str] | None:
-    """The ImageFolder of torchvision with its transforms; None where torchvision doesn't work."""
+    """Return torchvision's ImageFolder with its transforms and their name; None if torchvision doesn't work."""
     import torch
 
     try:
         import torchvision
         from torchvision.transforms import v2
-    except (ImportError, RuntimeError):  # not there, or built for another torch
+    except (ImportError, RuntimeError):  # not installed, or built for another torch
         return None
     transform = v2.Compose(
         [
@@ -161,7 +167,7 @@ def torchvision_images(path: str) -> tuple[Any, str] | None:
 
 
 def listed(path: str) -> list[tuple[str, int]]:
-    """The photos of a folder of class folders, with labels."""
+    """Return path and label of each photo in a folder of class folders."""
     folders = sorted(entry for entry in Path(path).iterdir() if entry.is_dir())
     return [
         (str(file), label)
@@ -172,7 +178,7 @@ def listed(path: str) -> list[tuple[str, int]]:
 
 
 class PillowImages:
-    """Photos and labels, and torchvision's steps by hand."""
+    """A dataset of photos and labels that does torchvision's steps in Pillow and torch."""
 
     def __init__(self, files: list[tuple[str, int]]) -> None:
         import torch
@@ -198,7 +204,7 @@ class PillowImages:
 
 
 def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """RandomResizedCrop's box: left, upper, right, lower."""
+    """Return a random box of RandomResizedCrop: left, upper, right, lower."""
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1.0)
         shape = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))

@@ -1,8 +1,8 @@
-"""Measure padding and fullness of batches of records with very different lengths.
+"""Measure padding and unused budget in batches of records with very different lengths.
 
-Lengths are lognormal with a long tail, cut off at the budget. Batches within a budget, bucketed for padding or
-packed, are compared with plain shuffled batches: as many rows as keep the mean padded batch at the budget, and as
-many as keep the worst one within it. Then the time to plan, and to find the records of a batch.
+Lengths are lognormal with a long tail, cut off at the budget. Batches within a length budget, padded or packed, are
+compared with plain shuffled batches. The plain batches have as many rows as keep the mean padded batch at the budget,
+or as many as keep the worst one within it. Also measured: the time to plan, and to find the records of a batch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ from standpipe.spec import Int64Array
 
 BUDGET = 16_384
 MEDIAN, SIGMA = 250, 1.0
-ASKED = 300  # batches, of which the padding is counted and the time taken
+ASKED = 300  # batches that are measured
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Shares of what is asked of the device: ``padding`` of rows × longest, ``full`` of the budget, ``worst`` batch."""
+    """The figures of one kind of batches.
+
+    batches  number of batches in an epoch
+    rows     mean rows per batch
+    padding  fraction of rows × longest length that is padding
+    full     fraction of the budget that is used
+    worst    cost of the largest batch ÷ budget
+    """
 
     batches: int
     rows: float
@@ -33,7 +40,7 @@ class Waste:
 
 
 def main() -> None:
-    arguments = parser(__doc__, rounds=5)  # the photos aren't needed here
+    arguments = parser(__doc__, rounds=5)  # the photos aren't used
     arguments.add_argument("--records", type=int, default=1_000_000, metavar="N", help="(default: 1,000,000)")
     args = arguments.parse_args()
     random = np.random.default_rng(0)
@@ -57,7 +64,16 @@ def main() -> None:
         took = [Figure(plan_s, ".2f"), Figure([each * 1e6 for each in batch_s])]
         rows.append(["packed" if packing else "bucketed", *shown(waste), *took])
     progress("")
-    header = ["batches", "number", "rows", "padding", "budget used", "worst ÷ budget", "plan s", "µs a batch"]
+    header = [
+        "batches",
+        "number",
+        "rows",
+        "padding",
+        "budget used",
+        "worst ÷ budget",
+        "plan s",
+        "µs per batch",
+    ]
     note = f"{args.records:,} records, lognormal(median {MEDIAN}, σ {SIGMA}), at most {BUDGET:,}; budget {BUDGET:,}"
     report(args, header, rows, note)
 
@@ -68,7 +84,7 @@ def planned(lengths: Int64Array, packing: bool) -> Batches:
 
 
 def plain(lengths: Int64Array, most: str) -> Waste:
-    """Shuffled batches of as many rows as possible, so that the mean or the worst one costs the budget at most."""
+    """Measure plain shuffled batches with the most rows whose mean or largest padded batch fits the budget."""
     order = Shuffled(len(lengths), 0)
     shuffled = order.indices(0, 0, len(lengths))
     rows = 1

@@ -1,10 +1,12 @@
-"""Measure the cost of a cache row in a plain file, and in LMDB.
+"""Measure the CPU time of a cache row in standpipe's files and in LMDB.
 
-Rows of one image of 224 × 224 (150,528 bytes), of a photo's file (110,000), and small ones (12,288 and 3,072), --mib
-of each, stored in a random order, as a training epoch does, and read twice in another one; CPU time of all threads,
-on --folder. "LMDB, values" keeps rows as values, 16 a transaction, without writemap and sync, and reads them from its
-map. "index in LMDB" keeps rows in a plain file, and their places in LMDB: 48 bytes a row. "hand over" is the copy for
-a writer that may wait, as LMDB's may. For comparison, the system calls alone: a row appended to a file, and read.
+Rows are images of 224 × 224 (150,528 bytes), a photo's file (110,000), and small ones (12,288 and 3,072), --mib of
+each size in --folder. They are stored in a random order, like in a training epoch, and read twice in another order.
+CPU time is that of all threads.
+
+"system calls alone" appends rows to a file and reads them. "LMDB, values" stores rows as values, 16 per transaction,
+without writemap and sync, and reads them from its map. "index in LMDB" stores rows in a plain file, and 48 bytes per
+row in LMDB. "hand over" is the copy for a writer thread, which LMDB needs because a writer may have to wait.
 """
 
 from __future__ import annotations
@@ -30,27 +32,27 @@ from standpipe import _native
 
 SIZES = (150_528, 110_000, 12_288, 3_072)
 TRANSACTION = 16  # rows
-ENTRY = struct.Struct("<IIQIIQqq")  # what is known of a row: 48 bytes
-GROUP = 64  # entries of one key, with DUPFIXED
+ENTRY = struct.Struct("<IIQIIQqq")  # a row's entry in the index: 48 bytes
+GROUP = 64  # entries per key, with DUPFIXED
 EXTENT_BYTES = 32 * MIB
-QUEUED = 64  # rows that wait for a writer
+QUEUED = 64  # rows in the writer's queue
 
 
 class Store(Protocol):
-    """Something that keeps rows: it is given all that it is to keep, and then asked for them."""
+    """A store of rows: first all rows are put into it, then they are read."""
 
     def put(self, records: list[int], row: memoryview) -> None:
-        """Keep ``row`` as each of ``records``, at most ``TRANSACTION`` of them."""
+        """Store ``row`` for each of ``records``, which are at most ``TRANSACTION``."""
 
     def read(self, records: list[int], out: memoryview) -> memoryview:
-        """Copy each of ``records``, one after another, to ``out`` or elsewhere. The last one's copy."""
+        """Read the row of each of ``records`` into ``out`` or other memory; return the last one."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the store."""
 
 
 class Calls:
-    """The system calls alone: one file, and a list that says where."""
+    """A store that only makes system calls: rows in one file, their offsets in a list."""
 
     def __init__(self, folder: Path, rows: int, row_bytes: int) -> None:
         self._file = os.open(folder / "rows", os.O_RDWR | os.O_CREAT)
@@ -80,7 +82,7 @@ class Calls:
 
 
 class Values:
-    """LMDB with rows as values."""
+    """A store in LMDB, with rows as values."""
 
     def __init__(self, folder: Path, rows: int, row_bytes: int) -> None:
         self._lmdb = lmdb.open(
@@ -104,7 +106,7 @@ class Values:
 
 
 class Index:
-    """A plain file of rows, and LMDB that says where each lies."""
+    """A store with rows in a plain file, and their offsets in LMDB."""
 
     def __init__(self, folder: Path, rows: int, row_bytes: int) -> None:
         self._rows = Calls(folder, 0, row_bytes)
@@ -137,7 +139,7 @@ class Index:
 
 
 class Sorted(Index):
-    """An index with many entries of one length under one key."""
+    """An ``Index`` with 64 entries of equal length under each key (DUPSORT and DUPFIXED)."""
 
     def _open(self) -> Any:
         return self._lmdb.open_db(b"rows", dupsort=True, dupfixed=True)
@@ -153,7 +155,7 @@ class Sorted(Index):
 
 
 class Own:
-    """standpipe's, given as much room as it asks for."""
+    """The store of standpipe's cache. Room for rows is added whenever it needs some."""
 
     def __init__(self, folder: Path, rows: int, row_bytes: int) -> None:
         self._folder, self._extents = folder, 0
@@ -199,8 +201,10 @@ STORES: dict[str, Callable[[Path, int, int], Store]] = {
 
 def main() -> None:
     arguments = parser(__doc__, rounds=5)
-    arguments.add_argument("--mib", type=int, default=512, metavar="N", help="of rows (default: 512)")
-    arguments.add_argument("--folder", default="/dev/shm", help="where they are kept (default: /dev/shm)")
+    arguments.add_argument(
+        "--mib", type=int, default=512, metavar="N", help="MiB of rows per size (default: 512)"
+    )
+    arguments.add_argument("--folder", default="/dev/shm", help="folder of the stores (default: /dev/shm)")
     arguments.add_argument("--only", choices=STORES, help=argparse.SUPPRESS)
     arguments.add_argument("--row-bytes", type=int, help=argparse.SUPPRESS)
     args = arguments.parse_args()
@@ -217,7 +221,7 @@ def main() -> None:
         results = in_turn(args.rounds, {name: run(name, row_bytes) for name in STORES})
         rows += [[name, f"{row_bytes:,}", *figures(runs)] for name, runs in results.items()]
     header = ["", "bytes a row", *FIGURES]
-    note = f"µs of CPU a row; {args.mib} MiB of rows in {args.folder}; a row is hot in the cache when it is stored"
+    note = f"µs of CPU per row; {args.mib} MiB of rows in {args.folder}; a row is in the CPU's cache when it is stored"
     report(args, header, rows, note, packages=["lmdb"])
 
 
@@ -235,7 +239,7 @@ def figures(runs: list[dict[str, Any]]) -> Iterable[Figure]:
 
 
 def measured(args: argparse.Namespace) -> dict[str, float]:
-    """One store, in this process."""
+    """Measure one store in this process."""
     rows = args.mib * MIB // args.row_bytes
     row = memoryview(content(args.path, args.row_bytes))
     out = memoryview(bytearray(args.row_bytes))
@@ -260,7 +264,7 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
 
 
 def timed(order: Any, act: Callable[[list[int]], Any]) -> float:
-    """CPU µs a row of doing something for some records after others."""
+    """Call ``act`` with ``TRANSACTION`` records at a time; return the CPU time per record in µs."""
     records = order.tolist()
     begin = time.process_time()
     for start in range(0, len(records), TRANSACTION):
@@ -269,7 +273,7 @@ def timed(order: Any, act: Callable[[list[int]], Any]) -> float:
 
 
 def content(path: str, row_bytes: int) -> bytes:
-    """A row's bytes, of photos."""
+    """Return the bytes of a row, made of the photos in ``path``."""
     data = b""
     for file, _ in listed(path):
         data += Path(file).read_bytes()

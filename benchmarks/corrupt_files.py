@@ -1,9 +1,9 @@
-"""Measure the cost of bad files.
+"""Measure the CPU time that bad files cost.
 
-The standard task over a copy of the photos in which one file of a hundred is bad: cut short, empty, or no image. Bad
-samples are replaced. In turns with a clean copy in the same process: CPU seconds per delivered image. Then an epoch
-on four ranks, one after another: whether all have as many steps, and whether the log names every bad file exactly
-once, and no other.
+The standard task reads a copy of the photos in which 1% of the files are bad: cut short, empty, or no image. Bad
+samples are replaced. It takes turns with a clean copy in the same process, and CPU time per delivered image is
+compared. Then an epoch is read on four ranks, one after another. The benchmark checks that all ranks have the same
+number of steps, and that the log names every bad file exactly once and no other file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     arguments = parser(__doc__, rounds=20)
     add_turns(arguments)
     arguments.add_argument(
-        "--share", type=float, default=0.01, metavar="S", help="of files that are bad (default: 0.01)"
+        "--share", type=float, default=0.01, metavar="S", help="fraction of bad files (default: 0.01)"
     )
     args = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def diagnosis(pipeline: sp.Pipeline, bad: set[str], log: Path) -> str:
-    """One epoch on four ranks: their steps, and what the log says."""
+    """Read an epoch on four ranks; return a sentence about their steps and the log."""
     steps = set()
     for rank in range(RANKS):
         with pipeline.shard(rank, RANKS).loader(error_log=log) as loader:
@@ -54,7 +54,7 @@ def diagnosis(pipeline: sp.Pipeline, bad: set[str], log: Path) -> str:
     exact = set(first) == bad and set(first.values()) == {1}
     return (
         f"{RANKS} ranks: {', '.join(map(str, steps))} steps each; the log names {len(first)} of {len(bad)} bad files, "
-        + ("each once and no other" if exact else f"NOT as it should: {first}")
+        + ("each once, and no other file" if exact else f"WRONG, it should name each bad file once: {first}")
     )
 
 

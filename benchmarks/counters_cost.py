@@ -1,8 +1,8 @@
-"""Measure the CPU seconds that the counters cost per row.
+"""Measure the CPU time per row that the counters cost.
 
-They are always on, so this is held beside another build of standpipe: of a version without them, or with a change to
-them. ``--beside`` names its interpreter. Whole passes of both in turn, each in a process of its own; CPU seconds of
-that process and its workers.
+The counters are always on, so this build is compared with another one: a version without counters, or with changed
+ones. ``--beside`` is the interpreter of the other build. Both run in turn, each run in its own process. CPU time is
+that of the process and its workers.
 """
 
 from __future__ import annotations
@@ -78,9 +78,11 @@ def main() -> None:
         "--beside",
         metavar="PYTHON",
         default=sys.executable,
-        help="the other build's interpreter (default: this one, which shows the noise)",
+        help="interpreter of the other build (default: this one, to show the noise)",
     )
-    arguments.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of each run (default: 2)")
+    arguments.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="seconds per run (default: 2)"
+    )
     args = arguments.parse_args()
     rows = []
     for task in TASKS:
@@ -91,7 +93,7 @@ def main() -> None:
             there.append(measured(args.beside, args, task))
         ours, theirs = column(here, "us_per_row"), column(there, "us_per_row")
         rows.append([task, Figure(ours, ".2f"), Figure(theirs, ".2f"), ratio(ours, theirs)])
-    report(args, ["task", "µs of CPU a row", "beside", "ratio"], rows)
+    report(args, ["task", "µs of CPU per row", "other build", "ratio"], rows)
 
 
 def measured(python: str, args: Any, task: str) -> dict[str, Any]:

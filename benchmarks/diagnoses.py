@@ -1,8 +1,8 @@
-"""Is the place that limits named, and does the first advice bring what was foretold?
+"""Measure whether a diagnosis names the right limit, and whether its first advice brings the predicted rate.
 
-Where nothing is foretold, what came is compared with what is possible at most without that limit, if that is said.
-Each case is a pipeline with one limit, run for some seconds; beside it the same after what is advised. A loop
-of a few milliseconds a step takes the batches. Nothing but the case of the interpreter's lock needs more than one core.
+Each case is a pipeline with one known limit. It runs for some seconds, and then again with the advice followed. A
+diagnosis without a predicted rate may give an upper limit instead; the rate is then compared with that. The training
+loop takes a few milliseconds per step. Only the case of the interpreter's lock needs more than one core.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ SETTINGS: dict[str, Any] = {"memory": "1GiB", "num_workers": 2}
 
 @dataclass(frozen=True)
 class Case:
-    """place: that is to be named; limited, fixed: loaders before and after; step_s: seconds of each step, in turn."""
+    """A pipeline with one limit.
+
+    place    the place that the diagnosis should name
+    limited  makes the loader with the limit
+    fixed    makes the loader after the advice was followed
+    step_s   seconds of the training steps, repeated in this order
+    """
 
     place: str
     limited: Callable[[], sp.Loader]
@@ -39,7 +45,7 @@ class Case:
 
 
 class SlowCopy(HostMemory):
-    """A device to which a batch takes a while."""
+    """A device to which copying a batch takes two steps' time."""
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> SlowCopy:
         return self
@@ -111,7 +117,7 @@ def cases(folder: Path) -> dict[str, Case]:
 
 
 def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Diagnosis, float]:
-    """The diagnosis of a run, and its rows per second."""
+    """Run a loader for ``seconds``; return its diagnosis and its rows per second."""
     with loader:
         batches = endless(loader)
         for _ in range(len(step_s)):
@@ -127,10 +133,12 @@ def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Dia
 
 def main() -> None:
     arguments = parser(__doc__, rounds=1)
-    arguments.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run (default: 4)")
-    arguments.add_argument("--only", metavar="WORDS", help="cases with these words in their names")
+    arguments.add_argument(
+        "--seconds", type=float, default=4.0, metavar="S", help="seconds per run (default: 4)"
+    )
+    arguments.add_argument("--only", metavar="WORDS", help="run cases whose names contain this")
     args = arguments.parse_args()
-    header = ["limit", "named", "", "rows/s", "foretold", "at most", "after", "foretold ÷ after"]
+    header = ["limit", "diagnosis", "", "rows/s", "predicted", "at most", "after", "predicted ÷ after"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, case in cases(Path(folder)).items():
@@ -139,7 +147,7 @@ def main() -> None:
             found, now = run(case.limited(), args.seconds, case.step_s)
             _, after = run(case.fixed(), args.seconds, case.step_s)
             foretold, most = found.fixed_rows_per_s, found.upper_rows_per_s
-            right = "as it is" if found.place == case.place else f"WRONG, is {case.place}"
+            right = "right" if found.place == case.place else f"WRONG, should be {case.place}"
             rows.append(
                 [
                     name,

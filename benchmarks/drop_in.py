@@ -1,16 +1,20 @@
 """Measure standpipe.torch.DataLoader in place of PyTorch's: speed, starts, and growth of memory.
 
-Every dataset is the same object for both, and both have the same arguments. Photos: read a JPEG with Pillow, then
-RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision where it works, else by the same steps in
-Pillow and torch. Tensors: a dataset that returns one of 64 float tensors of 602 kB. Batches of 64; samples a second,
-and CPU seconds a sample of the process and all it started. Next epoch: from ``iter()`` to the first batch, of the
-first epoch and of later ones, for which the workers are made anew. Strings: a shuffled epoch over a Python list of
---strings (0: left out) with 8 workers; memory is the proportional set size (PSS) of all processes, after 2% of the
-epoch and at its end. Starts: seconds from making a loader to its first batch, of a process's first loader and of
-those made after the last one was dropped. Cheap: microseconds a sample of data sets whose samples cost next to
-nothing, a list of strings, a list of integers and a table of float rows, shuffled in batches of 256, from the first
-batches to the epoch's end; both loaders take turns in one process. Threads stand beside torch's 2 workers. Every
-other run has a process of its own.
+Both loaders get the same dataset object and the same arguments. Samples per second, and CPU seconds per sample of
+the process and all its children, are measured in batches of 64. The tasks:
+
+photos      read a JPEG with Pillow, then RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision
+            where it works, else by the same steps in Pillow and torch
+tensors     a dataset that returns one of 64 float tensors of 602 kB
+next epoch  seconds from ``iter()`` to the first batch, in the first epoch and in later ones, which start new workers
+strings     a shuffled epoch over a Python list of --strings strings (0: left out) with 8 workers; memory is the
+            proportional set size (PSS) of all processes, after 2% of the epoch and at its end
+starts      seconds from making a loader to its first batch, for a process's first loader and for later ones
+cheap       microseconds per sample of datasets that do almost nothing: a list of strings, a list of integers and a
+            table of float rows, shuffled in batches of 256, without the first batches; both loaders take turns in
+            one process; standpipe's threads are compared with torch's 2 workers
+
+Each run has its own process, except in "cheap".
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from standpipe.cli.bench import process_tree, seconds_since_process_start
 ROWS = 64
 SHAPE = (3, 224, 224)
 TEXT_ROWS, TEXT_WORKERS = 256, 8
-WARM = 0.02  # of an epoch, after which all workers have begun
+WARM = 0.02  # fraction of an epoch after which all workers have begun
 EPOCHS = 4
 LOADERS: dict[str, Any] = {"standpipe": standpipe.torch.DataLoader, "torch": data.DataLoader}
 TASKS = ("photos", "tensors", "next epoch", "strings", "starts", "cheap")
@@ -48,7 +52,7 @@ CHEAP_FLOATS = 32
 
 
 class Ready(data.Dataset[Any]):
-    """Tensors that cost nothing but their copies."""
+    """A dataset of tensors in memory: a sample costs only its copies."""
 
     def __init__(self) -> None:
         self.tensors = [torch.rand(SHAPE) for _ in range(64)]
@@ -61,7 +65,7 @@ class Ready(data.Dataset[Any]):
 
 
 class Strings(data.Dataset[Any]):
-    """A list of paths, as datasets hold them."""
+    """A dataset with a Python list of paths, like in many training scripts."""
 
     def __init__(self, number: int) -> None:
         self.paths = [
@@ -76,7 +80,7 @@ class Strings(data.Dataset[Any]):
 
 
 class Cheap(data.Dataset[Any]):
-    """A list or table in memory, as the simplest data sets hold it."""
+    """A dataset over a list or table in memory."""
 
     def __init__(self, samples: Sequence[Any] | torch.Tensor) -> None:
         self.samples = samples
@@ -95,7 +99,7 @@ CHEAP: dict[str, Callable[[int], Cheap]] = {
 }
 CHEAP_LOADERS: dict[
     str, tuple[dict[str, Any], dict[str, Any]]
-] = {  # arguments of standpipe's, and of torch's
+] = {  # arguments of standpipe's loader, and of torch's
     "0 workers": ({"num_workers": 0}, {"num_workers": 0}),
     "2 workers": ({"num_workers": 2}, {"num_workers": 2}),
     "8 workers": ({"num_workers": 8}, {"num_workers": 8}),
@@ -105,11 +109,17 @@ CHEAP_LOADERS: dict[
 
 def main() -> None:
     arguments = parser(__doc__, rounds=3)
-    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
-    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
-    arguments.add_argument("--strings", type=int, default=5_000_000, metavar="N", help="default: 5,000,000")
-    arguments.add_argument("--plot", metavar="FOLDER", help="draw memory over time there, as PNG")
-    arguments.add_argument("--task", choices=TASKS, help="this one alone")
+    arguments.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="workers of each loader (default: 2)"
+    )
+    arguments.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="seconds per run (default: 5)"
+    )
+    arguments.add_argument(
+        "--strings", type=int, default=5_000_000, metavar="N", help="length of the list (default: 5,000,000)"
+    )
+    arguments.add_argument("--plot", metavar="FOLDER", help="draw memory over time as PNG in this folder")
+    arguments.add_argument("--task", choices=TASKS, help="run only this task")
     arguments.add_argument("--only", choices=LOADERS, help=argparse.SUPPRESS)
     arguments.add_argument("--cheap", nargs=2, help=argparse.SUPPRESS)
     args = arguments.parse_args()
@@ -157,7 +167,7 @@ def main() -> None:
 
 
 def report_starts(args: argparse.Namespace) -> None:
-    """Print the table of starts."""
+    """Print the table of the task ``starts``."""
     script = Path(__file__).with_name("_starts.py")
 
     def run(name: str) -> Callable[[], dict[str, Any]]:
@@ -183,7 +193,7 @@ def tensors(args: argparse.Namespace, loader: Any) -> dict[str, float]:
 
 
 def rate(loader: Any, seconds: float) -> dict[str, float]:
-    """After the first batches."""
+    """Return samples per second and CPU time per sample, after the first batches."""
     torch.set_num_threads(1)
     batches = iter(loader)
     for _ in range(6):
@@ -198,7 +208,7 @@ def rate(loader: Any, seconds: float) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and all that it started."""
+    """Return the CPU seconds of this process and its child processes."""
     ticks = 0
     for process in process_tree():
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -242,7 +252,7 @@ def strings(args: argparse.Namespace, loader: Any) -> dict[str, Any]:
 
 
 def report_cheap(args: argparse.Namespace) -> None:
-    """Print the table of cheap samples."""
+    """Print the table of the task ``cheap``."""
     rows = []
     for kind in CHEAP:
         for how in CHEAP_LOADERS:
@@ -254,14 +264,18 @@ def report_cheap(args: argparse.Namespace) -> None:
             name = f"{kind}, {how}"
             rows.append([name, Figure(ours, ".2f"), Figure(theirs, ".2f"), ratio(ours, theirs)])
     progress("")
-    header = ["microseconds a sample", "standpipe", "torch", "standpipe ÷ torch"]
+    header = ["microseconds per sample", "standpipe", "torch", "standpipe ÷ torch"]
     report(
-        args, header, rows, f"batches of {CHEAP_ROWS}; threads beside torch's 2 workers", packages=["torch"]
+        args,
+        header,
+        rows,
+        f"batches of {CHEAP_ROWS}; 2 threads are compared with torch's 2 workers",
+        packages=["torch"],
     )
 
 
 def cheap(kind: str, how: str, *, rounds: int) -> dict[str, list[float]]:
-    """Microseconds a sample of each loader, in turns."""
+    """Return the microseconds per sample of each loader; both run in turns."""
     dataset = CHEAP[kind](CHEAP_ROWS * (CHEAP_WARM + CHEAP_BATCHES))
     made = {
         name: LOADERS[name](dataset, CHEAP_ROWS, shuffle=True, **arguments)

@@ -1,18 +1,17 @@
 """Measure the cost of a cache in the first pass of an evaluation, and its gain in later ones.
 
-The photos, listed over and over as --rows records; Resize(256), CenterCrop(224); batches of 100. Parts:
+The photos are repeated to --rows records; Resize(256), CenterCrop(224); batches of 100. The parts are:
 
-first   passes of a process each, without and with a cache that keeps every row, in memory, and with room for
-a
-        quarter there and the rest on disk; CPU seconds and seconds from the plan to the end of all threads. "4 at
-        once" are four processes, each with a quarter of the rows and a set of its own, or all with the same quarter.
-later   in one process, in turns: passes whose rows come from the cache; two threads that copy as many rows
-from a
-        buffer larger than the last-level cache; the same evaluation without a cache. With --mindspore MindSpore's too,
-        with its cache server.
-memory  what is on storage ÷ bytes of the rows; what a process has that reads them, and what it maps.
-jobs    four processes on one set, one of them slow; then starters that come late, when half of it is there,
-and all.
+first   The cost of storing rows: passes with and without a cache, each in its own process. The cache has room for
+        all rows in memory, or for a quarter in memory and the rest on disk. CPU seconds and seconds run from the
+        plan to the end of all threads. "4 at once" are four processes: each with its own quarter of the rows and
+        its own cache set, or all with the same quarter in one set.
+later   The rate of later passes, in turns in one process: passes from the cache; two threads that copy as many rows
+        from a buffer larger than the last-level cache; the same evaluation without a cache. With --mindspore, also
+        MindSpore with its cache server.
+memory  Bytes on storage ÷ bytes of the rows, and the memory and mapped files of a process that reads them.
+jobs    Four processes that fill one cache set, one of them slow; then processes that start when half of the rows,
+        or all, are stored.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from _measure import Figure, Interval, Turns, column, last_json, parser, progres
 PARTS = ("first", "later", "memory", "jobs")
 JOBS = 4
 SMALL_SIDES = (SIDE_PX, 64, 32)  # rows of 150,528, 12,288 and 3,072 bytes
-AHEAD = 4  # batches that are left of a first pass, since loaders run ahead
-UNCACHED_BATCHES = 10  # of a turn
+AHEAD = 4  # batches at the end of a first pass that aren't measured, since loaders prefetch the next epoch
+UNCACHED_BATCHES = 10  # in a turn
 MINDSPORE = Path(__file__).with_name("_mindspore_cache.py")
 
 
@@ -57,16 +56,18 @@ def main() -> None:
 
 def arguments() -> argparse.ArgumentParser:
     made = parser(__doc__, rounds=6)
-    made.add_argument("--part", nargs="+", choices=PARTS, help="these alone")
-    made.add_argument("--rows", type=int, default=10_000, metavar="N", help="of a pass (default: 10,000)")
-    made.add_argument("--workers", type=int, default=2, metavar="N", help="of each process (default: 2)")
-    made.add_argument("--passes", type=int, default=20, metavar="N", help="later ones (default: 20)")
+    made.add_argument("--part", nargs="+", choices=PARTS, help="run only these parts")
+    made.add_argument("--rows", type=int, default=10_000, metavar="N", help="rows per pass (default: 10,000)")
+    made.add_argument("--workers", type=int, default=2, metavar="N", help="workers per process (default: 2)")
     made.add_argument(
-        "--folder", default="/dev/shm", help="where rows are kept in memory (default: /dev/shm)"
+        "--passes", type=int, default=20, metavar="N", help="number of later passes (default: 20)"
     )
-    made.add_argument("--spill", default=tempfile.gettempdir(), help="where they are kept on disk")
     made.add_argument(
-        "--mindspore", metavar="PYTHON", help="an interpreter that has MindSpore, to measure it beside"
+        "--folder", default="/dev/shm", help="folder in memory for the cache (default: /dev/shm)"
+    )
+    made.add_argument("--spill", default=tempfile.gettempdir(), help="folder on disk for the cache")
+    made.add_argument(
+        "--mindspore", metavar="PYTHON", help="a Python interpreter that has MindSpore, to measure it too"
     )
     made.add_argument("--child", help=argparse.SUPPRESS)
     return made
@@ -74,11 +75,12 @@ def arguments() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A first pass that is measured.
+    """A kind of first pass.
 
-    spills   whether only a quarter of the rows' bytes fits into memory
-    jobs     processes at once, each over its part of as many rows as one alone makes
-    one_set  whether they keep their rows together; they read the same ones
+    keep     what the cache stores of a photo
+    spills   if True, only a quarter of the rows' bytes fits into memory
+    jobs     number of processes at the same time; each makes 1/jobs of the rows
+    one_set  if True, all processes read the same records and store them in one cache set
     """
 
     keep: Keep
@@ -96,7 +98,7 @@ class First:
         return replace(self, keep="nothing", spills=False, one_set=False)
 
     def run(self, args: argparse.Namespace, photos: Photos) -> dict[str, float]:
-        """Seconds and CPU seconds of all processes, and the share of the rows they made that they kept."""
+        """Run the pass; return seconds and CPU seconds of all processes, and the fraction of rows stored."""
         rows = photos.rows // self.jobs
         with scratch(args.folder) as folder, scratch(args.spill) as disk:
             room = photos.room(self.keep)
@@ -118,11 +120,11 @@ class First:
         return {
             "cpu_s": sum(each["cpu_s"] for each in done),
             "wall_s": max(each["wall_s"] for each in done),
-            "stored": stored / max(stored + max(left_out, 0), 1),  # without a cache none
+            "stored": stored / max(stored + max(left_out, 0), 1),  # 0 without a cache
         }
 
 
-# Each pair stands around the pass without a cache that both are compared with.
+# Both passes of a pair are compared with the same pass without a cache, which runs between them.
 FIRST = (
     (First("images"), First("files")),
     (First("images", spills=True), First("files", spills=True)),
@@ -132,9 +134,9 @@ FIRST = (
 
 
 def first(args: argparse.Namespace, photos: Photos) -> None:
-    """Interleaved first passes."""
+    """Measure first passes with and without a cache, and print the table."""
     found: dict[First, list[tuple[dict[str, float], dict[str, float]]]] = {}
-    for number in range(-1, args.rounds):  # the first round warms files and memory up, and isn't counted
+    for number in range(-1, args.rounds):  # the first round warms up files and memory, and isn't counted
         for before, after in FIRST:
             results = {}
             for one in (before, before.without(), after)[:: -1 if number % 2 else 1]:
@@ -162,12 +164,12 @@ def first(args: argparse.Namespace, photos: Photos) -> None:
         interval + " ",
         "CPU ms without",
     ]
-    note = f"{photos.rows:,} rows a pass, {args.rounds} pairs, {args.workers} workers a process"
+    note = f"{photos.rows:,} rows per pass, {args.rounds} pairs, {args.workers} workers per process"
     report(args, [*header, "rows stored"], rows, note)
 
 
 def later(args: argparse.Namespace, photos: Photos) -> None:
-    """Later passes beside copies, no cache, and MindSpore."""
+    """Compare later passes with copies, with no cache, and with MindSpore, and print the table."""
     results: dict[str, dict[str, list[float]]] = {}
     with scratch(args.folder) as folder:
         one = Passes(
@@ -189,21 +191,23 @@ def later(args: argparse.Namespace, photos: Photos) -> None:
         rows += [[f"{output}: {name}", Figure(each), ""] for name, each in rates.items()]
         for name in ("two threads' copies", "without a cache"):
             rows.append([f"{output}: later pass ÷ {name}", "", ratio(rates["later pass"], rates[name])])
-    notes = [f"{photos.rows:,} rows a pass, {args.passes} passes, {args.workers} workers"]
+    notes = [f"{photos.rows:,} rows per pass, {args.passes} passes, {args.workers} workers"]
     if args.mindspore:
         progress("MindSpore")
         theirs = mindspore(args, photos)
         rate = Figure(theirs["later pass"])
         ours = Figure([1 / each for each in results["float32"]["later pass"]])
         rows += [[f"float32: MindSpore, {name}", Figure(each), ""] for name, each in theirs.items()]
-        rows.append(["float32: later pass ÷ MindSpore's, of medians", "", f"{ours.median / rate.median:.1f}"])
-        notes.append(f"MindSpore: {args.workers} workers, cache of its server, after the last operation")
+        rows.append(
+            ["float32: later pass ÷ MindSpore's, both medians", "", f"{ours.median / rate.median:.1f}"]
+        )
+        notes.append(f"MindSpore: {args.workers} workers, cache server, cache after the last operation")
     progress("")
     report(args, ["", "images/s", "ratio"], rows, *notes)
 
 
 def as_json(passes: Passes) -> dict[str, Any]:
-    """Return its fields, for another process."""
+    """Return the fields of ``passes`` as a dict."""
     return {name: getattr(passes, name) for name in Passes.__slots__}
 
 
@@ -224,7 +228,7 @@ def turns(args: argparse.Namespace, passes: Passes) -> dict[str, list[float]]:
 
 
 def copy_s(source: Any) -> float:
-    """Seconds in which two threads copy all rows into slots, each its own half."""
+    """Return the seconds in which two threads copy all rows into slots, half of them each."""
     slots = np.zeros((2, ROWS, source.shape[1]), np.uint8)
 
     def copy(number: int) -> None:
@@ -238,9 +242,11 @@ def copy_s(source: Any) -> float:
 
 
 def mindspore(args: argparse.Namespace, photos: Photos) -> dict[str, list[float]]:
-    """Images/s of MindSpore: without a cache, its first pass with one, and later ones."""
+    """Return MindSpore's images per second without a cache, in the first pass with one, and in later passes."""
     admin = str(Path(args.mindspore).with_name("dataset-cache"))
-    env = os.environ | {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}  # its own script wants one
+    env = os.environ | {
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")
+    }  # its script fails without the variable
     port = str(free_port())
 
     def ask(*words: str) -> str:
@@ -248,7 +254,9 @@ def mindspore(args: argparse.Namespace, photos: Photos) -> dict[str, list[float]
             [admin, *words, "-p", port], env=env, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise SystemExit(f"dataset-cache {' '.join(words)} ended with {done.returncode}: {done.stderr}")
+            raise SystemExit(
+                f"dataset-cache {' '.join(words)} ended with exit status {done.returncode}: {done.stderr}"
+            )
         return done.stdout
 
     def seconds(folder: str, passes: int, *session: str) -> list[float]:
@@ -283,7 +291,7 @@ def free_port() -> int:
 
 
 def memory(args: argparse.Namespace, photos: Photos) -> None:
-    """Bytes on storage, and a reader's memory beside that of a process without a cache."""
+    """Measure bytes on storage, and a reader's memory with and without a cache; print the table."""
     rows: list[list[Any]] = []
     kept: Sequence[tuple[Keep, int]] = [*(("images", side) for side in SMALL_SIDES), ("files", SIDE_PX)]
     for keep, side in kept:
@@ -305,13 +313,13 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
         ]
         rows.append([keep, f"{mean:,}", f"{share:.4f}", *counts, *peaks, str(reader["mapped"])])
     progress("")
-    header = ["kept", "bytes a row", "on storage ÷ of rows", "rows stored", "hits of a reader"]
-    header += ["its peak PSS MiB", "without a cache", "files of the cache it maps"]
-    report(args, header, rows, f"{photos.rows:,} rows; PSS: of all that the process has")
+    header = ["stored", "bytes per row", "on storage ÷ of rows", "rows stored", "hits of a reader"]
+    header += ["its peak PSS MiB", "without a cache", "cache files that it maps"]
+    report(args, header, rows, f"{photos.rows:,} rows; PSS: of the whole process")
 
 
 def jobs(args: argparse.Namespace, photos: Photos) -> None:
-    """Four jobs on one set; late starters."""
+    """Measure four jobs that share one cache set, then jobs that start later; print the table."""
     one = Passes(list=photos.list, keep="images", memory=photos.room("images"), num_workers=1, output="uint8")
     rows: list[list[Any]] = []
     copy_bytes = photos.row_bytes("images")
@@ -327,15 +335,18 @@ def jobs(args: argparse.Namespace, photos: Photos) -> None:
         slow = replace(one, folder=folder, pause_s=0.2)
         progress("four jobs at once")
         add(f"{JOBS} at once, the last one slow", at_once([*several, slow]), folder)
-        progress("late starters")
-        add("all rows there", at_once([replace(one, folder=folder)] * JOBS), folder)
+        progress("jobs that start later")
+        add("all rows stored", at_once([replace(one, folder=folder)] * JOBS), folder)
     with scratch(args.folder) as folder:
         replace(one, folder=folder, rows=photos.rows // 2).run()
-        add("half of the rows there", [replace(one, folder=folder).run()], folder)
+        add("half of the rows stored", [replace(one, folder=folder).run()], folder)
     progress("")
     header = ["", "seconds", "CPU seconds", "hits", "on storage ÷ one copy of all rows"]
     report(
-        args, header, rows, f"{photos.rows:,} rows, one worker a job; slow: a pause of 0.2 s after each batch"
+        args,
+        header,
+        rows,
+        f"{photos.rows:,} rows, one worker per job; slow: a pause of 0.2 s after each batch",
     )
 
 

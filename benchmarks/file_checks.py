@@ -1,10 +1,10 @@
 """Measure the speed and memory of checking all files of a data set.
 
-Each way looks at all photos in a process of its own, with nothing known from before: ``check_files`` with and without
-a search for copies, the loader decoding all of every photo, and Pillow decoding it in as many threads. CPU seconds
-per photo tell them apart on a busy machine too. Then what a second look costs, when nothing has changed; and, with
-``--records``, a list of so many lines that name one small photo, against one of 10,000: what a record costs, and how
-memory grows.
+Each method checks all photos in a new process with an empty cache folder: ``check_files`` with and without a search
+for copies, the loader decoding whole photos, and Pillow decoding them in as many threads. CPU time per photo can be
+compared on a busy machine too. A second check, when no file has changed, is measured as well. With ``--records``, a
+list with that many lines, which all name one small photo, is compared with a list of 10,000 lines: time per record and
+growth of memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEW = 10_000
 def main() -> None:
     arguments = parser(__doc__, rounds=3)
     arguments.add_argument(
-        "--records", type=int, default=0, metavar="N", help="of the long list; default: none"
+        "--records", type=int, default=0, metavar="N", help="lines of the long list (default: no such list)"
     )
     arguments.add_argument("--child", choices=WAYS, help=argparse.SUPPRESS)
     args = arguments.parse_args()
@@ -55,14 +55,14 @@ def main() -> None:
 
 
 def child(path: str, way: str, *, cache: str | None = None) -> dict[str, Any]:
-    """One way, in a process with a cache folder of its own."""
+    """Measure one method in a new process with its own cache folder."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = cache or folder
         return last_json([sys.executable, __file__, path, "--child", way])
 
 
 def measured(files: int, look: Callable[[], object]) -> dict[str, float]:
-    """Look, once."""
+    """Call ``look`` once; return files per second, CPU time per file and peak memory."""
     begin, cpu = time.perf_counter(), time.process_time()
     look()
     seconds = time.perf_counter() - begin
@@ -87,7 +87,7 @@ def checked_again(path: str) -> dict[str, float]:
 
 
 def loaded(path: str) -> dict[str, float]:
-    """The whole of every photo, to a size that costs nothing."""
+    """Decode every photo completely with the loader, at an output size whose resize costs almost no time."""
     pipeline = sp.Pipeline(sp.ImageFolder(path)).map(sp.Resize((8, 8))).batch(64, last_batch="partial")
     with pipeline.loader() as loader:
         return measured(loader.plan.source.num_records, lambda: sum(1 for _ in loader))
@@ -109,7 +109,7 @@ def by_pillow(path: str) -> dict[str, float]:
 
 
 def long_list(records: int) -> list[Any]:
-    """A row for a list of so many lines."""
+    """Return the table's row for a list with ``records`` lines."""
     with tempfile.TemporaryDirectory() as folder:
         Image.new("RGB", (8, 8)).save(Path(folder, "a.jpg"))
         with Path(folder, "list.txt").open("w") as file:

@@ -1,12 +1,12 @@
-"""Does memory grow over epochs?
+"""Measure the growth of memory over epochs.
 
-Fifty epochs of the standard task in one process; its proportional set size (PSS) after each. A loader that keeps
-nothing from one epoch to the next has a slope of nothing but noise. Beside it stands the forecast that was made
-before the first read. PSS falls and rises by some MiB as other processes come and go that share libraries with
-this one; the resident size, which doesn't, is printed too.
+The benchmark reads fifty epochs of the standard task in one process, and measures the process's proportional set size
+(PSS) after each. Without growth, the slope is noise. The peak is compared with the plan's forecast. PSS changes by
+some MiB when other processes that share libraries with this one start or end. The resident size doesn't, so it is
+printed too.
 
-With --torch it is the two loaders that standpipe.torch.image_folder_loaders makes, of which each epoch takes one to
-train and one to validate; then the same again, but both are left in the middle by a break.
+With --torch, each epoch trains with one loader of standpipe.torch.image_folder_loaders and validates with the other.
+This is measured twice: with whole epochs, and with a break in the middle of each.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ import standpipe as sp
 from standpipe.cli.bench import resident_bytes
 from standpipe.system.machine import process_memory_bytes
 
-EARLY = 5  # the epoch by which everything that is allocated once has been
+EARLY = 5  # epoch after which all memory that is allocated once has been allocated
 
 Sizes = tuple[list[float], list[float]]  # PSS and resident size after each epoch, in MiB
 
 
 def main() -> None:
     arguments = parser(__doc__, rounds=1)
-    arguments.add_argument("--epochs", type=int, default=50, metavar="N", help="how many (default: 50)")
-    arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
     arguments.add_argument(
-        "--torch", action="store_true", help="loaders of standpipe.torch, with and without breaks"
+        "--epochs", type=int, default=50, metavar="N", help="number of epochs (default: 50)"
+    )
+    arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows per batch (default: 64)")
+    arguments.add_argument(
+        "--torch", action="store_true", help="measure standpipe.torch's loaders, with and without breaks"
     )
     args = arguments.parse_args()
     if args.epochs <= EARLY:
-        arguments.error(f"--epochs must be above {EARLY}")
+        arguments.error(f"--epochs must be greater than {EARLY}")
     if args.torch:
         of_torch(args)
         return
@@ -53,13 +55,13 @@ def main() -> None:
 
 
 def of_plan(plan: sp.Plan, epochs: int) -> Sizes:
-    """Sizes with standpipe's own loader."""
+    """Return the sizes after epochs with standpipe's own loader."""
     with sp.Loader(plan) as loader:
         return after_epochs(lambda: exhaust(loader), epochs)
 
 
 def of_torch(args: argparse.Namespace) -> None:
-    """Train and validate with the loaders of ``standpipe.torch``."""
+    """Measure epochs of training and validation with ``standpipe.torch``, and print the table."""
     import standpipe.torch
 
     runs: dict[str, list[Sizes]] = {"whole": [], "left": []}
@@ -75,19 +77,19 @@ def of_torch(args: argparse.Namespace) -> None:
             sizes.append(after_epochs(epoch, args.epochs))
             for loader in loaders:
                 loader.close()
-    note = f"{args.epochs} epochs of training and validation; left: each of them after half its batches"
+    note = f"{args.epochs} epochs of training and validation; left: after half the batches of each"
     header = ["", *(f"{kind}, {name}" for kind in runs for name in ("PSS", "resident"))]
     report(args, header, growth(runs, args.epochs), note, packages=("torch",))
 
 
 def exhaust(batches: Iterable[Any]) -> None:
-    """Take all of them, one at a time."""
+    """Take all batches, and drop each before the next one."""
     for batch in batches:
         del batch
 
 
 def after_epochs(epoch: Callable[[], None], epochs: int) -> Sizes:
-    """This process's sizes after each epoch."""
+    """Call ``epoch`` as often as ``epochs`` says; return this process's PSS and resident size after each call."""
     proportional, resident = [], []
     for number in range(1, epochs + 1):
         epoch()
@@ -99,7 +101,7 @@ def after_epochs(epoch: Callable[[], None], epochs: int) -> Sizes:
 
 
 def growth(runs: dict[str, list[Sizes]], epochs: int) -> list[list[Any]]:
-    """The rows of a table with two columns, PSS and resident size, for each kind of run."""
+    """Return the rows of a table that has two columns, PSS and resident size, per kind of run."""
     kinds = [[sizes[each] for sizes in some] for some in runs.values() for each in range(2)]
     return [
         [f"after epoch {EARLY}, MiB", *(Figure([run[EARLY - 1] for run in each], ".1f") for each in kinds)],
@@ -117,7 +119,7 @@ def growth(runs: dict[str, list[Sizes]], epochs: int) -> list[list[Any]]:
 
 
 def slope(sizes_mib: Sequence[float]) -> float:
-    """Least-squares growth per epoch, in KiB."""
+    """Return the least-squares growth per epoch, in KiB."""
     return 1024 * statistics.linear_regression(range(len(sizes_mib)), sizes_mib).slope
 
 

@@ -1,9 +1,9 @@
-"""Measure what it costs that a sample's random numbers depend only on the sample.
+"""Measure the CPU time of reproducible random numbers in Python code.
 
-Worker processes compare global generators once a task: CPU time per sample of code without random numbers, in tasks
-of 32 samples, compared with the same calls without that; and of code that uses one number. Threads don't look at
-them: CPU time of a loader beside a training loop that uses all generators every millisecond, compared with a loop
-that computes as often and uses none.
+Worker processes make global generators depend on the sample: they compare the generators' states once per task. The
+first rows compare CPU time per sample with and without this, for code without random numbers (tasks of 32 samples)
+and for code that uses one. Worker threads don't compare states. The last row shows the CPU time of a thread loader
+beside a training loop that uses all global generators every millisecond, compared with a loop that uses none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVERY_S = 1e-3
 
 
 def nothing() -> None:
-    """A sample without random numbers."""
+    """Make a sample without random numbers."""
 
 
 def of_random() -> None:
@@ -38,7 +38,7 @@ def of_random() -> None:
 
 
 def pieces(make: Callable[[], None], draws: Draws | None) -> dict[str, Any]:
-    """CPU time a sample, in microseconds."""
+    """Return the CPU time per sample in microseconds."""
     keys = [RowKey(number, 0, number) for number in range(PIECE)]
 
     def alone() -> None:
@@ -61,7 +61,10 @@ def same(image: np.ndarray) -> np.ndarray:
 
 
 def beside(path: str, draws: bool) -> dict[str, Any]:
-    """CPU time of this process for a row of a thread loader, in microseconds."""
+    """Return this process's CPU time per row of a thread loader, in microseconds.
+
+    draws  if True, the training loop uses all global generators; else it computes as often
+    """
     import torch
 
     def step() -> float:
@@ -99,12 +102,14 @@ def beside(path: str, draws: bool) -> dict[str, Any]:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=15)
-    arguments.add_argument("--beside", choices=("draws", "computes"), help="one run of the last line")
+    arguments.add_argument(
+        "--beside", choices=("draws", "computes"), help="one run of the last row, in this process"
+    )
     args = arguments.parse_args()
     if args.beside is not None:
         print(json.dumps(beside(args.path, args.beside == "draws")))
         return
-    import torch  # noqa: F401 (whose generator is looked at too)
+    import torch  # noqa: F401 (so that torch's generator is compared too)
 
     def run(what: str) -> dict[str, Any]:
         return last_json([sys.executable, __file__, args.path, "--beside", what])
@@ -113,12 +118,12 @@ def main() -> None:
     results = in_turn(
         args.rounds,
         {
-            "no draws, alone": lambda: pieces(nothing, None),
-            "no draws, in a worker process": lambda: pieces(nothing, plain),
-            "one draw, alone": lambda: pieces(of_random, None),
-            "one draw, in a worker process": lambda: pieces(of_random, drawing),
-            "threads beside a loop that draws": lambda: run("draws"),
-            "threads beside one that doesn't": lambda: run("computes"),
+            "no random numbers, alone": lambda: pieces(nothing, None),
+            "no random numbers, in a worker process": lambda: pieces(nothing, plain),
+            "one random number, alone": lambda: pieces(of_random, None),
+            "one random number, in a worker process": lambda: pieces(of_random, drawing),
+            "threads beside a loop with random numbers": lambda: run("draws"),
+            "threads beside a loop without": lambda: run("computes"),
         },
     )
     rows = []
@@ -137,7 +142,9 @@ def main() -> None:
                 Interval.of_median(ratios.values),
             ]
         )
-    report(args, ["CPU time", "µs a sample", "beside", "more", "ratio", "95%"], rows, packages=["torch"])
+    report(
+        args, ["CPU time", "µs per sample", "compared with", "more", "ratio", "95%"], rows, packages=["torch"]
+    )
 
 
 if __name__ == "__main__":

@@ -33,15 +33,30 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
                 yield f"{name}: {node.name}", node
 
 
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstring_lines(node: Documented) -> int:
+    first = node.body[0] if node.body else None
+    return 0 if first is None or not ast.get_docstring(node) else (first.end_lineno or 0) - first.lineno + 1
+
+
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of a function without its docstring."""
-    first = function.body[0]
-    docstring = 0 if ast.get_docstring(function) is None else (first.end_lineno or 0) - first.lineno + 1
-    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring_lines(function)
+
+
+def lines_of_file(name: str, text: str) -> int:
+    """Lines of a file, in Python without docstrings: long documentation is no long code."""
+    lines = text.count("\n")
+    if not name.endswith(".py"):
+        return lines
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, Documented))
+    return lines - sum(map(docstring_lines, nodes))
 
 
 def test_no_file_is_long() -> None:
-    long = {name: text.count("\n") for name, text in files(".py", ".cpp", ".h")}
+    long = {name: lines_of_file(name, text) for name, text in files(".py", ".cpp", ".h")}
     assert [name for name, lines in long.items() if lines > MOST_LINES] == []
 
 

@@ -188,7 +188,7 @@ def random_sample(index: int) -> Any:
 @pytest.mark.parametrize("fn", [from_python, from_numpy, from_torch, from_torch_like])
 def test_a_function_that_draws_before_the_cache_is_named(cache: sp.Cache, fn: Any) -> None:
     pipeline = dataset(given).map(fn).cache(cache).on_error(sp.Replace(at_most=1.0))
-    with pytest.raises(sp.PlanError, match=rf"{fn.__name__} draws random numbers.*\.cache\(…\) before it"):
+    with pytest.raises(sp.PlanError, match=rf"{fn.__name__} uses random numbers.*\.cache\(…\) before it"):
         epochs(pipeline, "process")
     assert rows_there(pipeline) == 0
 
@@ -206,7 +206,7 @@ def test_what_draws_in_this_process_before_the_cache_is_refused(
 
 
 def test_a_dataset_that_draws_is_named(cache: sp.Cache) -> None:
-    with pytest.raises(sp.PlanError, match="the dataset draws random numbers"):
+    with pytest.raises(sp.PlanError, match="the dataset uses random numbers"):
         epochs(dataset(random_sample).cache(cache), "process")
 
 
@@ -223,7 +223,7 @@ def draws_late(sample: Any) -> Any:
 def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: sp.Cache) -> None:
     pipeline = sp.Pipeline(sp.MapSource(Samples(given, ROWS))).map(draws_late).cache(cache)
     pipeline = pipeline.on_error(sp.Replace(at_most=1.0))  # no other sample helps
-    with pytest.raises(sp.PlanError, match="draws_late draws random numbers"):
+    with pytest.raises(sp.PlanError, match="draws_late uses random numbers"):
         epochs(pipeline, "process")
     assert not is_there(pipeline, 7)
     assert is_there(pipeline, 0)

@@ -305,4 +305,4 @@ def test_warm_keeps_what_a_job_asks_for(photos: Path, task: str, capsys: pytest.
 
 def test_training_images_can_not_be_kept(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "fill", str(photos), "--cache", "run", "--place", "images"]) == 1
-    assert "draws a crop anew for every epoch" in capsys.readouterr().err
+    assert "training crops at random in every epoch" in capsys.readouterr().err

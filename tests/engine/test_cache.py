@@ -130,7 +130,10 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
         assert len(list(loader)) == ROWS / 4
         assert loader.stats().cache_hits >= 4
         assert loader.stats().cache_stored == 0
-    assert caplog.text.count("stores no new rows: can't start new thread. Rows that it has already are used") == 1
+    assert (
+        caplog.text.count("stores no new rows: can't start new thread. Rows that it has already are used")
+        == 1
+    )
     (session,) = sp.list_caches(tmp_path)
     assert [each.users for each in session.sets] == [0]
 

@@ -101,9 +101,7 @@ def test_the_server_ends_while_it_loads_the_dataset(sent: signal.Signals, tmp_pa
         if sent is INT:
             check_exact(batches)
         else:
-            with pytest.raises(
-                sp.WorkerDiedError, match=f"the worker server was killed by {sent.name}"
-            ):
+            with pytest.raises(sp.WorkerDiedError, match=f"the worker server was killed by {sent.name}"):
                 iter(batches)
             check_exact(batches)  # asked again, it starts again
     del batches

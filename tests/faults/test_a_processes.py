@@ -294,7 +294,9 @@ def test_workers_that_only_die_end_the_run() -> None:
     pipeline = sp.Pipeline(sp.MapSource(dataset)).on_error(sp.Replace(at_most=1.0)).batch(ROWS)
     with (
         pipeline.loader(executor="process", num_workers=1, memory="512MiB") as batches,
-        pytest.raises(sp.WorkerDiedError, match=r"3 workers in a row have died without a finished task in between"),
+        pytest.raises(
+            sp.WorkerDiedError, match=r"3 workers in a row have died without a finished task in between"
+        ),
     ):
         list(batches)
 

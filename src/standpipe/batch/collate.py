@@ -54,18 +54,32 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """How a batch holds a field whose samples differ in shape: each filled up, behind its values, to one shape.
+    """Batch samples that differ in shape by padding each one at its end.
 
-    to_multiple_of  samples are padded to the batch's largest, along each axis, rounded up to a multiple of this whole
-                    number; default: 1, the batch's largest itself
-    length          instead: samples of all batches are padded to this length, or for several axes this shape, a tuple
-    value           what fills up; default: 0
-    max_shape       the largest that a sample may be, a tuple, or a number for one axis: slots have room for it. Not
-                    with ``length``. Default with ``batch(budget=…)``: room for ``budget`` along the first axis, over
-                    all rows, and other axes as in the first sample
+    The batch also has ``<field>_length``, int64: the length of each sample, (rows,), or for several axes its
+    shape,
+    (rows, axes). Samples are arrays, or lists of numbers. A larger one than allowed is a ``TransformError``.
 
-    The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its
-    shape, (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
+    Parameters
+    ----------
+    to_multiple_of : int, default 1
+        Samples are padded to the largest of the batch, along each axis, rounded up to a multiple of this.
+    length : int or tuple of int, optional
+        Pad the samples of all batches to this length, or for several axes to this shape, instead.
+    value : float, default 0
+        The padding value.
+    max_shape : int or tuple of int, optional
+        Largest shape of a sample: slots have room for it. Not with ``length``. Default with ``batch(budget=…)``: room for
+        ``budget`` along the first axis, over all rows, and other axes as in the first sample.
+
+    Examples
+    --------
+    >>> source = sp.MapSource([{"ids": [1, 2, 3]}, {"ids": [4]}])
+    >>> pipeline = sp.Pipeline(source).batch(2, collate={"ids": sp.Pad(max_shape=8)})
+    >>> with pipeline.loader(executor="thread") as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["ids"].tolist(), batch["ids_length"].tolist()
+    ([[1, 2, 3], [4, 0, 0]], [3, 1])
     """
 
     to_multiple_of: int = 1
@@ -124,14 +138,27 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """How a batch holds a field whose samples differ in length: their values one after another, without padding.
+    """Batch samples that differ in length one after another, without padding.
 
-    max_values  of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``:
-                ``budget``
+    The field is (values, …), with other axes as in the first sample. ``<field>_offsets``, (rows + 1,) int64,
+    has where each
+    row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or lists of numbers.
+    A batch with
+    more values than allowed is a ``TransformError``.
 
-    The field is (values, …), the other axes as in the first sample; ``<field>_offsets``, (rows + 1,) int64,
-    says where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or
-    lists of numbers. A batch with more values is a ``TransformError``.
+    Parameters
+    ----------
+    max_values : int, optional
+        Most values of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``: ``budget``.
+
+    Examples
+    --------
+    >>> source = sp.MapSource([{"ids": [1, 2, 3]}, {"ids": [4]}])
+    >>> pipeline = sp.Pipeline(source).batch(2, collate={"ids": sp.Ragged(max_values=16)})
+    >>> with pipeline.loader(executor="thread") as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["ids"].tolist(), batch["ids_offsets"].tolist()
+    ([1, 2, 3, 4], [0, 3, 4])
     """
 
     max_values: int | None = None

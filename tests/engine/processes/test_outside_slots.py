@@ -77,7 +77,9 @@ def test_batches_are_filled_ahead_only_as_far_as_there_is_room() -> None:
 def test_held_batches_are_an_error_when_what_they_hold_outside_their_slots_fills_the_budget() -> None:
     with (
         loader(pipeline(2), memory="200MiB", large_image_memory="20MiB", num_workers=1) as batches,
-        pytest.raises(sp.BudgetError, match=r"all \d batches of .*, with \d+\.\dMiB outside the slots, that fit"),
+        pytest.raises(
+            sp.BudgetError, match=r"all \d batches of .*, with \d+\.\dMiB outside the slots, that fit"
+        ),
     ):
         list(batches)
 
@@ -87,7 +89,8 @@ def test_an_answer_above_the_cap_is_an_error_that_names_it() -> None:
     with (
         loader(pipeline(9), large_image_memory="8MiB", num_workers=1) as batches,
         pytest.raises(
-            sp.SampleError, match=r"outside the slots take 9,\d+,\d+ bytes.*large_image_memory=8388608.*record 1"
+            sp.SampleError,
+            match=r"outside the slots take 9,\d+,\d+ bytes.*large_image_memory=8388608.*record 1",
         ),
     ):
         next(iter(batches))
