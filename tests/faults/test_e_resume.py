@@ -308,7 +308,7 @@ def test_one_rank_fails_to_save() -> None:
     sp.check_states(before)
     sp.check_states(after)
     with pytest.raises(
-        sp.StateError, match="consumed is 16 on ranks 0, 1, 3 and 8 on rank 2. Load states of one step"
+        sp.StateError, match=r"consumed is 16 on ranks 0, 1, 3 and 8 on rank 2\. Load states of one step"
     ):
         sp.check_states([*after[:2], before[2], after[3]])
     with pytest.raises(sp.StateError, match="rank 1 has no state"):

@@ -69,8 +69,8 @@ class Pad:
     value : float, default 0
         The padding value.
     max_shape : int or tuple of int, optional
-        Largest shape of a sample: slots have room for it. Not with ``length``. Default with ``batch(budget=…)``: room for
-        ``budget`` along the first axis, over all rows, and other axes as in the first sample.
+        Largest shape of a sample: slots have room for it. Not with ``length``. Default with ``batch(budget=…)``: room
+        for ``budget`` along the first axis, over all rows, and other axes as in the first sample.
 
     Examples
     --------
@@ -149,7 +149,8 @@ class Ragged:
     Parameters
     ----------
     max_values : int, optional
-        Most values of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``: ``budget``.
+        Most values of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``:
+        ``budget``.
 
     Examples
     --------

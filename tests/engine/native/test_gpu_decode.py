@@ -366,7 +366,7 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_decoder_that_decodes_nothing_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NvDecoder, "decode", lambda self, encoded, frames: [False] * len(encoded))
-    with pytest.raises(sp.PlanError, match="decodes nothing. It needs nvJPEG"):
+    with pytest.raises(sp.PlanError, match=r"decodes nothing\. It needs nvJPEG"):
         NvDecoder("cpu")
 
 
