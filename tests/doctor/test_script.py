@@ -198,7 +198,7 @@ def test_code_in_threads_that_draws_from_the_scripts_generators(tmp_path: Path) 
         ("import sys\nsys.exit(3)\n", "it exited with 3; its own arguments go behind --"),
         ("raise ValueError('\\n\\nof its own')\n", "it ended with ValueError: of its own"),
         ("print('done')\n", "it iterated over no torch.utils.data.DataLoader"),
-        (OURS, "standpipe's own loaders aren't looked at"),
+        (OURS, "standpipe's own loaders aren't examined"),
         ("import os\nos.abort()\n", "it was killed by signal 6"),
     ],
 )

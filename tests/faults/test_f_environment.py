@@ -425,7 +425,7 @@ def test_answers_where_others_can_write_are_not_believed(
     untrusted(cache / "filters")
     with pytest.raises(sp.PlanError, match="nobody has asked it"):
         kept.batch(2).plan(**SMALL)
-    with pytest.raises(sp.PlanError, match=r"no place for its answers: .*others can write to its folder"):
+    with pytest.raises(sp.PlanError, match=r"its results can't be stored: .*others can write to its folder"):
         kept.batch(2).loader(**SMALL)
 
 

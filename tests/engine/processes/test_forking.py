@@ -197,7 +197,7 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     sample = importlib.import_module("outer").sample
     with pytest.raises(
         sp.StalledError,
-        match=r"the start of worker processes .*: importing outer, which imports hangs_elsewhere, in the server",
+        match=r"the start of worker processes .*: importing outer, which imports hangs_elsewhere, in the worker server",
     ) as stalled:
         taken(Samples(sample), mp_context=server, stall_timeout_s=5.0)
     assert "hangs_elsewhere" in "".join(stalled.value.__notes__)  # its stack
