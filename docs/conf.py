@@ -1,6 +1,5 @@
-"""Sphinx: ``make docs``. Pages are Markdown, the reference is read from docstrings."""
+"""Sphinx: ``make docs``. Pages are Markdown; the reference is read from docstrings, one page per public name."""
 
-import re
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -8,41 +7,63 @@ project = "standpipe"
 copyright = "The standpipe developers"
 release = version_of("standpipe")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
-html_theme = "alabaster"
-html_theme_options = {"description": "Feeds training batches to accelerators", "fixed_sidebar": True}
+templates_path = ["_templates"]
+html_theme = "furo"
+html_title = f"standpipe {release}"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#2563eb", "color-brand-content": "#2563eb"},
+    "dark_css_variables": {"color-brand-primary": "#7aa7ff", "color-brand-content": "#7aa7ff"},
+}
 html_show_sourcelink = False
 myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+linkcheck_ignore = [r"https://github\.com/standpipe/.*"]  # until the repository is public
 
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_typehints = "none"  # the docstrings have the types
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 
-ROW = re.compile(r"(?P<name>[^\s`].*?) {2,}(?P<meaning>\S.*)")
+# Classes that standpipe makes and hands out: their constructors are no part of the interface.
+HANDED_OUT = (
+    "standpipe.reports.",
+    "standpipe.observe.",
+    "standpipe.torch.Batches",
+    "standpipe.torch.TorchLoader",
+)
+HANDED_OUT += (
+    "standpipe.jax.JaxLoader",
+    "standpipe.Plan",
+    "standpipe.MemoryForecast",
+    "standpipe.MemoryLedger",
+)
+HANDED_OUT += (
+    "standpipe.MemoryOwner",
+    "standpipe.Tuning",
+    "standpipe.Trial",
+    "standpipe.Latency",
+    "standpipe.BadSample",
+)
+HANDED_OUT += tuple(f"standpipe.{each}Stats" for each in ("", "Place", "Step", "Slot", "Worker"))
+HANDED_OUT += ("standpipe.SlowSample", "standpipe.Loader")
 
 
-def columns_to_list(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
-    """Turn the two columns of our docstrings (``name  meaning``, continued by indentation) into a list."""
-    shown: list[str] = []
-    in_list = False
-    for line in lines:
-        if row := ROW.fullmatch(line):
-            if not in_list and shown and shown[-1]:
-                shown.append("")
-            shown.append(f"* ``{row['name']}``: {row['meaning']}")
-            in_list = True
-        elif in_list and line.startswith("  "):
-            shown.append(f"  {line.strip()}")
-        else:
-            if in_list and line:
-                shown.append("")
-            shown.append(line)
-            in_list = False
-    lines[:] = shown
+def hide_constructor(
+    _app: Any, what: str, name: str, _obj: Any, _options: Any, signature: str | None, _returns: str | None
+) -> tuple[str, None] | None:
+    """Leave out the signature of classes that only standpipe makes."""
+    hidden = what in ("class", "exception") and (
+        name in HANDED_OUT or name.startswith(tuple(each for each in HANDED_OUT if each.endswith(".")))
+    )
+    return ("", None) if hidden and signature and "Collector" not in name else None
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", columns_to_list)
+    app.connect("autodoc-process-signature", hide_constructor)
