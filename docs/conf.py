@@ -8,7 +8,7 @@ copyright = "The standpipe developers"
 release = version_of("standpipe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "figures"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"standpipe {release}"

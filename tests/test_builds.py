@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,64 @@ def test_cmake_refuses_an_unknown_choice_of_libjpeg(tmp_path: Path, environment:
     )
     assert done.returncode == 1
     assert "STANDPIPE_LIBJPEG must be static or system, got statc" in done.stderr
+
+
+def test_cmake_refuses_a_libjpeg_that_is_not_turbo(tmp_path: Path) -> None:
+    (tmp_path / "jpeglib.h").write_text("#define JPEG_LIB_VERSION 80\n")
+    (tmp_path / "libjpeg.a").write_bytes(b"!<arch>\n")
+    found = [f"-DJPEG_INCLUDE_DIR={tmp_path}", f"-DJPEG_LIBRARY={tmp_path}/libjpeg.a"]
+    done = subprocess.run(
+        [*CMAKE, "-S", ROOT, "-B", tmp_path / "build", "-DSTANDPIPE_LIBJPEG=system", *found],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    told = " ".join(done.stderr.split())
+    assert "isn't libjpeg-turbo 1.5 or newer" in told
+    assert "apt-get install libjpeg-dev" in told
+
+
+def test_a_wheel_is_built_from_the_source_package_alone(tmp_path: Path) -> None:
+    """``python -m build`` makes the source package, and the wheel from it, without a network."""
+    system = [*CMAKE, "-S", ROOT, "-B", tmp_path / "system", "-DSTANDPIPE_LIBJPEG=system"]
+    has_system = subprocess.run(system, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", ROOT],
+        env=os.environ
+        | {
+            "STANDPIPE_LIBJPEG": "system" if has_system else "static",
+            "CMAKE_BUILD_TYPE": "Debug",  # in a third of the time
+            "CXXFLAGS": "-O0 -g0",
+            "PIP_NO_INDEX": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (source,) = (tmp_path / "dist").glob("standpipe-*.tar.gz")
+    (wheel,) = (tmp_path / "dist").glob("standpipe-*.whl")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "CMakeLists.txt", "scripts/libjpeg", "src/standpipe/__init__.py"} <= names
+    assert not {
+        name for name in names if name.startswith(("tests/", "build/", "dist/", ".venv", "docs/_build"))
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    assert {"standpipe/py.typed", "standpipe/_native.pyi", "_standpipe_command/__init__.py"} <= inside
+    assert not {
+        name for name in inside if not name.startswith(("standpipe/", "_standpipe_command/", "standpipe-"))
+    }
+    (extension,) = (name for name in inside if name.startswith("standpipe/_native.") and name.endswith(".so"))
+    run = "import sys; sys.path.insert(0, sys.argv[1]); import standpipe; print(standpipe.__file__)"
+    unpacked = tmp_path / "unpacked"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked)
+    assert (unpacked / extension).exists()
+    imported = subprocess.check_output([sys.executable, "-P", "-c", run, unpacked], cwd=tmp_path, text=True)
+    assert imported.startswith(str(unpacked))
 
 
 class Setup:

@@ -75,3 +75,26 @@ def test_every_benchmark_and_example_is_on_a_page() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     files = [*ROOT.glob("benchmarks/[!_]*.py"), *ROOT.glob("examples/*.py")]
     assert [file.name for file in files if file.name not in text] == []
+
+
+def test_no_text_installs_a_name_that_is_not_ours() -> None:
+    """The name isn't registered with the package index: texts install from a checkout, or from the file of a wheel."""
+    by_name = re.compile(r"pip3? install [^\n`]*(?<![\w./-])standpipe(?![\w./-]*\.whl)(?![/\w])")
+    texts = [
+        *PAGES,
+        *(
+            path
+            for folder in ("src", "scripts", "examples", ".github")
+            for path in (ROOT / folder).rglob("*")
+        ),
+    ]
+    found = [
+        f"{path.relative_to(ROOT)}: {hit[0]}"
+        for path in texts
+        if path.suffix in (".md", ".py", ".yml", "") and path.is_file()
+        for hit in by_name.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+    assert by_name.search("pip install 'standpipe[gpu]'")
+    assert by_name.search("pip install -U standpipe")
+    assert not by_name.search("pip install dist/standpipe-0.1.0-cp311-manylinux_2_27_x86_64.whl")

@@ -55,12 +55,9 @@ class Diagnosis:
 
     @property
     def forecasts(self) -> dict[str, float]:
-        """The rates that are foretold, in words and rows per second: none where nothing is."""
-        rates = {
-            "after the first advice": self.fixed_rows_per_s,
-            "without that limit at most": self.upper_rows_per_s,
-        }
-        return {name: rate for name, rate in rates.items() if rate is not None and self.bound == "input"}
+        """The forecast rates in rows per second, by a phrase for people; empty if none is known."""
+        fixed = self.fixed_rows_per_s
+        return {} if fixed is None or self.bound != "input" else {"after the first advice": fixed}
 
     def __str__(self) -> str:
         import textwrap  # not for who only asks for numbers

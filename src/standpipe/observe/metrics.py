@@ -39,7 +39,7 @@ GAUGES: dict[str, tuple[str, Callable[[Snapshot], float]]] = {
 
 
 class PrometheusCollector:
-    """Metrics of loaders, for a registry of ``prometheus_client``: ``pip install "standpipe[metrics]"``.
+    """Metrics of loaders, for a registry of ``prometheus_client``: ``pip install prometheus-client``.
 
     ::
 

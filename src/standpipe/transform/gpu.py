@@ -23,7 +23,7 @@ LIBRARY = "nvidia.nvimgcodec"
 OPTIONS = ":fancy_upsampling=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0"
 VERBOSITY = "PYNVIMGCODEC_VERBOSITY"
 NOT_INSTALLED = (
-    "decode('gpu') and 'hybrid' need nvImageCodec: pip install 'standpipe[gpu]', or use decode('exact')"
+    "decode('gpu') and 'hybrid' need nvImageCodec: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]', or use decode('exact')"
 )
 
 
@@ -76,7 +76,7 @@ class NvDecoder:
         if self.decode([_small_file()], [np.empty((16, 16, 3), np.uint8)]) != [True]:
             raise PlanError(
                 f"decode_device={device!r} can't be used: nvImageCodec is installed, but decodes nothing. It needs "
-                "nvJPEG: pip install 'standpipe[gpu]'"
+                "nvJPEG: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]'"
             )
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:

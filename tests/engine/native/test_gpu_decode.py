@@ -360,7 +360,7 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(sp.PlanError, match="for files"):
         arrays.decode("gpu").plan()
     monkeypatch.setattr("standpipe.plan.fields.is_installed", lambda: False)
-    with pytest.raises(sp.PlanError, match=r"pip install 'standpipe\[gpu\]'"):
+    with pytest.raises(sp.PlanError, match=r"pip install 'nvidia-nvimgcodec-cu12\[nvjpeg\]'"):
         pipeline.decode("gpu").plan()
 
 
