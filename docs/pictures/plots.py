@@ -20,6 +20,7 @@ from _plot import COLOURS, STYLE, line_chart, save  # noqa: E402
 
 OTHERS = "#94a3b8"
 SHOWN_S = 20  # of memory over time
+MOST_CHARACTERS = 130  # of an error
 
 
 def measured() -> dict[str, Any]:
@@ -73,7 +74,8 @@ def short(error: str) -> str:
     for cause in ("Failed to decode", "map operation", "OSError: image file", "jpeg::Uncompress"):
         if cause in error:
             error = error[error.index(cause) :]
-    return error.replace("`", "'")[:170]
+    error = error.replace("`", "'")
+    return error if len(error) <= MOST_CHARACTERS else f"{error[:MOST_CHARACTERS]}…"
 
 
 def bars(results: dict[str, Any], path: Path) -> None:
@@ -93,7 +95,7 @@ def bars(results: dict[str, Any], path: Path) -> None:
                 names, values, color=[COLOURS[0] if name == "standpipe" else OTHERS for name in names]
             )
             axes.bar_label(drawn, [f" {value:,.0f}" for value in values])
-            axes.set_xlim(0, 1.18 * max(values))
+            axes.set_xlim(0, 1.3 * max(values))
             axes.xaxis.set_visible(False)
             axes.spines["bottom"].set_visible(False)
             axes.tick_params(left=False)
