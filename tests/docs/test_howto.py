@@ -1,7 +1,7 @@
 """Every recipe of docs/howto is one complete program of at most 60 lines, and prints what its page shows.
 
-A recipe runs as a script of its own, in a folder with ``photos/``: 300 small JPEGs in ``photos/cat`` and ``photos/dog``.
-One whose first line is ``# torchrun …`` runs in two processes. In the output that a page shows, … stands for anything.
+A recipe runs as a script of its own, in a folder with ``photos/``: 300 small JPEGs in ``photos/cat`` and
+``photos/dog``. One whose first line is ``# torchrun …`` runs in two processes. In what a page shows, … is anything.
 """
 
 from __future__ import annotations

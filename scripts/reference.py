@@ -1,0 +1,137 @@
+"""Write the reference pages that follow from code: docs/reference/cli.md from the commands' parsers, and
+docs/reference/settings.md from the docstring of ``Pipeline.plan``:  python scripts/reference.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import standpipe as sp
+from standpipe.cli import _parser
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+EXAMPLES = {  # a command line that the tests run, by command
+    "synth": "standpipe synth some-photos --images 1000",
+    "bench": "standpipe bench photos --batch 64 --memory 1GiB",
+    "tune": "standpipe tune photos --batch 2 --seconds 1",
+    "show": "standpipe show photos --output sheet.png",
+    "explain": "standpipe explain photos --memory 1GiB",
+    "audit": "standpipe audit photos --batch 1 --ranks 2",
+    "index": "standpipe index train.txt",
+    "scan": "standpipe scan photos",
+    "cache create": "standpipe cache create eval --memory 64MiB --directory .",
+    "cache list": "standpipe cache list --directory .",
+    "cache info": "standpipe cache info eval --directory .",
+    "cache fill": "standpipe cache fill photos --cache eval --task eval --directory .",
+    "cache verify": "standpipe cache verify eval --directory .",
+    "cache destroy": "standpipe cache destroy eval --directory .",
+    "cache stop": "standpipe cache stop --directory .",
+    "doctor": "standpipe doctor photos",
+    "top": "standpipe top --once",
+}
+CLI = """# Command line
+
+`standpipe COMMAND --help` shows the same as this page. `PATH` is a folder of class folders, or a [list of
+files](../guide/filelist.md). Sizes are bytes or text such as `2GiB`; times are seconds unless the option says otherwise.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed, with one line on stderr that says what, where and what to do; of `scan`, `cache verify` and `doctor`: something was found |
+| 2 | wrong usage; of `scan`: failed |
+| 130 | interrupted by Ctrl-C |
+| 141 | the program that read the output has ended |
+"""
+SETTINGS = """# Settings
+
+## Settings of a loader
+
+`pipeline.plan(…)` and `pipeline.loader(…)` take these arguments, all by name. `standpipe.torch.loader` and
+`standpipe.jax.loader` pass them on.
+
+| argument | type and default | meaning |
+|---|---|---|
+"""
+ENVIRONMENT = """
+## Environment variables
+
+| variable | meaning |
+|---|---|
+| `STANDPIPE_LIBJPEG` | when standpipe is built: `static` decodes with the libjpeg-turbo that `scripts/libjpeg` builds, `system` with the system's. Default: the first of these that is there |
+| `STANDPIPE_LIBJPEG_SOURCE` | for `scripts/libjpeg`: a source tarball of libjpeg-turbo at hand |
+| `STANDPIPE_FAULTS` | for tests: errors that happen on purpose, as CONTRIBUTING.md says. Read when standpipe is imported |
+| `XDG_CACHE_HOME` | the folder of indexes, results of filters and of `standpipe scan`: `standpipe/` in it. Default: `~/.cache` |
+| `XDG_RUNTIME_DIR` | the folder in which loaders of one user share the machine, and `standpipe top` finds them. Default: a folder in `/dev/shm` |
+| `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS` | pip's own: where `make test` finds PyTorch's CPU build |
+
+Ranks come from the launcher's variables: [several GPUs](../guide/distributed.md) lists the launchers.
+
+## Logs
+
+The logger `standpipe` reports warnings: `logging.getLogger("standpipe").setLevel(logging.ERROR)` silences them.
+"""
+
+
+def cli_page() -> str:
+    """Return the page of all commands and options."""
+    commands: dict[str, argparse.ArgumentParser] = _parser().get_default("commands")
+    return "\n".join([CLI, *(part for name, parser in commands.items() for part in sections(name, parser))])
+
+
+def sections(name: str, parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
+    """Yield the section of a command, and those of its own commands."""
+    yield f"{'#' * level} {name}\n"
+    yield f"{prose(parser.description)}\n"
+    own = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if own:
+        for word, child in own[0].choices.items():
+            yield from sections(f"{name} {word}", child, level + 1)
+        return
+    yield "```console"
+    yield f"$ {EXAMPLES[name]}"
+    yield "```\n"
+    rows = [each for each in parser._actions if "--help" not in each.option_strings]
+    if rows:
+        yield "| argument | meaning |\n|---|---|"
+        yield from (f"| {written(each)} | {prose(each.help)} |" for each in rows)
+        yield ""
+
+
+def written(action: argparse.Action) -> str:
+    """Return an option or argument as it is written on a command line."""
+    value = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest)
+    if not action.option_strings:
+        return f"`{value}`" if action.nargs != "?" else f"`[{value}]`"
+    takes = f" {value}" if action.nargs != 0 else ""
+    return ", ".join(f"`{name}{takes}`" for name in action.option_strings)
+
+
+def prose(text: str | None) -> str:
+    """Return a help text as one line of Markdown."""
+    return re.sub(
+        r"(?<![\w`/-])(--[a-z-]+)", r"`\1`", " ".join((text or "").split()).replace("%%", "%")
+    ).replace("|", "\\|")
+
+
+def settings_page() -> str:
+    """Return the page of a loader's settings and of environment variables."""
+    text = inspect.getdoc(sp.Pipeline.plan) or ""
+    parameters = text.partition("Parameters\n----------\n")[2].partition("\n**unknown")[0]
+    rows = []
+    for entry in re.split(r"\n(?=\S)", parameters):
+        head, _, meaning = entry.partition("\n")
+        name, _, kind = head.partition(" : ")
+        plain = " ".join(meaning.split()).replace("``", "`").replace("|", "\\|")
+        rows.append(f"| `{name}` | {kind} | {plain} |\n")
+    return SETTINGS + "".join(rows) + ENVIRONMENT
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
