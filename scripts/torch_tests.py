@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path("docs/coming-from/torch.md")  # a row of its table: a test's name, and why it fails with ours
+PAGE = Path("docs/guide/drop-in.md")  # a row of its table: a test's name, and why it fails with ours
 ROW = re.compile(r"\| `(\w+\.test_\w+)` \| (.+) \|")
 OURS = "from standpipe.torch import DataLoader\n"
 LONGEST_S = 60  # of a test; the longest takes 10 s

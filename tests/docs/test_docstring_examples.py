@@ -85,7 +85,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-@pytest.mark.skip(reason="being written")
 def test_there_is_an_example(name: str) -> None:
     assert examples(name)
 

@@ -1,6 +1,6 @@
 """PyTorch's own tests of its DataLoader, written anew where users would meet what they ask for.
 
-``scripts/torch_tests`` runs PyTorch's whole file; docs/coming-from/torch.md lists those that fail, and why.
+``scripts/torch_tests`` runs PyTorch's whole file; docs/guide/drop-in.md lists those that fail, and why.
 """
 
 from __future__ import annotations

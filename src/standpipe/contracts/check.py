@@ -13,10 +13,22 @@ from standpipe.spec import ArraySpec
 
 
 def check_source(source: Source) -> None:
-    """Open a source twice and check all that ``Source`` and ``OpenSource`` promise, for tests of your own source.
+    """Check everything that ``Source`` and ``OpenSource`` promise, for tests of your own source.
 
-    Takes a source of a few records: all of them are looked up. Raises ``AssertionError`` that names the first
-    promise that is broken.
+    Parameters
+    ----------
+    source : Source
+        A source of a few records. It is opened twice, and all records are looked up.
+
+    Raises
+    ------
+    AssertionError
+        With the first broken promise.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import check_source
+    >>> check_source(sp.ImageFolder("photos"))
     """
     _require(isinstance(source, Source), "a source has open() and describe()")
     described = source.describe()

@@ -13,10 +13,21 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """n file paths in two arrays, so that a million of them are no Python objects.
+    """n file paths in two arrays, without a Python object for each.
 
-    blob  (total_bytes,) uint8: the paths' bytes one after another, as the file system has them
-    ends  (n,) int64: path i is ``blob[ends[i - 1]:ends[i]]`` (from 0 for i = 0)
+    Attributes
+    ----------
+    blob : ndarray
+        (total_bytes,) uint8: the paths' bytes one after another, as the file system has them.
+    ends : ndarray
+        (n,) int64: path i is ``blob[ends[i - 1]:ends[i]]``, from 0 for i = 0.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import Paths
+    >>> paths = Paths.pack([b"/a/b.jpg", b"/c.jpg"])
+    >>> paths.ends, bytes(paths.blob[8:14])
+    (array([ 8, 14]), b'/c.jpg')
     """
 
     blob: UInt8Array
@@ -52,11 +63,22 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A byte field: where the encoded bytes of n records are. Many records may be in one file.
+    """A byte field: the places of n encoded records. One file may hold many records.
 
-    paths   n absolute paths
-    offset  (n,) int64: the first byte inside the file
-    length  (n,) int64: the number of bytes; -1: to the end of the file
+    Attributes
+    ----------
+    paths : Paths
+        n absolute paths.
+    offset : ndarray
+        (n,) int64: the first byte inside the file.
+    length : ndarray
+        (n,) int64: the number of bytes; -1 reads to the end of the file.
+
+    Examples
+    --------
+    >>> files = sp.ImageFolder("photos").open().locate(np.array([0])).files["image"]
+    >>> files.offset, files.length
+    (array([0]), array([-1]))
     """
 
     paths: Paths
@@ -72,10 +94,23 @@ class Files:
 class Rows:
     """A field in memory: rows of one array or of several, which the engine copies or transforms.
 
-    array   (rows, …), any numeric dtype of the machine's byte order, C order. It may be the whole data set, or
-            hold only these n records, which the source has read for this call.
-    rows    (n,) int64: the row of ``array`` for each record; −1 for a record in one of ``others``
-    others  further arrays with rows of the same shape and dtype; each record is in exactly one array
+    Attributes
+    ----------
+    array : ndarray
+        (rows, …), any numeric dtype of the machine's byte order, C order: the whole data set, or only these n
+        records, if the source read them for this call.
+    rows : ndarray
+        (n,) int64: the row of ``array`` for each record; -1 for a record in one of ``others``.
+    others : tuple of (ndarray, ndarray)
+        Further arrays with rows of the same shape and dtype. Each record is in exactly one array.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import Rows
+    >>> field = Rows(np.arange(6.0).reshape(3, 2), np.array([2, 0]))
+    >>> field.array[field.rows]
+    array([[4., 5.],
+           [0., 1.]])
     """
 
     array: AnyArray
@@ -94,14 +129,24 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """n records in columns. A record may have several fields of each kind.
+    """n records in columns. Each field is in exactly one of ``files``, ``rows`` and ``plain``.
 
-    index  (n,) int64: the records' numbers in their source
-    files  byte fields by name, which the read place reads; the engine decodes one, named ``image``
-    rows   fields in memory by name; an image that transforms take is named ``image``, (H, W, 3) uint8
-    plain  small values by name, (n, …) each, already gathered (label, id, …)
+    Attributes
+    ----------
+    index : ndarray
+        (n,) int64: the records' numbers in their source.
+    files : mapping of str to Files
+        Byte fields, which the engine reads. It decodes the field ``image``.
+    rows : mapping of str to Rows
+        Fields in memory. Transforms take ``image``, (H, W, 3) uint8.
+    plain : mapping of str to ndarray
+        Small values, (n, …) each, such as labels.
 
-    Every field is in exactly one of the three.
+    Examples
+    --------
+    >>> records = sp.Arrays(x=np.arange(10)).open().locate(np.array([3, 4]))
+    >>> records.index, sorted({*records.rows, *records.plain})
+    (array([3, 4]), ['x'])
     """
 
     index: Int64Array
@@ -121,9 +166,17 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What a byte field is before it is decoded. Its shape is known only when its header is read.
+    """The kind of a byte field before it is decoded. Its shape is known when its header is read.
 
-    kind  ``"image"``
+    Attributes
+    ----------
+    kind : str
+        ``"image"``.
+
+    Examples
+    --------
+    >>> sp.ImageFolder("photos").open().fields["image"]
+    Encoded(kind='image')
     """
 
     kind: str = "image"
@@ -133,11 +186,19 @@ class Encoded:
 
 
 class OpenSource(Protocol):
-    """A source whose metadata has been read: it says what exists.
+    """A source whose metadata has been read: it knows its records.
 
-    The engine calls it from its own threads, in the process that trains. Nothing asks for its class: what it
-    offers beyond this protocol is in ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``ReadsRecords``,
-    ``PythonSource`` and ``StreamSource``: it satisfies one when it has the attributes.
+    The engine calls it from its own threads, in the process that trains. It doesn't check the class. The
+    protocols ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``ReadsRecords``, ``PythonSource`` and
+    ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
+
+    Examples
+    --------
+    >>> source = sp.ImageFolder("photos").open()
+    >>> source.num_records, source.name(0).endswith("000.jpg"), source.classes
+    (24, True, ('cat', 'dog'))
+    >>> source.locate(np.array([0, 1])).plain["label"]
+    array([0, 0])
     """
 
     @property
@@ -220,7 +281,18 @@ class KnownHere(Protocol):
 
 @runtime_checkable
 class ReadsRecords(Protocol):
-    """An ``OpenSource`` whose ``locate()`` reads numbers into memory, which is taken until their batch is made."""
+    """An ``OpenSource`` whose ``locate()`` reads records into memory, which it holds until their batch is
+    made.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import ReadsRecords
+    >>> np.arange(80, dtype=np.uint8).tofile("records.bin")
+    >>> layout = np.dtype([("label", np.uint8), ("x", np.uint8, 7)])
+    >>> source = sp.FixedRecords("records.bin", fields=layout).open()
+    >>> isinstance(source, ReadsRecords), source.num_records
+    (True, 10)
+    """
 
     @property
     def record_bytes(self) -> int:
@@ -229,7 +301,16 @@ class ReadsRecords(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """A description of where records come from. Its constructor stores arguments and touches no file."""
+    """A description of where records come from. Its constructor stores arguments and touches no file.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import Source
+    >>> isinstance(sp.ImageFolder("photos"), Source)
+    True
+    >>> sp.ImageFolder("photos").open().num_records
+    24
+    """
 
     def open(self) -> OpenSource:
         """Read the metadata, once: list a folder, open an index, read an array's header.

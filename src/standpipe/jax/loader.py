@@ -15,9 +15,22 @@ from standpipe.jax.placing import Placing
 
 
 class JaxLoader:
-    """standpipe's batches as arrays of JAX's; ``loader()`` gives one. Each ``iter()`` is the next epoch.
+    """An iterable over a pipeline's batches as JAX arrays. ``standpipe.jax.loader`` makes it.
 
-    loader  standpipe's own, for its plan, counters, memory and bad samples
+    Each ``iter()`` is the next epoch.
+
+    Attributes
+    ----------
+    loader : standpipe.Loader
+        The loader that makes the batches, with its plan, counters, memory and bad samples.
+
+    Examples
+    --------
+    >>> import standpipe.jax
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with standpipe.jax.loader(pipeline, memory="256MiB", num_workers=1) as batches:
+    ...     print(len(batches), next(iter(batches))["image"].shape)
+    3 (8, 32, 32, 3)
     """
 
     def __init__(
@@ -91,26 +104,47 @@ def loader(
     fields: Sequence[str] | Mapping[str, str] | None = ("image", "label"),
     **settings: Any,
 ) -> JaxLoader:
-    """A pipeline's batches as dicts of arrays on device.
+    """Return an iterable over a pipeline's batches: dicts of JAX arrays on a device or a mesh.
 
-    sharding  how the batch of all processes together lies on devices: a ``NamedSharding`` whose first axis is the
-              rows, such as ``NamedSharding(mesh, PartitionSpec("data"))``. Fields with fewer axes than it speaks of
-              take its first ones. Default: on this process's default device, or ``jax.default_device``'s
-    fields    of a batch: their names, names by the key that each has instead, or None for all
-    settings  as of ``Pipeline.loader``: ``memory=``, ``num_workers=``, ``executor=``, …
+    Without ``.shard(rank, world_size)`` in the pipeline, each process makes the rows that the sharding gives
+    to its devices; without a sharding, each process has its own part of the rows. An array is the batch of
+    all
+    processes, (world_size × rows, …).
 
-    Where the pipeline doesn't say ``.shard(rank, world_size)``, each process makes the rows that the sharding gives to
-    its devices, and processes with the same rows make the same; without a sharding, every process has a part of its
-    own. With one, an array is the batch of all processes, (world_size × rows, …), in the order of one process that
-    makes it all.
+    On the CPU an array shares the batch's memory, if JAX can take it. standpipe reuses that memory after JAX
+    has released it. While JAX or your code holds as many batches as the plan has slots, further batches are
+    copied, so work that JAX has queued never uses up ``memory=``. JAX turns int64 into int32 unless
+    ``jax_enable_x64`` is set. Lists of Python objects stay lists.
 
-    On the CPU an array shares the batch's memory where JAX can take it over: standpipe uses that again only once JAX
-    has let go of it, whatever was dispatched and not yet run. While JAX or the caller has as many batches as the plan
-    has slots, further ones are copied, so ``memory=`` is never used up by what JAX runs behind. JAX makes int64 int32
-    unless ``jax_enable_x64`` is set. Lists of Python objects stay lists.
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The pipeline.
+    sharding : jax.sharding.NamedSharding, optional
+        The layout on devices of the batch of all processes. Its first axis is the rows:
+        ``NamedSharding(mesh, PartitionSpec("data"))``. Fields with fewer axes use its first ones. Default: this
+        process's default device.
+    fields : tuple of str, mapping or None, default ("image", "label")
+        The fields of a batch: their names, a mapping from key to name, or None for all.
+    **settings
+        Arguments of ``Pipeline.loader``: ``memory=``, ``num_workers=``, …
 
-    Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that there aren't, and for rows that can't be
-    shared out evenly.
+    Returns
+    -------
+    JaxLoader
+
+    Raises
+    ------
+    PlanError
+        For unknown fields, and for rows that the devices can't share equally; else as ``Pipeline.loader``.
+
+    Examples
+    --------
+    >>> import jax, standpipe.jax
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with standpipe.jax.loader(pipeline, memory="256MiB", num_workers=1) as batches:
+    ...     for batch in batches:
+    ...         assert isinstance(batch["label"], jax.Array)
     """
     if isinstance(fields, str) or not (fields is None or isinstance(fields, Mapping | Sequence)):
         raise sp.PlanError(

@@ -16,19 +16,40 @@ Place = Literal["order", "read", "transform", "batch", "device", "slots", "worke
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What limits a run, in a period of it. All who show these figures take them from here.
+    """The place that limits a run, and what to do. ``loader.diagnose()`` returns it; ``str()`` of it is a
+    text.
 
-    bound             ``"input"``, ``"step"``, or ``"unknown"`` while too little was seen
-    place             ``"order"``, ``"read"``, ``"transform"``, ``"batch"``, ``"device"``; ``"slots"``, when there is
-                      no room to work ahead; ``"worker"``, when one of several is slow; ``"step"``; ``"unknown"``
-    seconds           of the period
-    num_workers       that it has by now, without what tuning only tries
-    wait_share        of the loop's time, from 0 to 1
-    rows_per_s        that the loop takes
-    upper_rows_per_s  that it would take without this limit, at most; None where no other place worked enough to tell
-    fixed_rows_per_s  that it would take after the first advice; None where that can't be told from what was measured
-    what              says it in a sentence
-    advice            what to do, the best first
+    Attributes
+    ----------
+    bound : str
+        ``"input"``, ``"step"``, or ``"unknown"`` while there are too few figures.
+    place : str
+        ``"order"``, ``"read"``, ``"transform"``, ``"batch"`` or ``"device"``; ``"slots"`` if there is no room to
+        work ahead; ``"worker"`` if one of several is slow; ``"step"``; ``"unknown"``.
+    seconds : float
+        The length of the measured period.
+    num_workers : int
+        The number of workers, without those that tuning only tries.
+    wait_share : float
+        The fraction of its time that the training loop waits, from 0 to 1.
+    rows_per_s : float
+        The rate.
+    upper_rows_per_s : float or None
+        The rate that the next limit allows at most; None if that isn't known.
+    fixed_rows_per_s : float or None
+        The forecast rate after the first advice; None if that isn't known.
+    what : str
+        The diagnosis as a sentence.
+    advice : tuple of str
+        What to do, the best first.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     diagnosis = loader.diagnose()
+    >>> diagnosis.bound in ("input", "step", "unknown")
+    True
     """
 
     bound: Bound

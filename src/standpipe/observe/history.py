@@ -38,20 +38,37 @@ BY_ONE = {place: COLUMNS.index(f"{place} busy_s") for place in ("order", "batch"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Some seconds of a run.
+    """The figures of some seconds of a run.
 
-    begin_s  since the loader started
-    seconds  how long it is
-    epoch    at its end
-    steps    batches that the training loop took; of one that took longer, a part
-    rows     in them
-    bytes    of encoded samples that were read
-    bad      rows that could not be made
-    step_s   seconds of the training loop's own
-    wait_s   seconds that it waited
-    ready    batches that were ready when it asked for one, on average
-    memory   most bytes that was seen of what ``memory=`` holds
-    load     by place, from 0 to 1: the share of its threads' time in which they worked
+    Attributes
+    ----------
+    begin_s, seconds : float
+        Its beginning since the loader's start, and its length.
+    epoch : int
+        The epoch at its end.
+    steps : float
+        Batches that the training loop took; a batch that took longer counts in parts.
+    rows : float
+        Rows of these batches.
+    bytes : float
+        Bytes of encoded samples that were read.
+    bad : int
+        Rows that couldn't be made.
+    step_s, wait_s : float
+        Seconds of the training loop's own work, and of its waiting.
+    ready : float
+        The mean number of batches that were ready when it asked for one.
+    memory : int
+        The most bytes of what ``memory=`` counts.
+    load : mapping of str to float
+        For each place, the fraction of its threads' time in which they worked, from 0 to 1.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     for moment in loader.history.moments:
+    ...         waiting = moment.wait_s / moment.seconds
     """
 
     begin_s: float
@@ -80,11 +97,19 @@ class Moment:
 
 
 class History:
-    """A loader's moments, oldest first: one for each second at first, and never more than 600.
+    """The run of a loader over time, as at most 600 moments, oldest first. ``loader.history`` is it.
 
-    When there are 600, neighbours become one, and each is twice as long from then on. Figures are spread over
-    the time that they cover: a batch over its step and the wait for it, a piece of work over the seconds that
-    it took. So the newest moments lack what isn't done yet.
+    A moment is one second long at first. When there are 600, neighbours are merged, and each is twice as long
+    from then on. Figures are spread over the time that they cover. So the newest moments lack work that isn't
+    finished.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     history = loader.history
+    >>> sum(moment.rows for moment in history.moments) <= 20
+    True
     """
 
     def __init__(self) -> None:

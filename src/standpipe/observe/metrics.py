@@ -39,18 +39,27 @@ GAUGES: dict[str, tuple[str, Callable[[Snapshot], float]]] = {
 
 
 class PrometheusCollector:
-    """Metrics of loaders, for a registry of ``prometheus_client``: ``pip install prometheus-client``.
+    """Metrics of loaders for a registry of ``prometheus_client``: ``pip install prometheus-client``.
 
-    ::
+    It keeps no loader alive, and reports nothing of a loader that was dropped. One collector serves all
+    loaders of a registry.
 
-        from prometheus_client import REGISTRY, start_http_server
+    Parameters
+    ----------
+    **loaders : Loader
+        The loaders, each under the value of its label ``loader``.
 
-        REGISTRY.register(standpipe.observe.PrometheusCollector(train=loader))
-        start_http_server(9400)
-
-    loaders  by the names that tell them apart: the label ``loader``. One collector is for all of a registry
-
-    It keeps no loader alive, and tells nothing of one that is gone.
+    Examples
+    --------
+    >>> import standpipe.observe
+    >>> from prometheus_client import CollectorRegistry, generate_latest
+    >>> registry = CollectorRegistry()
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     registry.register(standpipe.observe.PrometheusCollector(train=loader))
+    ...     batches = list(loader)
+    ...     text = generate_latest(registry).decode()
+    >>> 'loader="train"' in text
+    True
     """
 
     def __init__(self, **loaders: sp.Loader) -> None:
@@ -93,15 +102,29 @@ class Writer(Protocol):
 
 
 def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:
-    """Write a loader's figures of the last ten seconds to TensorBoard; to be called every hundred steps or so.
+    """Write a loader's figures of the last ten seconds to TensorBoard. Call it every hundred steps or so.
 
-    ::
+    Parameters
+    ----------
+    loader : Loader
+        The loader.
+    writer : SummaryWriter
+        torch's, or any object with ``add_scalar(tag, value, step)``.
+    step : int
+        The training step under which they are written.
 
-        if step % 100 == 0:
-            standpipe.observe.write_scalars(loader, writer, step)
-
-    writer  a ``SummaryWriter``, or anything else with ``add_scalar(tag, value, step)``
-    step    of training, under which they are written
+    Examples
+    --------
+    >>> import standpipe.observe
+    >>> class Writer:
+    ...     def add_scalar(self, tag, value, step):
+    ...         tags.append(tag)
+    >>> tags = []
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     for step, batch in enumerate(loader):
+    ...         standpipe.observe.write_scalars(loader, Writer(), step)
+    >>> len(tags) > 0
+    True
     """
     for tag, value in scalars(loader.snapshot()).items():
         writer.add_scalar(f"standpipe/{tag}", value, step)

@@ -18,10 +18,20 @@ STALE_S = 15.0  # a snapshot that is older is of a process that stands still
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A loader of a running process.
+    """A loader of a running process, as ``standpipe.observe.loaders()`` found it.
 
-    age_s     seconds since its snapshot was taken
-    snapshot  its newest one
+    Attributes
+    ----------
+    age_s : float
+        Seconds since its snapshot was taken.
+    snapshot : Snapshot
+        Its newest snapshot.
+
+    Examples
+    --------
+    >>> import standpipe.observe
+    >>> [found.snapshot.script for found in standpipe.observe.loaders() if found.stale]
+    [...]
     """
 
     age_s: float
@@ -39,7 +49,20 @@ class Found:
 
 
 def loaders() -> list[Found]:
-    """Return all loaders of this user's processes, by process and rank, without what can't be read."""
+    """Return all loaders of this user's processes on this machine, by process and rank.
+
+    Loaders whose figures can't be read are left out.
+
+    Returns
+    -------
+    list of Found
+
+    Examples
+    --------
+    >>> import standpipe.observe
+    >>> for found in standpipe.observe.loaders():
+    ...     rate = found.snapshot.recent.rows_per_s
+    """
     found: list[Found] = []
     for _, message in published(KIND):
         with contextlib.suppress(Foreign):

@@ -30,23 +30,46 @@ class Foreign(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A loader at one moment.
+    """A loader at one moment. ``loader.snapshot()`` returns it.
 
-    pid               of its process
-    script            that runs there
-    source            what it reads
-    rank, world_size  data ranks
-    batch             rows of a step on this rank, at most
-    executor          ``"thread"`` or ``"process"``
-    time_s            when it was taken, by ``time.monotonic()``
-    run_s             seconds since the loader started
-    epoch             of the next batch
-    step              steps of that epoch that were taken
-    steps_per_epoch   None where that isn't known
-    memory, limit     bytes of what ``memory=`` holds, and ``memory=``
-    recent            the newest ten seconds of the run, since it has as many workers and slots as now
-    stats             since its start
-    diagnosis         what limits it, in the same seconds; None before the run has started
+    Attributes
+    ----------
+    pid : int
+        The process.
+    script : str
+        The script that runs there.
+    source : str
+        The source that it reads.
+    rank, world_size : int
+        Data rank and number of data ranks.
+    batch : int
+        The most rows of a step on this rank.
+    executor : str
+        ``"thread"``, ``"process"`` or ``"inline"``.
+    time_s : float
+        The time, by ``time.monotonic()``.
+    run_s : float
+        Seconds since the loader started.
+    epoch, step : int
+        The epoch of the next batch, and the steps of it that were taken.
+    steps_per_epoch : int or None
+        None if it isn't known.
+    memory, limit : int
+        Bytes of what ``memory=`` counts, and ``memory=``.
+    recent : Moment
+        The newest ten seconds with the present number of workers and slots.
+    stats : Stats
+        The counters since the start.
+    diagnosis : Diagnosis or None
+        The limit in the same seconds; None before the run has started.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader(memory="64MiB") as loader:
+    ...     batch = next(iter(loader))
+    ...     now = loader.snapshot()
+    >>> now.epoch, now.step, now.steps_per_epoch, now.limit == 64 << 20
+    (0, 1, 4, True)
     """
 
     pid: int

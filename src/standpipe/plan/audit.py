@@ -24,20 +24,34 @@ Counts = NDArray[Any]  # uint16 or uint32
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What ``ranks`` data ranks get in each of ``epochs`` epochs.
+    """The rows that data ranks get in some epochs. ``pipeline.audit(…)`` returns it.
 
-    records    in the source
-    positions  rows of an epoch, over all ranks
-    steps      (ranks,) of an epoch
-    dropped    rows that no rank gets, the last_batch, in the worst epoch
-    padded     rows that are padding, in the worst epoch
-    twice      rows that came more often than the order has them, in the worst epoch
-    missing    rows that never came, beyond those dropped, in the worst epoch
-    sampled    None where an epoch has every selected record once (times ``repeat``). Where the order samples,
-               by weights, classes or a mixture: how often a record comes in an epoch, (least, most) of all
-    drawing    functions that draw from global generators in the training process; None where no sample could be
-               made in another process, so that nobody knows
-    plan       of one rank
+    Attributes
+    ----------
+    ranks, epochs : int
+        The data ranks and epochs that were counted.
+    records : int
+        Records of the source.
+    positions : int
+        Rows of an epoch, of all ranks.
+    steps : tuple of int
+        (ranks,) Steps of an epoch.
+    dropped, padded : int
+        Rows that no rank gets, and rows of padding, in the worst epoch.
+    twice, missing : int
+        Rows that came too often, and rows that never came, in the worst epoch.
+    sampled : tuple of int or None
+        The least and the most often that a record comes in an epoch, if the order samples; else None.
+    drawing : tuple of str or None
+        Functions that use global random generators in the training process; None if that couldn't be tested.
+    plan : Plan
+        The plan of one rank.
+
+    Examples
+    --------
+    >>> report = sp.Pipeline(sp.Arrays(x=np.arange(24))).shuffle(seed=7).batch(4).audit(ranks=3, epochs=2)
+    >>> report.ok, report.steps, report.dropped
+    (True, (2, 2, 2), 0)
     """
 
     ranks: int

@@ -36,20 +36,40 @@ GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before ano
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
-    """Bytes by owner. All but ``process`` count against ``memory=``.
+    """Forecast bytes by owner. All except ``process`` count against ``memory=``.
 
-    process     the process when the plan was made, with what it had loaded, without the index
-    index       the source's index, and what the order looks up
-    slots       how many there are × slot
-    waiting     samples outside the slots: until their batch is put together, and values outside the slots
-    workers     stacks and scratch of the threads; of processes all that they are, without room to grow
-    read_ahead  encoded samples, read and waiting to be decoded
-    frames      images that the GPU decoded
-    cache       marks of its rows, and rows on their way to the disk; the rows are nobody's
-    engine      the rest of a running loader
-    side        the side arena, at most: used only for progressive JPEGs, formats other than JPEG, very long filters
-    whole       of the side arena, the whole frames that all workers decode at once, by the first samples whose names
-                say that they are no JPEGs
+    Attributes
+    ----------
+    process : int
+        The process when the plan was made, without the index.
+    index : int
+        The source's index, and arrays that the order looks up.
+    slots : int
+        All slots.
+    waiting : int
+        Samples outside the slots.
+    workers : int
+        Stacks and buffers of threads; whole worker processes, without room to grow.
+    read_ahead : int
+        Encoded samples that wait to be decoded.
+    frames : int
+        Images that the GPU decoded.
+    cache : int
+        The cache's bookkeeping, and rows on their way to the disk. Stored rows don't count.
+    engine : int
+        The rest of a running loader.
+    side : int
+        The largest side arena, for progressive JPEGs, other formats and very long filters.
+    whole : int
+        The part of ``side`` that all workers need at once, by the first samples that aren't JPEGs by their
+        names.
+
+    Examples
+    --------
+    >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan(memory="256MiB")
+    >>> forecast = plan.forecast
+    >>> forecast.slots, forecast.allocated + forecast.side <= plan.memory_bytes
+    (..., True)
     """
 
     process: int

@@ -39,9 +39,24 @@ OF_JOBS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions:
-    """What ``Pipeline.plan`` and ``Pipeline.loader`` take, which say what each means. All defaults are here.
+    """The arguments of ``Pipeline.plan`` and ``Pipeline.loader``, with their defaults.
 
-    Raises ``PlanError`` for a value that can't be; ``plan()`` raises for options that don't fit the pipeline.
+    ``Pipeline.plan`` describes each of them. ``plan.options`` is one of these.
+
+    Raises
+    ------
+    PlanError
+        For an invalid value.
+
+    Examples
+    --------
+    >>> options = sp.LoaderOptions(memory="2GiB")
+    >>> options.num_workers, options.stall_timeout_s
+    ('auto', 120.0)
+    >>> sp.LoaderOptions(num_workers=0)
+    Traceback (most recent call last):
+    ...
+    standpipe.errors.PlanError: num_workers...
     """
 
     memory: int | str | None = None

@@ -44,21 +44,35 @@ MOST_CLASSES = 1 << 16  # whose names are in a manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything a run needs, checked and sized. ``explain()`` prints it.
+    """A checked pipeline with all its sizes. ``pipeline.plan()`` makes it, and ``explain()`` prints it.
 
-    pipeline  what was asked for, with the place of its cache
-    source    opened
-    options   what the plan was asked for with
-    order     which records come when
-    steps     how an epoch is cut into batches, and those among the ranks
-    samples   how samples are made
-    batch     what a batch holds
-    cache     where rows are kept, and what of them; None: nowhere
-    device    where batches go
-    pool      who makes samples
-    memory    how the memory is shared out
-    recipe    what the digest is made of
-    drawing   functions that were found to draw from global generators in this process, with the names of those
+    Attributes
+    ----------
+    pipeline : Pipeline
+        The pipeline that was planned.
+    source : OpenSource
+        The opened source: ``source.num_records``, ``source.name(index)``.
+    options : LoaderOptions
+        The arguments of ``plan()``.
+    order : Order
+        The rule that gives a record for each position.
+    steps : Steps
+        The batches of an epoch: ``steps.per_epoch``, ``steps.dropped_per_epoch``, ``steps.rank``,
+        ``steps.world_size``.
+    samples, batch, cache, device, pool, memory : object
+        Parts for the engine, which may change in any version.
+    recipe : mapping
+        Everything that ``digest`` depends on.
+    drawing : tuple of str or None
+        Functions that use global random generators, if that was tested.
+
+    Examples
+    --------
+    >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan(memory="256MiB")
+    >>> plan.source.num_records, plan.steps.per_epoch, plan.classes
+    (24, 3, ('cat', 'dog'))
+    >>> str(plan.fields["image"])
+    '(32, 32, 3) uint8'
     """
 
     pipeline: Pipeline

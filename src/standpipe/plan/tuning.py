@@ -20,15 +20,30 @@ MOST_FILE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Something else that was tried.
+    """A change that tuning tried.
 
-    after_s  seconds after the loader's start
-    setting  what was changed: ``"num_workers"`` or ``"prefetch"``
-    before   what it was
-    tried    what it was meanwhile
-    gain     how many times as fast the training loop was with it
-    kept     whether it stayed
-    why      in a sentence
+    Attributes
+    ----------
+    after_s : float
+        Seconds after the loader's start.
+    setting : str
+        ``"num_workers"`` or ``"prefetch"``.
+    before, tried : int
+        The value before, and the value that was tried.
+    gain : float
+        The rate with the new value ÷ the rate before.
+    kept : bool
+        True if the new value stayed.
+    why : str
+        The reason, as a sentence.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     trials = loader.tuning().trials  # a list of Trial, empty in so short a run
+    >>> len(trials)
+    0
     """
 
     after_s: float
@@ -47,16 +62,32 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How many workers and slots a loader has now, and how that came.
+    """The number of workers and slots that a loader has now, and how tuning found them.
 
-    num_workers   threads or processes that work at once
-    prefetch      batches that are made ahead of the one that the loop has
-    executor      who runs Python code
-    most_workers  that the memory allows, as far as they are tuned; else ``num_workers``
-    settled       whether nothing else is being tried
-    trials        what was tried, at most the newest hundred, the newest last
+    ``str()`` of it is code: the arguments that give a new loader these values from the start.
 
-    ``str()`` of it is what to write to have it from the start.
+    Attributes
+    ----------
+    num_workers : int
+        Threads or processes that work at once.
+    prefetch : int
+        Batches that are made ahead of the one that the loop has.
+    executor : str
+        ``"process"``, ``"thread"`` or ``"inline"``.
+    most_workers : int
+        The most workers that memory allows, if they are tuned; else ``num_workers``.
+    settled : bool
+        True if tuning is trying nothing.
+    trials : tuple of Trial
+        The newest hundred trials, the newest last.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with pipeline.loader(memory="256MiB", num_workers=1, prefetch=1) as loader:
+    ...     batches = sum(1 for batch in loader)
+    ...     print(loader.tuning())
+    num_workers=1, prefetch=1, executor='thread'
     """
 
     num_workers: int
@@ -90,11 +121,35 @@ def untried(plan: Plan) -> Tuning:
 
 
 def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings that ``loader.tuning().save(path)`` or ``standpipe tune --save`` wrote.
+    """Return the settings that ``loader.tuning().save(path)`` or ``standpipe tune --save`` wrote.
 
-    ``pipeline.loader(**load_tuning(path))`` begins with them. They name no data and no functions, so they are
-    good for any pipeline, with Python code or without. Raises ``PlanError`` for a file that is none, and
-    ``OSError`` for one that can't be read.
+    They fit every pipeline: they name neither data nor functions.
+
+    Parameters
+    ----------
+    path : path
+        The JSON file.
+
+    Returns
+    -------
+    dict
+        Arguments of ``pipeline.loader``.
+
+    Raises
+    ------
+    PlanError
+        If the file isn't a file of settings.
+    OSError
+        If it can't be read.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with pipeline.loader(memory="256MiB", num_workers=1, prefetch=1) as loader:
+    ...     batches = sum(1 for batch in loader)
+    ...     loader.tuning().save("tuned.json")
+    >>> sp.load_tuning("tuned.json")
+    {'num_workers': 1, 'prefetch': 1, 'executor': 'thread'}
     """
     with Path(path).open("rb") as file:
         text = file.read(MOST_FILE_BYTES + 1)

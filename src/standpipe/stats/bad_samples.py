@@ -23,18 +23,44 @@ PLACE = re.compile(r" at \[[\d, ]*\]")  # in an array
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A sample that couldn't be delivered, and what was delivered in its place.
+    """A sample that couldn't be delivered, and the sample that replaced it.
 
-    epoch        in which it came
-    position     its place in the epoch's global order
-    attempt      0 for the sample that belongs there, 1 for its first replacement, and so on
-    index        its record's number in the source
-    path         its file as a printable string, or None
-    offset       byte offset of the record inside ``path``
-    place        the place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``
-    reason       what is wrong
-    replacement  the number of the record that was tried next
-    counts       whether it counts against the limit: not rows that pad an epoch's last batch
+    ``loader.bad_samples`` lists them.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch in which it came.
+    position : int
+        Its position in the epoch's global order.
+    attempt : int
+        0 for the sample that belongs to the position, 1 for its first replacement, and so on.
+    index : int
+        Its record's number in the source.
+    path : str or None
+        Its file, as a printable string.
+    offset : int or None
+        Byte offset of the record inside ``path``.
+    place : str
+        The place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``.
+    reason : str
+        What is wrong.
+    replacement : int or None
+        The number of the record that was tried next.
+    counts : bool
+        True if it counts against the limit of ``Replace``. Rows that pad the last batch don't count.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("photos/cat/000.jpg").write_bytes(b"not a photo")
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos")).on_error(sp.Replace(at_most=0.1))
+    >>> pipeline = photos.map(sp.CenterCrop(32)).batch(8)
+    >>> with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+    ...     rows = sum(len(batch["index"]) for batch in loader)
+    ...     for bad in loader.bad_samples:
+    ...         print(rows, bad.index, bad.place, bad.attempt)
+    24 0 transform 0
     """
 
     epoch: int

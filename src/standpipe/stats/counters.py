@@ -19,10 +19,22 @@ BUCKETS = 26 * PARTS + 1  # up to 69 s, and all that is longer
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Latency:
-    """How long each of many things took, as counts by duration.
+    """The distribution of durations, as counts by duration.
 
-    counts  (209,) from 1 µs on in steps of an eighth of a doubling (of equal width inside each doubling); the last
-            one counts everything from 69 s on. Empty: nothing was timed
+    Attributes
+    ----------
+    counts : tuple of int
+        (209,) Counts from 1 µs on, in steps of an eighth of a doubling. The last one counts everything from
+        69 s on. Empty if nothing was timed.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5)
+    >>> with pipeline.loader() as loader:
+    ...     batches = list(loader)
+    ...     waits = loader.stats().step.wait
+    >>> waits.count, waits.p50 <= waits.p99
+    (4, True)
     """
 
     counts: tuple[int, ...] = ()
@@ -95,17 +107,35 @@ def edges(bucket: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class PlaceStats:
-    """What one place of the loader has done.
+    """Counters of one place of a loader.
 
-    threads   that work there at once, or worker processes; 0 where there are none
-    rows      that went through
-    bytes     of encoded samples; 0 where none are
-    busy_s    seconds of work, summed over the threads; of ``device`` also those that copies took beside the host
-    cpu_s     of these, seconds on a processor, as far as that is measured: of Python code, and of ``device`` those that
-              the host had to do with it; else 0
-    queued_s  seconds that Python code could have run and had no processor, as others had them
-    wait_s    seconds without work, summed over the threads
-    latency   how long each row took; of ``read`` each file, of ``order``, ``batch`` and ``device`` each batch
+    Attributes
+    ----------
+    threads : int
+        Threads or processes that work there at once.
+    rows : int
+        Rows that went through.
+    bytes : int
+        Bytes of encoded samples.
+    busy_s : float
+        Seconds of work, summed over the threads. For ``device`` also the seconds of copies.
+    cpu_s : float
+        The seconds of ``busy_s`` that were spent on a processor, if they are measured: of Python code, and of
+        ``device`` those of the host. Else 0.
+    queued_s : float
+        Seconds in which Python code waited for a processor.
+    wait_s : float
+        Seconds without work, summed over the threads.
+    latency : Latency
+        The duration of each row; of ``read`` each file; of ``order``, ``batch`` and ``device`` each batch.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+    ...     batches = sum(1 for batch in loader)
+    ...     print(loader.stats().transform.threads, loader.stats().transform.rows >= 24)
+    1 True
     """
 
     threads: int = 0
@@ -123,11 +153,24 @@ class PlaceStats:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStats:
-    """What one of the threads or processes that make rows has done.
+    """Counters of one thread or process that makes rows.
 
-    name    ``"decoder thread 1"``, ``"thread 1"``, ``"worker 1 (process 4711)"``
-    rows    that it made
-    busy_s  seconds of work
+    Attributes
+    ----------
+    name : str
+        Such as ``"decoding thread 1"`` or ``"worker 1 (process 4711)"``.
+    rows : int
+        Rows that it made.
+    busy_s : float
+        Seconds of work.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+    ...     batches = sum(1 for batch in loader)
+    ...     print(loader.stats().workers[0].name)
+    decoding thread 0
     """
 
     name: str
@@ -142,12 +185,31 @@ class WorkerStats:
 class SlowSample:
     """A sample, or other work, that took longer than ``slow_sample_s``.
 
-    what     it is, for people: ``"record 37"``, ``"the batch of the records 8, 9"``
-    index    its record's number in the source; None for what is no single sample
-    path     its file as a printable string, or None
-    doing    what took long: ``"the dataset"``, ``"reading its file"``, a function
-    worker   who did it: ``"worker 3 (process 4711)"``, ``"decoding thread 2"``
-    seconds  that it took, or has taken, at least: it is looked at again after each ``slow_sample_s``
+    ``loader.slow_samples`` lists them.
+
+    Attributes
+    ----------
+    what : str
+        The work, for people: ``"record 37"``, ``"the batch of the records 8, 9"``.
+    index : int or None
+        The record's number in the source; None if it isn't a single sample.
+    path : str or None
+        Its file, as a printable string.
+    doing : str
+        What took long: ``"the dataset"``, ``"reading its file"``, or a function's name.
+    worker : str
+        The thread or process: ``"worker 3 (process 4711)"``.
+    seconds : float
+        The least time that it took. The watchdog looks again after each ``slow_sample_s``.
+
+    Examples
+    --------
+    >>> import time
+    >>> slow = sp.Pipeline(sp.Arrays(x=np.arange(2))).map(lambda sample: time.sleep(0.3) or sample).batch(2)
+    >>> with slow.loader(executor="thread", num_workers=1, slow_sample_s=0.05) as loader:
+    ...     batch = next(iter(loader))
+    ...     print(any(slow.seconds >= 0.05 for slow in loader.slow_samples))
+    True
     """
 
     what: str
@@ -160,15 +222,30 @@ class SlowSample:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """What the training loop, which takes the batches, has done.
+    """Counters of the training loop, which takes the batches.
 
-    steps      batches that it took
-    rows       in them
-    step_s     seconds between a batch and the next ``next()``: its own time
-    wait_s     seconds inside ``next()``
-    step       how long each step took
-    wait       how long each ``next()`` took
-    ready      batches that were ready when it asked, summed over the steps
+    Attributes
+    ----------
+    steps : int
+        Batches that it took.
+    rows : int
+        Rows of these batches.
+    step_s : float
+        Seconds between a batch and the next call of ``next()``: the loop's own time.
+    wait_s : float
+        Seconds inside ``next()``.
+    step, wait : Latency
+        The duration of each step, and of each ``next()``.
+    ready : int
+        Batches that were ready at each ``next()``, summed.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     step = loader.stats().step
+    >>> step.steps, step.rows, 0 <= step.wait_share <= 1
+    (4, 20, True)
     """
 
     steps: int = 0
@@ -197,13 +274,27 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class SlotStats:
-    """Where batches lie, now.
+    """The number of slots in each state, now.
 
-    most       slots that the budget allows
-    lent       that your code holds
-    filling    that rows are being written into
-    ready      that wait to be taken
-    no_slot_s  seconds that nothing was made because there was no slot to make it in
+    Attributes
+    ----------
+    most : int
+        Slots that the budget allows.
+    lent : int
+        Slots that your code holds.
+    filling : int
+        Slots into which rows are being written.
+    ready : int
+        Finished batches that wait to be taken.
+    no_slot_s : float
+        Seconds in which the loader could make nothing, because it had no free slot.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batch = next(iter(loader))
+    ...     print(loader.stats().slots.lent)
+    1
     """
 
     most: int = 0
@@ -218,45 +309,73 @@ class SlotStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters of a loader since it started.
+    """Counters of a loader since it started. ``loader.stats()`` returns them.
 
-    time_s           when they were read, by ``time.monotonic()``; 0 before the loader started
-    cpu_s            seconds on processors of this whole process since then, training and all, but for worker processes
-    epoch            of the next batch
-    rows             made, also those that nobody has taken yet
-    foreign          of the rows, those that Pillow decodes: all but usual JPEGs
-    gpu_rows         of the rows, those whose JPEG went to the GPU's decoder
-    gpu_refused      of these, those that it refused, which were decoded exactly
-    damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too
-    truncated        of the rows, those of files that end too soon, with ``decode(allow_truncated=True)``
-    bad              rows that could not be made, or be put into their batch; each once
-    retries          tries of reads after the first ones
-    hedged           reads that got a second one beside them, because they took long
-    slowest_read_s   seconds that the slowest try of a read took
-    side_peak_bytes  most that the side arena held
-    reading_ahead    whether storage is slow, so that reading threads run ahead
-    slow             samples, and other work, that took longer than ``slow_sample_s``
-    stalled          of these, given up after ``stall_timeout_s``
-    deaths           worker processes that ended before their work was done
-    recycled         worker processes that had more memory than their share, and were replaced
-    cache_hits       of the rows, those that were kept
-    cache_misses     those that weren't, or were of files that have changed
-    cache_stored     rows that were kept for later
-    cache_skipped    rows for which there was no room, or which somebody else was just keeping
-    cache_stale      of the misses, those whose files have changed since, or may have
-    cache_errors     rows that couldn't be read, weren't what had been kept, or couldn't be written
-    cache_bytes      of the rows that were kept
+    They only grow: ``after - before`` is what happened between two of them.
 
-    order            finding out which records a batch has, and where they are
-    read             reading files; its time also that of finding rows in a cache, which aren't counted here
-    transform        making rows of what was read: decoding, native transforms and Python code
-    batch            putting batches together
-    device           bringing batches to the device, and handing them out
-    step             the training loop
-    slots            where batches lie
-    workers          each of the threads or processes that make rows
-    functions        seconds by name of the dataset and of each function in Python, and of the native transforms beside
-                     them; a part of the rows is timed, and stands for all. Empty where no Python takes part
+    Attributes
+    ----------
+    time_s : float
+        The time of reading, by ``time.monotonic()``; 0 before the loader started.
+    cpu_s : float
+        CPU seconds of this whole process since then, training included, worker processes excluded.
+    epoch : int
+        The epoch of the next batch.
+    rows : int
+        Rows that were made, including those that your code hasn't taken yet.
+    foreign : int
+        Rows that Pillow decoded: formats other than JPEG, and unusual JPEGs.
+    gpu_rows, gpu_refused : int
+        Rows whose JPEG went to the GPU's decoder, and those of them that it refused, which the CPU decoded.
+    damaged : int
+        Rows of JPEGs with damage that Pillow also decodes.
+    truncated : int
+        Rows of files that end too soon, with ``decode(allow_truncated=True)``.
+    bad : int
+        Rows that couldn't be made; each counts once.
+    retries, hedged : int
+        Reads that were tried again, and slow reads that got a second one beside them.
+    slowest_read_s : float
+        Seconds of the slowest try of a read.
+    side_peak_bytes : int
+        The peak of the side arena.
+    reading_ahead : bool
+        True if storage is slow, so that threads read ahead.
+    slow, stalled : int
+        Samples, and other work, that took longer than ``slow_sample_s``, and than ``stall_timeout_s``.
+    deaths, recycled : int
+        Worker processes that died, and that were replaced because they had too much memory.
+    cache_hits, cache_misses : int
+        Rows that came from the cache, and rows that it lacked or had for an older file.
+    cache_stored, cache_skipped : int
+        Rows that were stored, and rows without room, or that another process was storing.
+    cache_stale : int
+        Misses whose files have changed, or may have.
+    cache_errors : int
+        Rows that couldn't be read from the cache, were damaged, or couldn't be written.
+    cache_bytes : int
+        Bytes of the rows that came from the cache.
+    order, read, transform, batch, device : PlaceStats
+        The places. ``read`` includes the time of cache look-ups. ``transform`` makes rows: decoding, native
+        transforms and Python code.
+    step : StepStats
+        The training loop.
+    slots : SlotStats
+        The batches' memory.
+    workers : tuple of WorkerStats
+        Each thread or process that makes rows.
+    functions : mapping of str to float
+        Estimated seconds of the data set, of each Python function and of native transforms, by name. Empty
+        without Python code.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     before = loader.stats()
+    ...     batches = list(loader)
+    ...     passed = loader.stats() - before
+    >>> passed.rows >= 20, passed.bad, passed.step.steps
+    (True, 0, 4)
     """
 
     time_s: float = 0.0

@@ -20,14 +20,30 @@ ENGINE, GROWTH = "engine", "growth of this process"
 
 @dataclass(frozen=True, slots=True)
 class MemoryOwner:
-    """Bytes of one owner.
+    """The bytes of one owner in a ``MemoryLedger``.
 
-    name
-    forecast  what the plan expects
-    now       what it takes
-    peak      most that it was seen to take since the loader started
-    most      what it may take; None where nothing bounds it
-    note      what else is to be said, such as how many slots are lent
+    Attributes
+    ----------
+    name : str
+        The owner.
+    forecast : int
+        Bytes that the plan expects.
+    now : int
+        Bytes that it has now.
+    peak : int
+        The most bytes that it had since the loader started.
+    most : int or None
+        The most bytes that it may have; None if nothing limits it.
+    note : str
+        A remark, such as how many slots are lent.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader(memory="64MiB") as loader:
+    ...     batch = next(iter(loader))
+    ...     owner = loader.memory()["slots"]
+    >>> owner.name, 0 < owner.now <= owner.peak
+    ('slots', True)
     """
 
     name: str
@@ -40,13 +56,30 @@ class MemoryOwner:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLedger:
-    """Memory by owner, in bytes. ``str()`` of it is a table.
+    """Memory by owner, in bytes. ``loader.memory()`` returns it; ``str()`` of it is a table.
 
-    limit    ``memory=``, the ceiling of all ``owners`` together
-    owners   what standpipe allocates
-    parts    of the worker processes, the server of them and each of them
-    outside  what no ceiling holds: the process as it was, and what it has grown by for other reasons
-    peak     most that the owners were seen to take together, whenever somebody looked; no less than any one's own
+    Attributes
+    ----------
+    limit : int
+        ``memory=``, the ceiling of all ``owners`` together.
+    owners : tuple of MemoryOwner
+        The owners of what standpipe allocates.
+    parts : tuple of MemoryOwner
+        The parts of the owner ``worker processes``: their server, and each of them.
+    outside : tuple of MemoryOwner
+        Memory that ``memory=`` doesn't count: the process at its start, and its growth for other reasons.
+    peak : int
+        The most bytes that all owners together were seen to have.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader(memory="64MiB") as loader:
+    ...     batches = list(loader)
+    ...     ledger = loader.memory()
+    >>> ledger.now <= ledger.peak <= ledger.limit == 64 << 20
+    True
+    >>> ledger["slots"].peak >= ledger["slots"].forecast > 0
+    True
     """
 
     limit: int

@@ -54,11 +54,24 @@ class Order:
 
 
 class Batches(IterableDataset[Any]):
-    """standpipe's batches as tensors: a dataset whose items are whole batches, and whose length is how many they are.
+    """A torch data set whose items are whole batches of tensors.
 
-    Any ``torch.utils.data.DataLoader(…, batch_size=None, num_workers=0)`` gives the same batches from it.
-    Each ``iter()`` is the next epoch, on each process its own part of the rows. It can be pickled, with where
-    it stands.
+    ``torch.utils.data.DataLoader(batches, batch_size=None, num_workers=0)`` delivers them. Each ``iter()`` is
+    the next epoch; each process gets its own part of the rows. It can be pickled, with its place.
+
+    Attributes
+    ----------
+    loader : standpipe.Loader
+        The loader that makes the batches.
+
+    Examples
+    --------
+    >>> import standpipe.torch
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> batches = standpipe.torch.loader(pipeline, memory="256MiB", num_workers=1).dataset
+    >>> images, labels = next(iter(batches))
+    >>> images.shape
+    torch.Size([8, 32, 32, 3])
     """
 
     def __init__(self, order: Order) -> None:

@@ -35,51 +35,78 @@ Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(data.DataLoader[Sample]):
-    """``torch.utils.data.DataLoader`` with standpipe's engine: the same arguments, order and batches.
+    """torch's ``DataLoader`` with standpipe's engine: the same arguments, order and batches.
 
-    It draws the sampler's batches when and as torch's does, so the same sampler and generator give the same
-    order, and what it returns is what ``collate_fn`` makes of the samples, by default torch's
-    ``default_collate``. Tensors, arrays and numbers of one shape are written into the batch's memory by the
-    workers themselves, without being pickled and without /dev/shm.
+    It asks the sampler for batches when torch's loader does, so the same sampler and generator give the same
+    order. A batch is what ``collate_fn`` makes of the samples, by default torch's ``default_collate``.
+    Workers
+    write tensors, arrays and numbers of one shape straight into the batch's memory, without pickling.
 
-    num_workers              0: samples are made in the thread that asks for a batch. n: in n processes, each with a
-                             copy of the dataset, which this process never calls
-    executor                 ``"thread"``: in n threads instead, which share the dataset; then ``get_worker_info()`` is
-                             None, and ``worker_init_fn`` a ``PlanError``
-    timeout                  seconds for one sample, after which it is given up with ``StalledError``; 0: 120. Workers
-                             have ``stall_timeout_s`` to start
-    prefetch_factor          batches of each worker that the sampler is asked for ahead; given, so many are in memory
-                             too, else as many as keep the workers busy
-    persistent_workers       False: each ``iter()`` starts workers, with the dataset as it is then
-    pin_memory               batches are copied into torch's pinned memory, where there is an accelerator
-    multiprocessing_context  ``"fork"``: workers are forks of this process, whose dataset needn't be pickled; a
-                             ``PlanError`` at ``iter()`` while standpipe has threads here. Else they come from a process
-                             that all loaders share, which ends with the last of them, whatever the context
-    in_order                 batches always come in their order
-    split_by_worker          whether an iterable dataset shares itself out among workers, by ``get_worker_info()`` in
-                             its methods or in ``worker_init_fn``: then each worker reads its part, and they take turns,
-                             batch by batch. None: as its code says; then it is an error when all workers begin with the
-                             same batch
-    on_error                 ``standpipe.Replace(at_most=…)``: another sample of the same batch takes the place of a bad
-                             one, up to so many in an epoch, or such a share of it; ``bad_samples`` has them. Whole
-                             batches are made by a worker each then. Default: ``Raise()``
-    share_lists              whether long lists inside the dataset are shared with workers instead of copied, as
-                             ``MapSource`` says
-    memory, prefetch, large_image_memory, memory_per_worker, batch_release_timeout_s, slow_sample_s, stall_timeout_s,
-    error_log
-                             as of ``Pipeline.loader``
+    The random numbers of a data set in worker processes depend on (base seed, epoch, position), so the
+    process that makes a sample doesn't matter. They differ from those of torch's workers. With
+    ``num_workers=0``, and in threads, they are this process's own, as with torch.
 
-    Random numbers that the dataset draws in worker processes are keyed for each sample by (base seed, epoch,
-    place): which process makes it makes no difference, and so they are others than torch's workers would
-    draw. With ``num_workers=0`` and in threads they are this process's own, as torch's are with
-    ``num_workers=0``.
+    With ``worker_init_fn``, and a data set that isn't iterable, worker ``k % num_workers`` makes batch k, and
+    its generators continue as ``worker_init_fn`` left them: the numbers are those of torch's workers. A state
+    doesn't contain these generators; workers that resume from it seed them anew.
 
-    With ``worker_init_fn``, and a dataset that isn't iterable, worker ``k % num_workers`` makes batch k, and
-    draws on from the generators as ``worker_init_fn`` left them: the numbers are those of torch's workers. A
-    state doesn't have these generators: workers that go on from it seed them anew.
+    Parameters
+    ----------
+    dataset, batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, generator, worker_init_fn
+        As for torch's ``DataLoader``.
+    num_workers : int, default 0
+        0: the thread that asks for a batch makes its samples. n: n processes do, each with a copy of the
+        data set.
+    executor : {"process", "thread"}, default "process"
+        ``"thread"``: n threads instead of processes. They share the data set; ``get_worker_info()`` is None, and
+        ``worker_init_fn`` raises ``PlanError``.
+    timeout : float, default 0
+        Seconds for one sample, after which it fails with ``StalledError``. 0: 120 seconds. Workers have
+        ``stall_timeout_s`` to start.
+    prefetch_factor : int, optional
+        Batches of each worker for which the sampler is asked ahead. Default: as many as keep workers busy.
+    persistent_workers : bool, default False
+        False: each ``iter()`` starts workers with the data set as it is then.
+    pin_memory : bool, default False
+        Copy batches into torch's pinned memory, if there is an accelerator.
+    multiprocessing_context : str, optional
+        ``"fork"``: workers are forks of this process, so the data set needn't be pickled. It raises
+        ``PlanError`` at ``iter()`` while standpipe has threads here. Any other context: workers come from a
+        process that all loaders share.
+    in_order : bool, default True
+        Batches always come in their order.
+    split_by_worker : bool, optional
+        True: an iterable data set divides itself among workers, by ``get_worker_info()`` or in
+        ``worker_init_fn``. Each worker then reads its part, and they take turns, batch by batch. Default: as
+        its code suggests; it is an error if all workers begin with the same batch.
+    on_error : Replace or Raise, default Raise()
+        ``standpipe.Replace(at_most=…)``: another sample of the same batch replaces a bad one, and
+        ``bad_samples`` lists it. Each worker then makes whole batches.
+    share_lists : bool, default True
+        Share long lists inside the data set with workers, instead of copying them.
+    memory, prefetch, large_image_memory, memory_per_worker, batch_release_timeout_s
+        As in ``Pipeline.loader``.
+    slow_sample_s, stall_timeout_s, error_log
+        As in ``Pipeline.loader``.
 
-    Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an
-    iterable dataset with several workers that would each read all of it; and datapipes.
+    Raises
+    ------
+    PlanError
+        For arguments that can't be honoured: datapipes, and an iterable data set that each of several workers
+        would read whole.
+    ValueError
+        As torch's ``DataLoader``.
+
+    Examples
+    --------
+    >>> import torch, standpipe.torch
+    >>> data = torch.utils.data.TensorDataset(torch.arange(10.0), torch.arange(10))
+    >>> loader = standpipe.torch.DataLoader(data, batch_size=4)
+    >>> for x, y in loader:
+    ...     print(y.tolist())
+    [0, 1, 2, 3]
+    [4, 5, 6, 7]
+    [8, 9]
     """
 
     def __init__(

@@ -32,30 +32,59 @@ def image_folder_loaders(
     device_prefetch: int = 1,
     **settings: Any,
 ) -> tuple[TorchLoader, TorchLoader]:
-    """A loader to train with and one to validate with, of two folders with the same class folders.
+    """Return a loader to train with and one to validate with, of two folders with the same classes.
 
-    train_dir, val_dir  folders of class folders
-    batch_size          images of a process's batch in training. Those that fill no whole step are left out, others
-                        each epoch
-    val_batch_size      images of a process's batch in validation, any number; default: ``batch_size``
-    num_workers         as of ``Pipeline.loader``, for each of the two
+    In training, each epoch has a new order, and ``RandomResizedCrop(size)``, ``RandomHorizontalFlip()`` and
+    ``Normalize()`` make the images. A batch is ``(images, labels)``: (batch_size, 3, size, size) float32 or
+    ``dtype``, and (batch_size,) int64.
+
+    In validation, ``Resize`` makes the shorter side 256/224 of ``size``, and ``CenterCrop(size)`` and
+    ``Normalize()`` follow. A batch is ``(images, labels, valid)``, and every image is valid exactly once. In
+    one
+    process the last batch is shorter. In several processes, whose steps must be equal in number, the last
+    rows
+    are padding, and ``valid``, (rows,) bool, is False there.
+
+    Parameters
+    ----------
+    train_dir, val_dir : path
+        Folders of class folders.
+    batch_size : int
+        Images of a process's batch in training. Images that don't fill a whole step are left out, different
+        ones in each epoch.
+    val_batch_size : int, optional
+        Images of a process's batch in validation. Default: ``batch_size``.
+    num_workers : int or "auto", default "auto"
+        As in ``Pipeline.loader``, for each of the two.
     device, dtype, memory_format, device_prefetch
-                        as of ``loader``
-    size                side of an image in pixels
-    seed                of the order and of what is drawn
-    settings            of both, as of ``Pipeline.loader``; ``memory=`` is the ceiling of both together, shared out by
-                        the images of their batches
+        As in ``standpipe.torch.loader``.
+    size : int, default 224
+        Side of an image in pixels.
+    seed : int, default 0
+        Seed of the order and of the random transforms.
+    **settings
+        Arguments of ``Pipeline.loader`` for both. ``memory=`` bounds both together; each gets a part in
+        proportion to the images of its batches.
 
-    In training: a new order each epoch, ``RandomResizedCrop(size)``, ``RandomHorizontalFlip()``, ``Normalize()``. A
-    batch is ``(images, labels)``: (batch_size, 3, size, size) float32 or ``dtype``, and (batch_size,) int64.
+    Returns
+    -------
+    tuple of TorchLoader
+        The training loader and the validation loader.
 
-    In validation: ``Resize`` of the shorter side to 256/224 of ``size``, ``CenterCrop(size)``, ``Normalize()``. A batch
-    is ``(images, labels, valid)``, in one process and in several, and every image is valid exactly once: in one process
-    the last batch is shorter and all of ``valid`` is True; in several, whose steps have to be equally many, rows at the
-    end are padding, where ``valid``, (rows,) bool, is False.
+    Raises
+    ------
+    PlanError
+        If the folders have different classes: labels are positions in the sorted list of class names.
 
-    Raises ``PlanError`` when the folders' classes differ, with their names: labels are places in the sorted list of
-    names, so they would stand for other classes.
+    Examples
+    --------
+    >>> import standpipe.torch
+    >>> train, val = standpipe.torch.image_folder_loaders(
+    ...     "photos", "photos", batch_size=8, size=32, memory="512MiB", num_workers=1
+    ... )
+    >>> images, labels, valid = next(iter(val))
+    >>> len(train), images.shape, bool(valid.all())
+    (3, torch.Size([8, 3, 32, 32]), True)
     """
     _check_numbers(batch_size, val_batch_size, size)
     form = Form.of(("image", "label", "valid"), device, dtype, memory_format)

@@ -15,11 +15,24 @@ from standpipe.torch.tensors import Form
 
 
 class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch has iterators of its own
-    """A ``torch.utils.data.DataLoader`` whose batches standpipe makes; ``loader()`` gives one.
+    """A ``torch.utils.data.DataLoader`` whose batches standpipe makes. ``standpipe.torch.loader`` makes it.
 
-    Each ``iter()`` is the next epoch. ``len()`` is the batches of one, ``.dataset`` the ``Batches``, and
-    ``.dataset.loader`` standpipe's own loader. ``batch_size`` is None, since the dataset's items are batches,
-    and ``num_workers`` 0, since standpipe has its own.
+    Each ``iter()`` is the next epoch, and ``len()`` its number of batches. ``batch_size`` is None, because
+    the
+    data set's items are batches, and ``num_workers`` is 0, because standpipe has its own workers.
+
+    Attributes
+    ----------
+    dataset : Batches
+        The data set of batches; ``dataset.loader`` is the ``standpipe.Loader``.
+
+    Examples
+    --------
+    >>> import torch, standpipe.torch
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
+    >>> batches = standpipe.torch.loader(pipeline, memory="256MiB", num_workers=1)
+    >>> isinstance(batches, torch.utils.data.DataLoader), len(batches)
+    (True, 3)
     """
 
     dataset: Batches
@@ -57,31 +70,56 @@ def loader(
     static_buffers: bool = False,
     **settings: Any,
 ) -> TorchLoader:
-    """A pipeline's batches as tensors, from a DataLoader that torch's own loops and frameworks know.
+    """Return a ``DataLoader`` of a pipeline's batches, for torch's own loops and frameworks.
 
-    device           where tensors are: ``"cpu"``, ``"cuda"`` for the process's current device when the loader starts,
-                     ``"cuda:1"``, or another one that torch knows
-    dtype            of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
-    memory_format    ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
-    fields           of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
-                     ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all. ``"valid"``, (rows,)
-                     bool, says which rows aren't padding: all where the pipeline pads nothing
-    shard            whether each process gets its own part of the rows, where the pipeline doesn't say ``.shard(rank,
-                     world_size)``: rank and world size are those of torch.distributed once it is initialised, else the
-                     launcher's. False for a loader that gives every process all rows
-    device_prefetch  batches that are brought to a CUDA device ahead of the one that the caller has, as bytes;
-                     default: 1
-    static_buffers   on a CUDA device, whether every batch lies where the one before it did and takes its place, for
-                     steps that are captured in a CUDA graph
-    settings         as of ``Pipeline.loader``: ``memory=``, ``num_workers=``, ``executor=``, …
+    On the CPU a tensor shares the batch's memory. A CUDA device gets images as bytes: the next batch is
+    copied
+    from pinned memory while the step works on this one. Normalisation, dtype and memory format are one kernel
+    there, on the current stream, with the bits that the CPU gives.
 
-    On the CPU a tensor shares the batch's memory. A CUDA device gets images as the bytes they were decoded
-    to, where native code makes them: the next batch is copied from pinned memory while the step works on this
-    one; normalising, dtype and memory format are one step there, on the caller's current stream, with the
-    bits that the CPU gives. A batch is the caller's for as long as he holds it, in memory that torch gives.
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The pipeline.
+    device : str or torch.device, default "cpu"
+        The place of the tensors. ``"cuda"``: the current device when the loader starts.
+    dtype : torch.dtype, optional
+        The dtype of floating-point fields, such as ``torch.bfloat16``. Default: as the pipeline makes them.
+    memory_format : torch.memory_format, optional
+        The layout of floating-point fields with four axes. Default: as the pipeline makes them.
+    fields : tuple, str, mapping or None, default ("image", "label")
+        The form of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
+        ``{"pixel_values": "image"}`` a dict with that key, None a dict of all fields. ``"valid"``, (rows,)
+        bool, is False for padding.
+    shard : bool, default True
+        Give each process its own part of the rows, if the pipeline has no ``.shard(rank, world_size)``. Rank
+        and world size come from torch.distributed if it is initialised, else from the launcher. False: every
+        process gets all rows.
+    device_prefetch : int, default 1
+        Batches that are copied to a CUDA device ahead of the one that the caller has.
+    static_buffers : bool, default False
+        On a CUDA device: every batch is at the same address and replaces the one before, for steps in a CUDA
+        graph.
+    **settings
+        Arguments of ``Pipeline.loader``: ``memory=``, ``num_workers=``, …
 
-    Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that
-    there aren't.
+    Returns
+    -------
+    TorchLoader
+
+    Raises
+    ------
+    PlanError
+        For unknown fields; else as ``Pipeline.loader``.
+
+    Examples
+    --------
+    >>> import standpipe.torch
+    >>> train = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(sp.RandomResizedCrop(32), sp.Normalize())
+    >>> for images, labels in standpipe.torch.loader(train.batch(8), memory="256MiB", num_workers=1):
+    ...     shapes = images.shape, labels.shape
+    >>> shapes
+    (torch.Size([8, 3, 32, 32]), torch.Size([8]))
     """
     form = Form.of(fields, device, dtype, memory_format)
     settings = {**settings, "device": form.place(prefetch=device_prefetch, static_buffers=static_buffers)}

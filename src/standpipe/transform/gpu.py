@@ -23,7 +23,8 @@ LIBRARY = "nvidia.nvimgcodec"
 OPTIONS = ":fancy_upsampling=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0"
 VERBOSITY = "PYNVIMGCODEC_VERBOSITY"
 NOT_INSTALLED = (
-    "decode('gpu') and 'hybrid' need nvImageCodec: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]', or use decode('exact')"
+    "decode('gpu') and 'hybrid' need nvImageCodec: run pip install 'nvidia-nvimgcodec-cu12[nvjpeg]', or use "
+    "decode('exact')"
 )
 
 
