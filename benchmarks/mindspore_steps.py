@@ -3,8 +3,8 @@ default.
 
 The training task on float32 images of 224 × 224 in batches of 32: MindSpore with 12 workers in each ``map`` (or one
 for each CPU, which is all that it takes) and all else as it comes, then after each step by which such a pipeline was
-tuned, each keeping those before it. standpipe is told neither workers nor memory. All in processes of their own, in
-turn.
+tuned, each keeping those before it. standpipe gets neither a number of workers nor a memory limit. Every run has
+its own process, in turn.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ EXECUTORS = {
 }
 SIDE = "48MiB"
 Shape = tuple[int, int]  # height and width in pixels
-# What needs a whole frame at once needs at most ``SIDE``, but for the last one.
+# Images that need a whole frame: all except the last one fit into ``SIDE``.
 ODD: dict[str, tuple[Shape, dict[str, Any]]] = {
     "point.jpg": ((1, 1), {}),
     "speck.png": ((2, 3), {}),

@@ -32,7 +32,7 @@ const char* kind_name(Outcome::Kind kind) {
     return "decode";
 }
 
-const char* desk_name(Desk::Kind kind) {
+const char* heartbeat_name(Heartbeat::Kind kind) {
     constexpr const char* names[] = {"decoding", "reading", "Pillow", "GPU"};
     return names[static_cast<size_t>(kind)];
 }
@@ -162,7 +162,7 @@ constexpr const char* kLatency = "How many rows took how long, as standpipe.stat
 nb::list threads_of(const PoolStats& stats) {
     nb::list out;
     for (const ThreadStats& t : stats.threads)
-        out.append(nb::make_tuple(desk_name(t.kind), t.number, t.rows, t.busy_s));
+        out.append(nb::make_tuple(heartbeat_name(t.kind), t.number, t.rows, t.busy_s));
     return out;
 }
 
@@ -286,7 +286,7 @@ void bind_foreign_row(nb::module_& m) {
 
 void bind_at_work(nb::module_& m) {
     nb::class_<AtWork>(m, "AtWork", "A row at work.")
-        .def_prop_ro("kind", [](const AtWork& w) { return desk_name(w.kind); })
+        .def_prop_ro("kind", [](const AtWork& w) { return heartbeat_name(w.kind); })
         .def_ro("number", &AtWork::number)
         .def_ro("system_id", &AtWork::system_id, "Of its thread, as /proc names it.")
         .def_ro("thread", &AtWork::thread, "As threading.get_ident() names it.")
@@ -332,8 +332,8 @@ void bind_threads(nb::module_& m) {
             [](const Pool& p) -> std::optional<std::string> {
                 const auto broken = p.broken();
                 if (!broken) return std::nullopt;
-                return std::string(desk_name(broken->kind)) + " thread " + std::to_string(broken->number) +
-                       " ended by an error: " + broken->error;
+                return std::string(heartbeat_name(broken->kind)) + " thread " +
+                       std::to_string(broken->number) + " ended by an error: " + broken->error;
             },
             "Which thread an error ended, and by which; None while there is none.")
         .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")

@@ -28,7 +28,7 @@ using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>
 struct SampleMaker {
     SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read, Board words)
         : side(std::move(arena)), read_bytes(read), board(std::move(words)), rows(*side), part(*side) {
-        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("desk: too short");
+        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
     }
 
     const std::shared_ptr<SideArena> side;
@@ -39,15 +39,15 @@ struct SampleMaker {
     uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
 };
 
-// While it lives, waits of this thread are written down on the maker's desk. Without the GIL.
-class AtDesk {
+// While it lives, waits of this thread are written down on the maker's heartbeat. Without the GIL.
+class HeartbeatScope {
   public:
-    explicit AtDesk(const SampleMaker& maker) noexcept {
+    explicit HeartbeatScope(const SampleMaker& maker) noexcept {
         Words::mine() = reinterpret_cast<Words*>(maker.board.data());
     }
-    ~AtDesk() { Words::mine() = nullptr; }
-    AtDesk(const AtDesk&) = delete;
-    AtDesk& operator=(const AtDesk&) = delete;
+    ~HeartbeatScope() { Words::mine() = nullptr; }
+    HeartbeatScope(const HeartbeatScope&) = delete;
+    HeartbeatScope& operator=(const HeartbeatScope&) = delete;
 };
 
 // Gives one index after another, and writes down that the row of each begins; in C, since a Python generator
@@ -55,7 +55,7 @@ class AtDesk {
 struct InTurn {
     InTurn(nb::list i, int64_t f, Board b, int64_t t)
         : indices(std::move(i)), board(std::move(b)), first(f), then(t) {
-        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("desk: too short");
+        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
     }
 
     nb::list indices;
@@ -96,7 +96,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint
                          uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
-    const AtDesk at(maker);
+    const HeartbeatScope at(maker);
     Outcome outcome =
         maker.rows.from_encoded(program, {data.data(), data.shape(0)},
                                 {epoch_key(seed, epoch), position, attempt}, out.data(), 0, maker.part);
@@ -108,7 +108,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint
 std::string reserve(SampleMaker& maker, const Program& program, int height, int width, uint64_t seed,
                     uint64_t epoch, uint64_t position, uint64_t attempt, uint64_t frame_bytes) {
     nb::gil_scoped_release unlocked;
-    const AtDesk at(maker);
+    const HeartbeatScope at(maker);
     uint64_t bytes = 0;
     std::string text = maker.rows.bytes_from_pixels(program, {height, width},
                                                     {epoch_key(seed, epoch), position, attempt}, bytes);
@@ -123,7 +123,7 @@ std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb,
     check_fits(program, out);
     const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
     nb::gil_scoped_release unlocked;
-    const AtDesk at(maker);
+    const HeartbeatScope at(maker);
     const SampleKey key{epoch_key(seed, epoch), position, attempt};
     if (maker.part.bytes() == 0)
         return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, out.data()));
@@ -149,7 +149,7 @@ std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, c
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
-        const AtDesk at(maker);
+        const HeartbeatScope at(maker);
         // Of its own for each file: nobody else waits for its memory.
         const auto buffers = std::make_shared<BufferPool>(cap, [&maker](size_t bytes) {
             const bool has_asked = maker.part.bytes() > 0;  // for an earlier try
@@ -169,7 +169,7 @@ bool admit(SampleMaker& maker, uint64_t bytes) {
     if (bytes <= maker.read_bytes) return true;
     if (!maker.part.fits(bytes)) return false;
     nb::gil_scoped_release unlocked;
-    const AtDesk at(maker);
+    const HeartbeatScope at(maker);
     return maker.part.add(bytes, true);
 }
 
@@ -270,19 +270,20 @@ void bind_makers(nb::module_& m) {
     nb::class_<InTurn>(m, "_InTurn", nb::type_slots(in_turn_slots));
     m.def(
         "in_turn",
-        [](nb::list indices, int64_t first, Board desk, int64_t then) {
-            return InTurn(std::move(indices), first, std::move(desk), then);
+        [](nb::list indices, int64_t first, Board heartbeat, int64_t then) {
+            return InTurn(std::move(indices), first, std::move(heartbeat), then);
         },
-        "indices"_a, "first"_a, "desk"_a.noconvert(), "then"_a,
-        nb::sig("def in_turn(indices: list[int], first: int, desk: typing.Any, then: int) -> "
+        "indices"_a, "first"_a, "heartbeat"_a.noconvert(), "then"_a,
+        nb::sig("def in_turn(indices: list[int], first: int, heartbeat: typing.Any, then: int) -> "
                 "collections.abc.Iterator[int]"),
-        "Give ``indices``, and write on a desk that the row of each begins, from ``first`` on. ``then``: the "
+        "Give ``indices``, and write on a heartbeat that the row of each begins, from ``first`` on. "
+        "``then``: the "
         "step after "
         "the last row.");
 
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
         .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,
-             "desk"_a.noconvert(), "``desk``: words in which waits for memory are written down.")
+             "heartbeat"_a.noconvert(), "``heartbeat``: words in which waits for memory are written down.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
              "Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; "
              "and the file's stamp.")

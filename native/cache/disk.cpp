@@ -5,7 +5,7 @@
 #include <future>
 
 #include "cache/files.h"
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 #include "system/faults.h"
 
 namespace standpipe {

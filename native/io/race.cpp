@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 #include "memory/no_memory.h"
 
 namespace standpipe {

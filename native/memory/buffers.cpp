@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 
 namespace standpipe {
 namespace {

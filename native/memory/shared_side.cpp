@@ -15,7 +15,7 @@
 #include <span>
 #include <system_error>
 
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 
 namespace standpipe {
 namespace {

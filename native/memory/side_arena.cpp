@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 
 namespace standpipe {
 namespace {

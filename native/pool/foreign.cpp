@@ -10,23 +10,23 @@ namespace standpipe {
 bool Pool::take_foreign(ForeignRow& out) {
     State& s = *state_;
     std::unique_lock lock(s.mutex);
-    if (!Desk::mine()) {
-        s.desks.push_back(s.new_desk(Desk::Kind::pillow));
-        s.desks.back()->sit_down();
+    if (!Heartbeat::mine()) {
+        s.heartbeats.push_back(s.new_heartbeat(Heartbeat::Kind::pillow));
+        s.heartbeats.back()->sit_down();
     }
-    Desk* const desk = Desk::mine();
+    Heartbeat* const heartbeat = Heartbeat::mine();
     for (;;) {
-        if (!desk->given_up)
+        if (!heartbeat->given_up)
             s.foreigners.wait(
                 lock, [&] { return s.closed || (!s.foreign.empty() && s.pillows_at_work() < s.employed); });
-        if (s.closed || desk->given_up) {
-            Desk::mine() = nullptr;
+        if (s.closed || heartbeat->given_up) {
+            Heartbeat::mine() = nullptr;
             return false;
         }
         out = std::move(s.foreign.front());
         s.foreign.pop_front();
         if (!out.job->cancelled) {
-            s.begin(*desk, out.job, out.row, Phase::decoding);
+            s.begin(*heartbeat, out.job, out.row, Phase::decoding);
             return true;
         }
         lock.unlock();
@@ -37,8 +37,8 @@ bool Pool::take_foreign(ForeignRow& out) {
 }
 
 int Pool::State::pillows_at_work() const {
-    return static_cast<int>(std::ranges::count_if(desks, [](const auto& desk) {
-        return desk->kind == Desk::Kind::pillow && desk->job && !desk->given_up;
+    return static_cast<int>(std::ranges::count_if(heartbeats, [](const auto& heartbeat) {
+        return heartbeat->kind == Heartbeat::Kind::pillow && heartbeat->job && !heartbeat->given_up;
     }));
 }
 
@@ -95,13 +95,13 @@ void Pool::release_foreign(ForeignRow& row) noexcept {
 }
 
 void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
-    Desk* const desk = Desk::mine();
-    const bool began = desk && desk->job;  // else it was given up before
+    Heartbeat* const heartbeat = Heartbeat::mine();
+    const bool began = heartbeat && heartbeat->job;  // else it was given up before
     state_->finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(state_->mutex);
     ++state_->stats.foreign;  // now, with the row: a share of rows is taken at any time
-    if (began) state_->note_row(*desk, desk->worked(), true);
-    if (desk) desk->job.reset();
+    if (began) state_->note_row(*heartbeat, heartbeat->worked(), true);
+    if (heartbeat) heartbeat->job.reset();
 }
 
 }  // namespace standpipe

@@ -31,8 +31,8 @@ Frames Pool::State::lend_frames() {
 
 // Makes a row in the calling thread, which isn't one of the decoding threads. Holds the lock before and
 // after.
-void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row) {
-    begin(desk, row.job, row.row, Phase::decoding);
+void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, ReadyRow row) {
+    begin(heartbeat, row.job, row.row, Phase::decoding);
     lock.unlock();
     const bool wanted = !row.job->cancelled;
     Outcome outcome{Outcome::Kind::cancelled, false, {}};
@@ -43,11 +43,11 @@ void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, Ready
         outcome = Outcome::no_memory();
     }
     finish(*row.job, row.row, std::move(outcome));
-    const auto took = desk.worked();
+    const auto took = heartbeat.worked();
     row = {};
     lock.lock();
-    desk.job.reset();
-    note_row(desk, took, wanted);
+    heartbeat.job.reset();
+    note_row(heartbeat, took, wanted);
 }
 
 // Frames that wait to become rows are made here where none are left to decode into: the decoding threads may
@@ -55,19 +55,19 @@ void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, Ready
 bool Pool::take_for_gpu(GpuBatch& out) {
     State& s = *state_;
     std::unique_lock lock(s.mutex);
-    if (!Desk::mine()) {
-        s.desks.push_back(s.new_desk(Desk::Kind::gpu));
-        s.desks.back()->sit_down();
+    if (!Heartbeat::mine()) {
+        s.heartbeats.push_back(s.new_heartbeat(Heartbeat::Kind::gpu));
+        s.heartbeats.back()->sit_down();
     }
-    Desk* const desk = Desk::mine();
+    Heartbeat* const heartbeat = Heartbeat::mine();
     for (;;) {
         const auto decoded = [&] { return std::ranges::find_if(s.ready, &ReadyRow::rgb); };
         const auto has_work = [&] {
             return s.closed || (!s.for_gpu.empty() && (!s.idle_frames.empty() || decoded() != s.ready.end()));
         };
-        if (!desk->given_up) s.gpus.wait(lock, has_work);
-        if (s.closed || desk->given_up) {
-            Desk::mine() = nullptr;
+        if (!heartbeat->given_up) s.gpus.wait(lock, has_work);
+        if (s.closed || heartbeat->given_up) {
+            Heartbeat::mine() = nullptr;
             return false;
         }
         if (s.for_gpu.front().job->cancelled) {
@@ -81,7 +81,7 @@ bool Pool::take_for_gpu(GpuBatch& out) {
             const auto first = decoded();
             ReadyRow row = std::move(*first);
             s.ready.erase(first);
-            s.make_one(lock, *desk, std::move(row));
+            s.make_one(lock, *heartbeat, std::move(row));
         } else {
             break;
         }
@@ -97,7 +97,7 @@ bool Pool::take_for_gpu(GpuBatch& out) {
         out.rows.push_back(std::move(row));
     }
     s.stats.frame_bytes = std::max<uint64_t>(s.stats.frame_bytes, 2 * used);
-    s.begin(*desk, job, out.rows.front().row, Phase::decoding);
+    s.begin(*heartbeat, job, out.rows.front().row, Phase::decoding);
     return true;
 }
 
@@ -124,15 +124,15 @@ void Pool::hand_back(GpuBatch& batch, const std::vector<bool>& decoded) {
     batch.rows.clear();
     batch.frames.reset();
     std::unique_lock lock(s.mutex);
-    Desk* const desk = Desk::mine();
-    desk->job.reset();
+    Heartbeat* const heartbeat = Heartbeat::mine();
+    heartbeat->job.reset();
     if (s.closed) return;
     for (ReadyRow& row : done) s.ready.push_back(std::move(row));
     s.decoders.notify_all();
     // Here and now: the decoding threads may wait for the buffers that these hold.
     for (ReadyRow& row : refused) {
         ++s.stats.gpu_refused;
-        s.make_one(lock, *desk, std::move(row));
+        s.make_one(lock, *heartbeat, std::move(row));
     }
 }
 
@@ -145,7 +145,7 @@ void Pool::fail(GpuBatch& batch, const std::string& text) {
     batch.rows.clear();
     batch.frames.reset();
     std::scoped_lock lock(s.mutex);
-    Desk::mine()->job.reset();
+    Heartbeat::mine()->job.reset();
 }
 
 }  // namespace standpipe

@@ -14,7 +14,7 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     // One memory is decoded into while rows are made of another.
     for (int i = 0; i < 2 && options.frame_bytes > 0; ++i) state_->new_frames();
     try {
-        for (int i = 0; i < options.workers; ++i) state_->start(Desk::Kind::decoder);
+        for (int i = 0; i < options.workers; ++i) state_->start(Heartbeat::Kind::decoder);
     } catch (...) {
         state_->closed = true;
         state_->decoders.notify_all();
@@ -59,11 +59,13 @@ std::optional<Broken> Pool::broken() const {
 std::vector<AtWork> Pool::at_work() const {
     std::scoped_lock lock(state_->mutex);
     std::vector<AtWork> found;
-    for (const auto& desk : state_->desks) {
-        if (!desk->job || desk->given_up) continue;
-        const std::chrono::duration<double> begin = (desk->begin + desk->waited.load()).time_since_epoch();
-        found.push_back({desk->kind, desk->number, desk->system_id, desk->thread, desk->job, desk->row,
-                         desk->rows_begun, desk->phase, begin.count()});
+    for (const auto& heartbeat : state_->heartbeats) {
+        if (!heartbeat->job || heartbeat->given_up) continue;
+        const std::chrono::duration<double> begin =
+            (heartbeat->begin + heartbeat->waited.load()).time_since_epoch();
+        found.push_back({heartbeat->kind, heartbeat->number, heartbeat->system_id, heartbeat->thread,
+                         heartbeat->job, heartbeat->row, heartbeat->rows_begun, heartbeat->phase,
+                         begin.count()});
     }
     return found;
 }
@@ -71,14 +73,15 @@ std::vector<AtWork> Pool::at_work() const {
 bool Pool::give_up(const AtWork& row) {
     State& s = *state_;
     std::scoped_lock lock(s.mutex);
-    Desk& desk = *s.desks.at(static_cast<size_t>(row.number));
-    if (s.closed || desk.given_up || !desk.job || desk.rows_begun != row.rows_begun) return false;
-    if (desk.kind < Desk::Kind::pillow) s.start(desk.kind);
-    if (desk.kind == Desk::Kind::gpu) s.new_frames();  // it keeps those that it has
-    desk.given_up = true;
-    desk.job->cancelled = true;
-    if (desk.kind == Desk::Kind::reader) --s.reading;
-    if (desk.kind == Desk::Kind::decoder) --s.on_duty;
+    Heartbeat& heartbeat = *s.heartbeats.at(static_cast<size_t>(row.number));
+    if (s.closed || heartbeat.given_up || !heartbeat.job || heartbeat.rows_begun != row.rows_begun)
+        return false;
+    if (heartbeat.kind < Heartbeat::Kind::pillow) s.start(heartbeat.kind);
+    if (heartbeat.kind == Heartbeat::Kind::gpu) s.new_frames();  // it keeps those that it has
+    heartbeat.given_up = true;
+    heartbeat.job->cancelled = true;
+    if (heartbeat.kind == Heartbeat::Kind::reader) --s.reading;
+    if (heartbeat.kind == Heartbeat::Kind::decoder) --s.on_duty;
     s.decoders.notify_all();
     s.foreigners.notify_all();
     return true;
@@ -128,9 +131,9 @@ PoolStats Pool::stats() const {
         stats.damaged = counts.damaged;
         stats.truncated = counts.truncated;
     }
-    for (const auto& desk : state_->desks)
-        stats.threads.push_back(
-            {desk->kind, desk->number, desk->rows_ended, std::chrono::duration<double>(desk->busy).count()});
+    for (const auto& heartbeat : state_->heartbeats)
+        stats.threads.push_back({heartbeat->kind, heartbeat->number, heartbeat->rows_ended,
+                                 std::chrono::duration<double>(heartbeat->busy).count()});
     stats.decoders = state_->employed;
     stats.readers = state_->ahead ? state_->num_readers : 0;
     stats.side_bytes = state_->side.used();

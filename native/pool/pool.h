@@ -14,7 +14,7 @@
 #include "cache/store.h"
 #include "image/rows.h"
 #include "io/reader.h"
-#include "memory/desk.h"
+#include "memory/heartbeat.h"
 #include "memory/slots.h"
 #include "system/latency.h"
 
@@ -146,7 +146,7 @@ struct GpuBatch {
 
 // A row at work, as `Pool::at_work` saw it.
 struct AtWork {
-    Desk::Kind kind;
+    Heartbeat::Kind kind;
     int number;                    // of the thread among its pool's
     pid_t system_id;               // likewise, as /proc names it
     uint64_t thread;               // and as pthreads and Python do
@@ -159,7 +159,7 @@ struct AtWork {
 
 // A thread that has ended by an error.
 struct Broken {
-    Desk::Kind kind;
+    Heartbeat::Kind kind;
     int number;  // among its pool's
     std::string error;
 };
@@ -175,7 +175,7 @@ struct PoolOptions {
 
 // What a thread of a pool has done.
 struct ThreadStats {
-    Desk::Kind kind;
+    Heartbeat::Kind kind;
     int number;  // among its pool's
     uint64_t rows;
     double busy_s;

@@ -59,12 +59,12 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
     size_t num_frames = 0;  // idle ones and others
     bool closed = false, ahead = false;
-    const Desk* broken = nullptr;  // of the first thread that an error ended
+    const Heartbeat* broken = nullptr;  // of the first thread that an error ended
     std::array<char, 80> broken_by{};
     int alive = 0, num_readers = 0;
     int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do;
                                                   // of Pillow's as many may work
-    std::vector<std::unique_ptr<Desk>> desks;
+    std::vector<std::unique_ptr<Heartbeat>> heartbeats;
     int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
     double long_mean_blocked_s = 0;                // of more of them
@@ -74,18 +74,18 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     RowCounts counts;     // under it
 
     // With the lock held:
-    std::unique_ptr<Desk> new_desk(Desk::Kind kind);  // one that there is room for
-    void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
+    std::unique_ptr<Heartbeat> new_heartbeat(Heartbeat::Kind kind);  // one that there is room for
+    void begin(Heartbeat& heartbeat, std::shared_ptr<Job> job, int row, Phase phase);
     // Whether a thread that reads ahead is in a read that takes far longer than others.
     bool reads_stall() const;
     // The next row in order that nobody has begun.
     bool take_unread(ReadyRow& out);
     // Decides whether reading ahead pays.
-    void note_read(Desk::Clock::duration took, const ReadyRow& row);
+    void note_read(Heartbeat::Clock::duration took, const ReadyRow& row);
     // A thread is done with its row; `ended`, no other one goes on with it.
-    void note_row(Desk& desk, Desk::Clock::duration took, bool ended);
+    void note_row(Heartbeat& heartbeat, Heartbeat::Clock::duration took, bool ended);
     // Throws std::system_error when the system allows no more threads.
-    void start(Desk::Kind kind);
+    void start(Heartbeat::Kind kind);
     // Lets the calling thread, which decodes, wait while more than enough others do.
     void make_way(std::unique_lock<std::mutex>& lock);
     void start_readers();
@@ -104,15 +104,15 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     Outcome make_kept(RowMaker& maker, ReadyRow& row);
     std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
     // A thread of the pool, from its beginning to its end.
-    void work(Desk& desk) noexcept;
-    void decode_loop(Desk& desk);
-    void read_loop(Desk& desk);
+    void work(Heartbeat& heartbeat) noexcept;
+    void decode_loop(Heartbeat& heartbeat);
+    void read_loop(Heartbeat& heartbeat);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
     // Whether that was all; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
     bool goes_to_pillow(ReadyRow& row);
-    void make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row);
+    void make_one(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, ReadyRow row);
     Frames lend_frames();
     void new_frames() {
         idle_frames.reserve(num_frames + 1);  // also for those that are lent now

@@ -49,35 +49,37 @@ class HeapPin {
 
 }  // namespace
 
-std::unique_ptr<Desk> Pool::State::new_desk(Desk::Kind kind) {
-    desks.reserve(desks.size() + 1);
-    return std::make_unique<Desk>(kind, static_cast<int>(desks.size()));
+std::unique_ptr<Heartbeat> Pool::State::new_heartbeat(Heartbeat::Kind kind) {
+    heartbeats.reserve(heartbeats.size() + 1);
+    return std::make_unique<Heartbeat>(kind, static_cast<int>(heartbeats.size()));
 }
 
-void Pool::State::begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase) {
-    desk.job = std::move(job);
-    desk.row = row;
-    ++desk.rows_begun;
-    desk.begin = Clock::now();
-    desk.phase = phase;
-    desk.waited = Clock::duration::zero();
+void Pool::State::begin(Heartbeat& heartbeat, std::shared_ptr<Job> job, int row, Phase phase) {
+    heartbeat.job = std::move(job);
+    heartbeat.row = row;
+    ++heartbeat.rows_begun;
+    heartbeat.begin = Clock::now();
+    heartbeat.phase = phase;
+    heartbeat.waited = Clock::duration::zero();
 }
 
 // Threads own the state with the pool, so that one stuck in a system call can outlive it.
-void Pool::State::start(Desk::Kind kind) {
-    auto desk = new_desk(kind);
+void Pool::State::start(Heartbeat::Kind kind) {
+    auto heartbeat = new_heartbeat(kind);
     const SignalsBlocked blocked;
-    std::thread([state = shared_from_this(), desk = desk.get()] { state->work(*desk); }).detach();
+    std::thread([state = shared_from_this(), heartbeat = heartbeat.get()] {
+        state->work(*heartbeat);
+    }).detach();
     ++alive;
-    on_duty += desk->kind == Desk::Kind::decoder;
-    desks.push_back(std::move(desk));
+    on_duty += heartbeat->kind == Heartbeat::Kind::decoder;
+    heartbeats.push_back(std::move(heartbeat));
 }
 
-void Pool::State::work(Desk& desk) noexcept {
+void Pool::State::work(Heartbeat& heartbeat) noexcept {
     std::array<char, 80> error{};
     try {
-        if (desk.kind == Desk::Kind::reader) read_loop(desk);
-        else decode_loop(desk);
+        if (heartbeat.kind == Heartbeat::Kind::reader) read_loop(heartbeat);
+        else decode_loop(heartbeat);
     } catch (const std::bad_alloc&) {
         std::strcpy(error.data(), kNoMemory);
     } catch (const std::exception& unforeseen) {
@@ -87,7 +89,7 @@ void Pool::State::work(Desk& desk) noexcept {
         std::scoped_lock lock(mutex);
         --alive;
         if (error[0] && !broken) {
-            broken = &desk;
+            broken = &heartbeat;
             broken_by = error;
         }
         ended.notify_all();
@@ -104,9 +106,10 @@ void Pool::State::make_way(std::unique_lock<std::mutex>& lock) {
 
 // Those that wait for a buffer have it as soon as what was read is decoded.
 bool Pool::State::reads_stall() const {
-    return std::ranges::any_of(desks, [&](const auto& desk) {
-        const bool reads = desk->kind == Desk::Kind::reader && desk->job && !desk->given_up;
-        return reads && desk->phase != Phase::waiting && desk->worked() > kLongRead;
+    return std::ranges::any_of(heartbeats, [&](const auto& heartbeat) {
+        const bool reads =
+            heartbeat->kind == Heartbeat::Kind::reader && heartbeat->job && !heartbeat->given_up;
+        return reads && heartbeat->phase != Phase::waiting && heartbeat->worked() > kLongRead;
     });
 }
 
@@ -139,11 +142,11 @@ ReadResult Pool::State::read_file(const ReadyRow& row) {
     return reader->read(range, *buffers);
 }
 
-void Pool::State::note_row(Desk& desk, Clock::duration took, bool ended) {
+void Pool::State::note_row(Heartbeat& heartbeat, Clock::duration took, bool ended) {
     stats.decode_s += seconds(took);
-    desk.busy += took;
+    heartbeat.busy += took;
     if (!ended) return;
-    ++desk.rows_ended;
+    ++heartbeat.rows_ended;
     stats.decode.add(took);
 }
 
@@ -273,11 +276,11 @@ bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
 // warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
 // theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
-void Pool::State::decode_loop(Desk& desk) {
+void Pool::State::decode_loop(Heartbeat& heartbeat) {
     const HeapPin pin;
     RowMaker maker(side);
     std::unique_lock lock(mutex);
-    desk.sit_down();
+    heartbeat.sit_down();
     const auto has_work = [this] {
         return closed || on_duty > employed || !ready.empty() ||
                (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
@@ -300,27 +303,27 @@ void Pool::State::decode_loop(Desk& desk) {
             return;
         }
         const bool reads = !was_read && row.job->reads_files();
-        begin(desk, row.job, row.row, reads ? Phase::reading : Phase::decoding);
+        begin(heartbeat, row.job, row.row, reads ? Phase::reading : Phase::decoding);
         lock.unlock();
         Clock::duration read_time{};
         if (reads && !row.job->cancelled) {
             read(row);
-            read_time = desk.worked();
+            read_time = heartbeat.worked();
             lock.lock();
             note_read(read_time, row);
-            desk.busy += read_time;
+            heartbeat.busy += read_time;
             lock.unlock();
-            desk.phase = Phase::decoding;
+            heartbeat.phase = Phase::decoding;
         }
         bool ended = false;
         if (!row.job->cancelled) ended = run_row(maker, row);
         else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
-        const auto took = desk.worked() - read_time;
+        const auto took = heartbeat.worked() - read_time;
         row = {};
         lock.lock();
-        desk.job.reset();
-        note_row(desk, took, ended);
-        if (desk.given_up) return;
+        heartbeat.job.reset();
+        note_row(heartbeat, took, ended);
+        if (heartbeat.given_up) return;
     }
 }
 
@@ -335,9 +338,9 @@ void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noex
     }
 }
 
-void Pool::State::read_loop(Desk& desk) {
+void Pool::State::read_loop(Heartbeat& heartbeat) {
     std::unique_lock lock(mutex);
-    desk.sit_down();
+    heartbeat.sit_down();
     const auto has_work = [this] {
         return closed || (ahead && !unread.empty() && unread.front()->reads_files());
     };
@@ -350,20 +353,20 @@ void Pool::State::read_loop(Desk& desk) {
         ReadyRow row;
         if (closed || !take_unread(row)) return;
         ++reading;
-        begin(desk, row.job, row.row, Phase::reading);
+        begin(heartbeat, row.job, row.row, Phase::reading);
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
         const bool wanted = !row.job->cancelled;
         if (wanted) read(row);
-        const auto took = desk.worked();
+        const auto took = heartbeat.worked();
         lock.lock();
         if (wanted) note_read(took, row);
-        desk.busy += took;
-        desk.rows_ended += wanted;
+        heartbeat.busy += took;
+        heartbeat.rows_ended += wanted;
         hand_on(lock, std::move(row));
-        desk.job.reset();
-        if (desk.given_up) return decoders.notify_one();
+        heartbeat.job.reset();
+        if (heartbeat.given_up) return decoders.notify_one();
         if (--reading == 0 && !ahead) decoders.notify_all();
         else decoders.notify_one();
     }
@@ -371,7 +374,7 @@ void Pool::State::read_loop(Desk& desk) {
 
 void Pool::State::start_readers() {
     try {
-        for (; num_readers < options.io_threads; ++num_readers) start(Desk::Kind::reader);
+        for (; num_readers < options.io_threads; ++num_readers) start(Heartbeat::Kind::reader);
     } catch (const std::exception&) {  // the system refuses threads, or memory for them
         // Fewer will do, and without any the decoding threads go on reading.
     }

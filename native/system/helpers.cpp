@@ -8,10 +8,10 @@
 
 namespace standpipe {
 
-bool Helpers::run(std::function<void()> errand) {
+bool Helpers::run(std::function<void()> own_task) {
     std::scoped_lock lock(mutex_);
     if (closed_) return false;
-    if (static_cast<int>(errands_.size()) >= idle_ && alive_ < most_) {
+    if (static_cast<int>(own_tasks_.size()) >= idle_ && alive_ < most_) {
         try {
             const SignalsBlocked blocked;
             // Threads own what they need, so that one stuck in a system call can outlive the others.
@@ -21,7 +21,7 @@ bool Helpers::run(std::function<void()> errand) {
             if (alive_ == 0) return false;
         }
     }
-    errands_.push_back(std::move(errand));
+    own_tasks_.push_back(std::move(own_task));
     changed_.notify_one();
     return true;
 }
@@ -30,14 +30,14 @@ void Helpers::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
         ++idle_;
-        changed_.wait(lock, [this] { return closed_ || !errands_.empty(); });
+        changed_.wait(lock, [this] { return closed_ || !own_tasks_.empty(); });
         --idle_;
         if (closed_) break;
-        std::function<void()> errand = std::move(errands_.front());
-        errands_.pop_front();
+        std::function<void()> own_task = std::move(own_tasks_.front());
+        own_tasks_.pop_front();
         lock.unlock();
-        errand();
-        errand = nullptr;
+        own_task();
+        own_task = nullptr;
         lock.lock();
     }
     --alive_;
@@ -47,9 +47,9 @@ void Helpers::work() {
 bool Helpers::close(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     closed_ = true;
-    while (!errands_.empty()) {
-        std::function<void()> dropped = std::move(errands_.front());
-        errands_.pop_front();
+    while (!own_tasks_.empty()) {
+        std::function<void()> dropped = std::move(own_tasks_.front());
+        own_tasks_.pop_front();
         lock.unlock();
         dropped = nullptr;
         lock.lock();

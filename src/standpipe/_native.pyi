@@ -792,9 +792,9 @@ class SideArena:
     @property
     def peak_bytes(self) -> int: ...
 
-def in_turn(indices: list[int], first: int, desk: Any, then: int) -> Iterator[int]:
+def in_turn(indices: list[int], first: int, heartbeat: Any, then: int) -> Iterator[int]:
     """
-    Give ``indices``, and write on a desk that the row of each begins, from ``first`` on. ``then``: the step after the last row.
+    Give ``indices``, and write on a heartbeat that the row of each begins, from ``first`` on. ``then``: the step after the last row.
     """
 
 class SampleMaker:
@@ -804,9 +804,9 @@ class SampleMaker:
         self,
         side: SideArena,
         read_bytes: int,
-        desk: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        heartbeat: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None:
-        """``desk``: words in which waits for memory are written down."""
+        """``heartbeat``: words in which waits for memory are written down."""
 
     def read(
         self, reader: Reader, path: bytes, offset: int, length: int

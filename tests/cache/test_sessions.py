@@ -124,7 +124,7 @@ def test_what_a_set_says_of_its_disk_leads_nowhere_else(tmp_path: Path, name: st
     kept.mkdir()
     sp.destroy_cache(cache)
     assert kept.exists()
-    assert {path.name for path in base(tmp_path).iterdir()} == {"sessions", "sets", "spilled", "aside"}
+    assert {path.name for path in base(tmp_path).iterdir()} == {"sessions", "sets", "spilled", "temporary"}
 
 
 def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:

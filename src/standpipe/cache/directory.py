@@ -5,12 +5,12 @@
     DIR/standpipe-UID/v1/sessions/NAME/   a session: session.json, and in sets/ an empty file for each of its sets
                         sets/DIGEST/     a set: set.json, table, rows-000000 …, users/, totals.json
                         spilled/DIGEST.TAG/  rows of a set whose own folder is elsewhere; home.json names that folder
-                        aside/           files and folders that are being made (new-…) or removed (gone-…)
+                        temporary/       files and folders that are being made (new-…) or removed (gone-…)
 
 Everything is opened relative to the descriptor of its folder, and no symbolic link below DIR is followed. So
 a file that another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its
 name when it is complete, and loses its name before it is removed. A killed process leaves files in the folder
-aside/, which the next process clears.
+temporary/, which the next process clears.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
 
 VERSION = "v1"
-FOLDERS = ("sessions", "sets", "spilled", "aside")
+FOLDERS = ("sessions", "sets", "spilled", "temporary")
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a name that exists
 NEW, GONE = "new-", "gone-"
 MOST_MANIFEST_BYTES = 1 << 20
@@ -109,7 +109,7 @@ class Home:
     """Standpipe's folder, open. The caller that opened it closes it.
 
     path      its path, for messages and for notes that say where a set is
-    sessions, sets, spilled, aside  descriptors of its folders
+    sessions, sets, spilled, temporary  descriptors of its folders
     """
 
     path: str
@@ -117,11 +117,11 @@ class Home:
     sessions: int
     sets: int
     spilled: int
-    aside: int
+    temporary: int
 
     def close(self) -> None:
         """Close its descriptors."""
-        for descriptor in (self.sessions, self.sets, self.spilled, self.aside):
+        for descriptor in (self.sessions, self.sets, self.spilled, self.temporary):
             os.close(descriptor)
 
     def destroying(self, name: str) -> str:
@@ -208,13 +208,13 @@ def settle(descriptor: int, access: Access, mode: int) -> None:
 
 @contextlib.contextmanager
 def new_folder(home: Home) -> Iterator[tuple[str, int]]:
-    """Make a folder: yield its name in aside/, and its descriptor. The caller renames it when it is complete."""
-    name, folder = _claim_new(home, lambda name: _make_folder(name, home.aside))
+    """Make a folder: yield its name in temporary/, and its descriptor. The caller renames it when it is complete."""
+    name, folder = _claim_new(home, lambda name: _make_folder(name, home.temporary))
     try:
         settle(folder, home.access, home.access.folder_mode)
         yield name, folder
     except BaseException:
-        remove(home.aside, name)
+        remove(home.temporary, name)
         raise
     finally:
         fcntl.flock(folder, fcntl.LOCK_UN)
@@ -223,19 +223,19 @@ def new_folder(home: Home) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
-    """Make a file: yield its name in aside/, and its locked descriptor, which the caller closes."""
-    name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.aside))
+    """Make a file: yield its name in temporary/, and its locked descriptor, which the caller closes."""
+    name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.temporary))
     try:
         settle(file, home.access, mode)
         yield name, file
     except BaseException:
         os.close(file)
-        remove(home.aside, name)
+        remove(home.temporary, name)
         raise
 
 
 def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
-    """Make a file or folder in aside/ and lock it, so that no other process clears it as a dead process's."""
+    """Make a file or folder in temporary/ and lock it, so that no other process clears it as a dead process's."""
     for _ in range(TRIES):
         name = NEW + os.urandom(8).hex()
         try:
@@ -244,21 +244,21 @@ def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
             continue
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_at(made, home.aside, name):
+            if is_at(made, home.temporary, name):
                 return name, made
         os.close(made)
     raise CacheError(f"{home.path}: other processes remove each new file there at once")
 
 
-def _make_folder(name: str, aside: int) -> int:
-    os.mkdir(name, 0o700, dir_fd=aside)
-    return os.open(name, READ_FOLDER, dir_fd=aside)
+def _make_folder(name: str, temporary: int) -> int:
+    os.mkdir(name, 0o700, dir_fd=temporary)
+    return os.open(name, READ_FOLDER, dir_fd=temporary)
 
 
 def publish(home: Home, made: str, above: int, name: str) -> None:
-    """Rename a file or folder from aside/ to its own name. Raises ``FileExistsError`` if the name is taken."""
+    """Rename a file or folder from temporary/ to its own name. Raises ``FileExistsError`` if the name is taken."""
     try:
-        os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=above)
+        os.rename(made, name, src_dir_fd=home.temporary, dst_dir_fd=above)
     except OSError as error:
         if error.errno in TAKEN:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from error
@@ -272,7 +272,7 @@ def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any])
     with new_file(home, home.access.file_mode) as (made, file):
         write_all(file, json.dumps(dict(facts), indent=1).encode() + b"\n", 0)
         os.fsync(file)  # without it, a power cut could leave an empty file of that name
-        os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=folder)
+        os.rename(made, name, src_dir_fd=home.temporary, dst_dir_fd=folder)
     os.close(file)
 
 
@@ -376,15 +376,15 @@ def is_held(folder: int, name: str) -> bool:
 
 def clear_aside(home: Home) -> None:
     """Remove what killed processes left half made or half removed. Files that can't be removed stay."""
-    for name in names_in(home.aside):
+    for name in names_in(home.temporary):
         with contextlib.suppress(OSError):
             if name.startswith(GONE):
-                remove(home.aside, name)
+                remove(home.temporary, name)
                 continue
-            left = os.open(name, READ_FILE, dir_fd=home.aside)
+            left = os.open(name, READ_FILE, dir_fd=home.temporary)
             try:
                 fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until it is gone: see _claim_new
-                remove(home.aside, name)
+                remove(home.temporary, name)
             finally:
                 os.close(left)
 

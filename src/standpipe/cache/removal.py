@@ -78,14 +78,14 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
     except FileNotFoundError:
         return None
     try:
-        name = _moved(home, digest, GONE) if used_too else _taken_aside(home, digest, folder)
+        name = _moved(home, digest, GONE) if used_too else _taken_away(home, digest, folder)
         if name is None:
             return None
         faultpoint("cache.remove")
         freed = _freed(home, folder)
         if (place := _place(folder)) is not None:  # before the set, whose manifest says where it is
             remove_spilled(place, home.access)
-        remove(home.aside, name)
+        remove(home.temporary, name)
     finally:
         os.close(folder)
     return freed
@@ -179,8 +179,8 @@ def _is_used(folder: int) -> bool:
         return False
 
 
-def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
-    """Move an idle set to aside/, where no job finds it; None if it is in use or being removed.
+def _taken_away(home: Home, digest: str, folder: int) -> str | None:
+    """Move an idle set to temporary/, where no job finds it; None if it is in use or being removed.
 
     A job that opens a set puts its file into ``users/`` first, and then checks that the set still has its
     name. So either that job sees that the name is gone, or this function sees its file.
@@ -198,16 +198,16 @@ def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
         with contextlib.suppress(
             OSError
         ):  # if the set was made again since, this one goes, and its user reads on
-            os.rename(name, digest, src_dir_fd=home.aside, dst_dir_fd=home.sets)
+            os.rename(name, digest, src_dir_fd=home.temporary, dst_dir_fd=home.sets)
             return None
     return name
 
 
 def _moved(home: Home, digest: str, kind: str) -> str | None:
-    """Move a set to aside/, and return its name there; None if another process has moved it."""
+    """Move a set to temporary/, and return its name there; None if another process has moved it."""
     name = kind + os.urandom(8).hex()
     try:
-        os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.aside)
+        os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.temporary)
     except FileNotFoundError:
         return None
     return name

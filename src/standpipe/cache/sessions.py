@@ -310,16 +310,16 @@ def _destroy(home: Home, name: str) -> CacheFreeReport:
     limits = _limits(home, name)
     gone = GONE + os.urandom(8).hex()
     try:
-        os.rename(name, gone, src_dir_fd=home.sessions, dst_dir_fd=home.aside)
+        os.rename(name, gone, src_dir_fd=home.sessions, dst_dir_fd=home.temporary)
     except FileNotFoundError:
         return CacheFreeReport()
     faultpoint("cache.destroy")
     kept = linked_sets(home)
     freed = CacheFreeReport()
-    for digest in links_in(home.aside, gone):
+    for digest in links_in(home.temporary, gone):
         if digest not in kept:
             freed += remove_set(home, digest, used_too=True) or CacheFreeReport()
-    remove(home.aside, gone)
+    remove(home.temporary, gone)
     if limits is not None and limits.spill is not None:
         with contextlib.suppress(OSError, CacheError):
             there = open_home(limits.spill, home.access, make=False)

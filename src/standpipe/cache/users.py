@@ -115,7 +115,7 @@ class User:
         with new_file(home, home.access.own_mode) as (name, self._file):
             self.name = name
             self.stamp(Counts())
-            os.rename(name, name, src_dir_fd=home.aside, dst_dir_fd=users)
+            os.rename(name, name, src_dir_fd=home.temporary, dst_dir_fd=users)
 
     def stamp(self, counts: Counts) -> None:
         """Write the present time and the counters to the file. Raises ``OSError``."""

@@ -199,7 +199,7 @@ class _Version(argparse.Action):
 
 
 def _unknown(kind: str, word: str, known: list[str], habit: Sequence[str] = ()) -> str:
-    names = {each.lstrip("-"): each for each in known}  # dashes, which all options have, make none alike
+    names = {each.lstrip("-"): each for each in known}  # dashes, are in all options
     near = habit or [names[each] for each in difflib.get_close_matches(word.strip("'-"), names, n=1)]
     meant = " or ".join(map(repr, near) if kind == "command" else near)
     return f"no {kind} {word}; " + (f"did you mean {meant}?" if near else f"there are {', '.join(known)}")

@@ -305,7 +305,7 @@ def process_tree(root: int | None = None) -> list[int]:
         pid = waiting.pop()
         found.append(pid)
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # it ended meanwhile
+            with contextlib.suppress(OSError):  # it ended by now
                 waiting += map(int, children.read_text().split())
     return found
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise sp.PlanError("arguments behind -- are a script's; this is no script")
     each = (SECONDS if args.seconds is None else args.seconds) / 3
     task = argparse.Namespace(path=args.target, seconds=each, **TASK)
-    # Bad files are told of by themselves, and mustn't end the measurement.
+    # Bad files have their own finding, and must not end the measurement.
     try:
         measured = measure_io(task, standard_task(task).on_error(sp.Replace(at_most=MOST_BAD)))
     except sp.SampleError as error:  # of a copy, and each of few files is copied often

@@ -29,7 +29,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How to mix a batch: each row with the one before it, the first with the last.
+    """The mixing of a batch: each row with the one before it, the first with the last.
 
     image, label  names of fields
     classes       number of classes

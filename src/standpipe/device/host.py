@@ -19,31 +19,31 @@ class HostMemory:
     copying_s = 0.0
 
     def writes(self, finish: Finish) -> Finish:
-        """As the pipeline says."""
+        """Return ``finish`` unchanged: the pipeline's own form."""
         return finish
 
     def cpus(self) -> None:
-        """All are alike."""
+        """Return None: every CPU is equally near to host memory."""
 
     def check(self) -> None:
-        """It is there."""
+        """Do nothing: host memory is always available."""
 
     def describe(self, fields: Mapping[str, SlotField], finish: Finish | None) -> Sequence[str]:
         """Lines for ``explain()``."""
         return ["host memory: NumPy arrays over the slot, no copy"]
 
     def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> HostMemory:
-        """Itself."""
+        """Return this object."""
         return self
 
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
-        """It is where it shall be."""
+        """Return True: the batch is in host memory already."""
         return True
 
     def take(
         self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Mix]
     ) -> Mapping[str, Any]:
-        """The same arrays."""
+        """Return the same arrays."""
         return batch
 
     def settle(self) -> bool:
@@ -51,8 +51,8 @@ class HostMemory:
         return True
 
     def rest(self) -> None:
-        """Nothing is on its way."""
+        """Do nothing: no copy is in progress."""
 
     def close(self) -> bool:
-        """Nothing was taken."""
+        """Return True: there is nothing to release."""
         return True

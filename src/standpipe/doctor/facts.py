@@ -90,7 +90,7 @@ class Maker:
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        """Its memory at the start, and after batches, as far as known."""
+        """Return the known figures of its memory, at the start and after batches."""
         return tuple(each for each in (self.memory, *(made.memory for made in self.made)) if each is not None)
 
 
@@ -226,7 +226,7 @@ class Loader:
 
     @property
     def made(self) -> tuple[Made, ...]:
-        """All batches."""
+        """Return all batches."""
         return tuple(made for maker in self.makers for made in maker.made)
 
     @property

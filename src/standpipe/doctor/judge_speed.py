@@ -126,7 +126,7 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
             evidence.append(
                 f"samples spend {storage:.0%} of their time waiting for storage, with no use for a CPU"
             )
-        # A worker makes a batch in so long; as many are needed as such times lie in a step.
+        # The number of workers that together make a batch in the time of a step.
         needed = round(loader.batch_s / max(loader.step_s, 1e-3) + 0.5)
         wanted = min(max(most, 2 * loader.workers), max(loader.workers + 1, needed))
         code, title = "workers-too-few", wait

@@ -160,7 +160,7 @@ def _family(number: int) -> list[Process]:
     """A process and all that it has started, and they."""
     parents: dict[int, list[int]] = {}
     for path in PROC.glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended by now
             parents.setdefault(int(_stat(path)[1]), []).append(int(path.parent.name))
     found = []
     waiting = [number]
@@ -178,7 +178,7 @@ def _process(number: int) -> Process:
     tasks = sorted((int(path.name) for path in (folder / "task").iterdir()), key=lambda task: task != number)
     threads = []
     for task in tasks:
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended by now
             threads.append(_thread(folder, task))
     status = dict(
         line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line

@@ -31,7 +31,7 @@ SHM = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long a script runs.
+    """The limits of a script's run.
 
     steps    batches of an epoch
     seconds  seconds from the first DataLoader's first epoch on, roughly
@@ -142,7 +142,7 @@ def _group(group: int) -> list[int]:
     """Processes of a group."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended by now
             if int(path.read_text().rpartition(")")[2].split()[2]) == group:
                 found.append(int(path.parent.name))
     return found

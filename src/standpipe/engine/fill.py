@@ -51,7 +51,7 @@ class Filler:
         self._times.order.begin()
         filling: Filling | Filled
         try:
-            with self._errand(at, "looking up its records"):
+            with self._own_task(at, "looking up its records"):
                 filling = self._begun(slot, at)
         except Exception as error:
             filling = Filled(slot, at, error=error)
@@ -76,7 +76,7 @@ class Filler:
                 advise(error, plan, [failure])
             return Filled(None, at, error=error)
         try:
-            with self._errand(at, "making it again in another slot"):
+            with self._own_task(at, "making it again in another slot"):
                 old = origins.assignment
                 views = self._views(slot, old.records.index, origins.valid)
                 assignment = origins.move(replace(old, slot=slot, views=views), failure)
@@ -98,7 +98,7 @@ class Filler:
             filled = filling
         else:
             try:
-                with self._errand(filling.at, "putting it together"):
+                with self._own_task(filling.at, "putting it together"):
                     filled = self._made(filling)
             except Exception as error:
                 filled = Filled(filling.slot, filling.at, error=error)
@@ -167,11 +167,11 @@ class Filler:
         return views
 
     @contextmanager
-    def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
+    def _own_task(self, at: Cursor, doing: str) -> Iterator[None]:
         """Let the watchdog time the work that this thread does itself."""
         batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
         try:
-            with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._give_up):
+            with self._watch.own_task(batch, doing, "the thread that fills batches", give_up=self._give_up):
                 yield
         finally:
             self._queue.stuck = None

@@ -102,7 +102,7 @@ def _measured_in_threads(
                 maker = SampleMaker(recipe, supplies, catches=BaseException)
                 return _measured_aside(maker, watch, key, inputs)
             maker = SampleMaker(recipe, supplies)
-            with watch.errand(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
+            with watch.own_task(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
                 return maker.measure(key, inputs)
 
         return measured_by(plan, at, measure)
@@ -128,7 +128,7 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
         answers.put(too_long(0, error))
 
     thread.start()
-    with watch.errand(
+    with watch.own_task(
         record_name(key.index, inputs.name(0, key.index)),
         MEASURING,
         "a thread that only measures",

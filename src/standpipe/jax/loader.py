@@ -56,7 +56,7 @@ class JaxLoader:
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, object]:
-        """Where it stands, as plain data: batches that were delivered, none that are only prefetched."""
+        """Return the place as plain data. It counts delivered batches, not prefetched ones."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

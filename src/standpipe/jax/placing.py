@@ -17,7 +17,7 @@ make_array: Any = jax.make_array_from_process_local_data
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where arrays are placed, and which part of a step's rows this process makes.
+    """The placement of arrays, and the part of a step's rows that this process makes.
 
     sharding          sharding of the batch of all processes; None: the default device
     rank, world_size  this process's part, and the number of parts

@@ -128,7 +128,7 @@ class History:
 
     @property
     def moments(self) -> list[Moment]:
-        """All moments; the newest one may still grow."""
+        """Return all moments; the newest one may still grow."""
         with self._lock:
             rows = self._rows[: self._count].copy()
         begins = np.cumsum(rows[:, 0]) - rows[:, 0]

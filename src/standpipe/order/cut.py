@@ -14,7 +14,7 @@ import numpy as np
 from standpipe.spec import Int64Array
 
 MAX_LENGTH = 1 << 40  # a million of them together are an int64 yet
-# Lengths below 2^9 have a class each; longer ones are told apart by their first 9 bits, to 0.4%.
+# Lengths below 2^9 have a class each; longer ones are distinguished by their first 9 bits, to 0.4%.
 CLASS_BITS = 8
 NUM_CLASSES = 34 << CLASS_BITS
 MOST_BUCKETS = 256

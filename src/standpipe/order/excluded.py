@@ -23,7 +23,7 @@ MOST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Without:
-    """All records except some.
+    """A selection of all records except some.
 
     gaps  (k,) int64, ascending: for each excluded record, the number of remaining ones before it
     """
@@ -54,7 +54,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclude:
-    """All records except the source's ``rows``, (k,) int64, ascending, each once."""
+    """A selection of all records except the source's ``rows``, (k,) int64, ascending, each once."""
 
     rows: Int64Array
 
@@ -108,7 +108,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ExcludeFile:
-    """All records except those that a file of JSON lines names; a plan reads the file once.
+    """A selection of all records except those that a file of JSON lines names.
+
+    A plan reads the file once.
 
     A line is an integer, or an object with ``index`` and perhaps ``path``, which is compared with the
     source's. An object with ``source`` and no ``index`` names the source by its digest; then paths may

@@ -55,7 +55,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """All records except the first ``number``."""
+    """A selection of all records except the first ``number``."""
 
     number: int
 

@@ -14,7 +14,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Int64Array
 
-IN_MEMORY_BYTES = 8 << 20  # a larger table lies in a file
+IN_MEMORY_BYTES = 8 << 20  # a larger table is in a file
 ROWS_AT_ONCE = 1 << 18  # of a pass over a file: 4 MiB of pairs
 DIGIT_BITS = 11  # 2,048 runs to write per pass and chunk
 

@@ -1,1 +1,1 @@
-"""From a description to everything that a run needs: sizes, workers, and a forecast of memory."""
+"""Turn a description into everything that a run needs: sizes, workers, and a forecast of memory."""

@@ -14,7 +14,7 @@ from standpipe.transform import ImageKernel, Mixing, SampleProgram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePlan:
-    """How samples are made.
+    """The making of samples.
 
     python   the source, if Python code gives its samples; else None
     stream   the source, if its samples come in sequence; else None
@@ -100,7 +100,7 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """How a run's memory is divided.
+    """The division of a run's memory.
 
     budget_bytes   limit of all that standpipe allocates
     forecast       bytes by purpose

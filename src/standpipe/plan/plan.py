@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def not_reproducible(self) -> str | None:
-        """Why batches depend on more than seed, epoch and position, and what to do; None if they don't."""
+        """Return why batches depend on more than seed, epoch and position, and what to do; else None."""
         if not self.drawing:
             return None
         draw = "draws" if len(self.drawing) == 1 else "draw"

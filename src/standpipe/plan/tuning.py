@@ -1,4 +1,4 @@
-"""What a running loader's tuning found, and its file format."""
+"""The result of a running loader's tuning, and its file format."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class BadSample:
 
     @property
     def kind(self) -> str:
-        """What is wrong, without the facts of this one sample; a summary counts these.
+        """The kind of error, without the facts of this one sample; a summary counts kinds.
 
         For an exception in the user's code it is the place and the type: ``"the dataset: KeyError"``.
         """

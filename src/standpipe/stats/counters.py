@@ -416,7 +416,7 @@ class Stats:
     functions: Mapping[str, float] = field(default_factory=dict)
 
     def __sub__(self, before: Stats) -> Stats:
-        """What happened since ``before``. ``time_s`` is how many seconds that is; what isn't counted is as it is now:
+        """Return the counts since ``before``; ``time_s`` is the number of seconds. Other values are the newest:
         ``epoch``, ``slowest_read_s``, ``side_peak_bytes``, ``reading_ahead``, numbers of threads and slots.
         """
         earlier = {worker.name: worker for worker in before.workers}

@@ -201,9 +201,9 @@ class DataLoader(data.DataLoader[Sample]):
         return self._course.bad_samples
 
     def state_dict(self) -> dict[str, object]:
-        """Where it stands, as plain data: batches of the epoch that were delivered, and what its order was drawn from.
+        """Return the place of the newest ``iter()`` as plain data.
 
-        Of the ``iter()`` that was begun last.
+        It has the number of delivered batches, and the generator state from which the order was drawn.
         """
         place = self._course.place
         if self._course.saved is not None:

@@ -46,7 +46,7 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
         self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, object]:
-        """Where it stands, as plain data: batches that were delivered, none that are only prefetched."""
+        """Return the place as plain data. It counts delivered batches, not prefetched ones."""
         return self.dataset.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

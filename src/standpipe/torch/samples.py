@@ -25,7 +25,7 @@ _numpy_seed: Any = _utils.worker._generate_state  # type: ignore[attr-defined,un
 
 @dataclass(slots=True)
 class Seat:
-    """What code of the dataset sees in a worker process, as in torch's workers.
+    """The environment of the data set's code in a worker process, as in torch's workers.
 
     base_seed  its seed, together with the worker's number
     workers    number of workers
@@ -56,7 +56,7 @@ class Seat:
         with contextlib.nullcontext() if self.in_turn else _put_back():
             random.seed(seed)
             torch.manual_seed(seed)
-            np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (what datasets draw from)
+            np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (data sets use it)
             if self.init_fn is not None:
                 self.init_fn(number)
         self._taken = True
@@ -150,9 +150,7 @@ class Collate:
 
 @dataclass(slots=True)
 class Packed:
-    """Any object whose tensors are sent between processes as arrays are: beside the message, without a copy
-    there.
-    """
+    """An object whose tensors are sent between processes beside the message, without a copy."""
 
     value: Any = field(repr=False)
 

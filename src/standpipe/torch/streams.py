@@ -139,7 +139,7 @@ class CudaStreams:
             error = runtime.cudaHostRegister(address, size, PORTABLE)
             if int(error) == 0:
                 return None
-            with contextlib.suppress(RuntimeError):  # whoever launches next is told of the error too
+            with contextlib.suppress(RuntimeError):  # the next launch reports the error too
                 torch.zeros(1, device=self.device)
         return str(runtime.cudaGetErrorString(error))
 

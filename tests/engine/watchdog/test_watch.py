@@ -73,7 +73,7 @@ def test_a_thread_that_was_idle_is_at_new_work_since_now(whole: bool) -> None:
 
 
 class Changing:
-    """The desk of a worker that goes on to its next piece while somebody reads: at the ``after``-th word."""
+    """The heartbeat of a worker that goes on to its next piece while somebody reads: at the ``after``-th word."""
 
     def __init__(self, words: Sequence[int], after: int, then: Sequence[int]) -> None:
         self._words, self._after, self._then = words, after, then
@@ -96,15 +96,15 @@ def test_a_worker_that_goes_on_to_the_next_piece_meanwhile(after: int) -> None:
     class Worker:
         process = 7
         channel = ours
-        desk: Any
+        heartbeat: Any
 
-    def desk(number: int, row: int, since_s: float) -> list[int]:
+    def heartbeat(number: int, row: int, since_s: float) -> list[int]:
         words = [0] * WORDS
         words[PIECE], words[ROW], words[STEP], words[SINCE] = number, row, READING, int(since_s * 1e9)
         return words
 
     worker, now = Worker(), time.monotonic()
-    worker.desk = Changing(desk(5, 1, now - 100), after, desk(6, 30, now))
+    worker.heartbeat = Changing(heartbeat(5, 1, now - 100), after, heartbeat(6, 30, now))
     driver = cast("Any", object.__new__(Driver))
     driver.worker, driver._front_since_s = worker, now
     driver._plan = None  # which has the names of other steps

@@ -15,7 +15,7 @@ FILE_SETTINGS = 0  # the purpose of this random stream
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How one image is stored.
+    """The file format of one image.
 
     height, width  pixels
     quality        quality as in Pillow and libjpeg, 1 to 100

@@ -10,7 +10,7 @@ from standpipe import _native
 from standpipe.engine.processes.messages import LARGE_BYTES, Parcel, parcel
 from standpipe.engine.python.fields import bytes_of
 from standpipe.engine.timing import Took
-from standpipe.engine.watchdog.board import FOR_MEMORY, SINCE, STEP, Desk
+from standpipe.engine.watchdog.board import FOR_MEMORY, SINCE, STEP, Heartbeat
 from standpipe.engine.workers import BatchMade, Failure, Flaws
 
 Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
@@ -26,8 +26,8 @@ class Answers:
     row_bytes  forecast for the values of one row that aren't stored in a slot, in bytes
     """
 
-    def __init__(self, side: _native.SideArena, desk: Desk) -> None:
-        self._side, self._desk = side, desk
+    def __init__(self, side: _native.SideArena, heartbeat: Heartbeat) -> None:
+        self._side, self._heartbeat = side, heartbeat
         self.row_bytes = 0
         self._held = 0  # bytes of the side arena that the current answer takes
 
@@ -70,12 +70,12 @@ class Answers:
         return admit
 
     def _acquire(self, size: int) -> None:
-        desk = self._desk
-        desk[STEP] += FOR_MEMORY
+        heartbeat = self._heartbeat
+        heartbeat[STEP] += FOR_MEMORY
         self._side.acquire(size)
         self._held = size
-        desk[SINCE] = time.monotonic_ns()
-        desk[STEP] -= FOR_MEMORY
+        heartbeat[SINCE] = time.monotonic_ns()
+        heartbeat[STEP] -= FOR_MEMORY
 
     def _too_large(self, lists: dict[str, list[Any]], first: int, most: int) -> list[Failure]:
         """Return the failures of rows with more than ``most`` bytes of values, and drop these values."""

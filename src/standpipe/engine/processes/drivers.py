@@ -102,7 +102,7 @@ class Driver:
         self._sees_slots = False
         self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
         self._idle_since_s: float | None = None  # since when the worker waits for a task
-        self._errand: threading.Thread | None = None  # the last thread that measured or replaced a worker
+        self._own_task: threading.Thread | None = None  # the last thread that measured or replaced a worker
         self._away = False  # True while that thread works
         self._over = False  # True if there is no worker any more
 
@@ -121,8 +121,8 @@ class Driver:
 
     def join(self, patience_s: float) -> None:
         """Wait for the thread that measures or replaces the worker, if there is one."""
-        if self._errand is not None:
-            has_ended(self._errand, patience_s)
+        if self._own_task is not None:
+            has_ended(self._own_task, patience_s)
 
     def stats(self) -> WorkerStats:
         """Return the counters of the worker and of those that it replaced."""
@@ -141,8 +141,8 @@ class Driver:
     def end(self) -> None:
         """End the worker at once."""
         self.worker.kill()
-        if self._errand is not None:
-            self._errand.join()  # even if it is just ending, as the interpreter may end next
+        if self._own_task is not None:
+            self._own_task.join()  # even if it is just ending, as the interpreter may end next
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)
@@ -156,10 +156,15 @@ class Driver:
         except IndexError:
             return None
         worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
-        row, doing, desk = piece.first, "not begun", worker.desk
-        number, step, at, since_ns = desk[PIECE], int(desk[STEP]), int(desk[ROW]), desk[SINCE]
+        row, doing, heartbeat = piece.first, "not begun", worker.heartbeat
+        number, step, at, since_ns = (
+            heartbeat[PIECE],
+            int(heartbeat[STEP]),
+            int(heartbeat[ROW]),
+            heartbeat[SINCE],
+        )
         # A worker writes the number first. If that hasn't changed, the other words belong to the same task.
-        if number == desk[PIECE] == asked.number and step != IDLE:
+        if number == heartbeat[PIECE] == asked.number and step != IDLE:
             row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = worker.process, asked.number, row, begin_s
@@ -244,19 +249,19 @@ class Driver:
         send_encoded(worker.channel, data, worker.handle)
         return True
 
-    def _leave_for(self, errand: Callable[[], bool]) -> None:
+    def _leave_for(self, own_task: Callable[[], bool]) -> None:
         """Run a slow function in a thread of its own. It returns False if the worker has no successor."""
 
         def run() -> None:
-            self._over = not errand()
+            self._over = not own_task()
             self._away = False
             self._bell.ring()
 
-        if self._errand is not None:
-            self._errand.join()
-        self._errand = guarded(f"standpipe-worker-{self.worker.number}", run, self._watch.end)
+        if self._own_task is not None:
+            self._own_task.join()
+        self._own_task = guarded(f"standpipe-worker-{self.worker.number}", run, self._watch.end)
         self._away = True
-        self._errand.start()
+        self._own_task.start()
 
     def _answered(self) -> Piece:
         """Remove the oldest task, and return it."""
@@ -287,7 +292,7 @@ class Driver:
             return False
         worker, stalled = self.worker, self._stalled
         suspects = self._suspects()
-        doing = step_text(self._plan, int(worker.desk[STEP])) if suspects else ""
+        doing = step_text(self._plan, int(worker.heartbeat[STEP])) if suspects else ""
         how = worker.death()
         lost = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
         self._asked.clear()
@@ -343,7 +348,7 @@ class Driver:
         """
         number = self.worker.number
         try:
-            with self._watch.errand(
+            with self._watch.own_task(
                 f"another worker {number}",
                 "starting it",
                 f"the worker server ({self._server.process})",
@@ -360,15 +365,15 @@ class Driver:
 
     def _suspects(self) -> Sequence[int]:
         """Return the rows that may have killed the worker: the current one, all rows of the task, or the batch."""
-        desk = self.worker.desk
-        step = int(desk[STEP])
-        if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
+        heartbeat = self.worker.heartbeat
+        step = int(heartbeat[STEP])
+        if not self._asked or heartbeat[PIECE] != self._asked[0].number or step == IDLE:
             return ()
         piece = self._asked[0].piece
         answers = step % FOR_MEMORY in (ANSWERING, TOGETHER)
         if is_whole(piece, step) or (answers and self._plan.gathers):
             return (WHOLE,)
-        return range(piece.first, piece.stop) if answers else (piece.first + int(desk[ROW]),)
+        return range(piece.first, piece.stop) if answers else (piece.first + int(heartbeat[ROW]),)
 
     def _verdict(
         self, piece: Piece, doing: str, how: str, stalled: StalledError | None

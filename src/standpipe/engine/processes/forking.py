@@ -30,7 +30,7 @@ from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 # CPUs.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 ANSWER_S = 30.0  # seconds to wait for the report how a server ended
-PATIENCE_S = 1.0  # seconds that a process has to end after it was told to
+PATIENCE_S = 1.0  # seconds that a process has to end after the request
 
 
 def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:

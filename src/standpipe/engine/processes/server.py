@@ -37,7 +37,15 @@ from standpipe.engine.python.functions import apply, gather, probed
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.rows import PartOfRows, Rows
-from standpipe.engine.watchdog.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
+from standpipe.engine.watchdog.board import (
+    ANSWERING,
+    IDLE,
+    PIECE,
+    STEP,
+    Heartbeat,
+    heartbeat_of,
+    shared_words,
+)
 from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
 from standpipe.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
 from standpipe.errors import WorkerDiedError
@@ -134,7 +142,7 @@ def _flush() -> None:
 class Server:
     """A worker server: it forks workers, and reports how they ended.
 
-    desks    shared memory with the heartbeats of all workers
+    heartbeats    shared memory with the heartbeats of all workers
     side     the side arena: memory for large images
     pipe     read end of a pipe that is closed when the trainer ends
     trainer  the trainer's process number
@@ -142,7 +150,7 @@ class Server:
 
     control: socket.socket
     recipe: Recipe
-    desks: Desk
+    heartbeats: Heartbeat
     side: _native.SharedSide
     pipe: int
     trainer: int
@@ -168,7 +176,7 @@ class Server:
             side = _native.SideArena(self.side, number)
             channel = socket.socket(fileno=descriptor)
             with contextlib.suppress(Ended):
-                Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
+                Worker(channel, self.recipe, side, heartbeat_of(self.heartbeats, number)).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
 
         with warnings.catch_warnings():
@@ -198,13 +206,17 @@ def status_of(process: int) -> int | None:
 class Worker:
     """A worker process: it makes rows for one trainer until its channel is closed."""
 
-    def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
-        self._channel, self._desk = channel, desk
+    def __init__(
+        self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, heartbeat: Heartbeat
+    ) -> None:
+        self._channel, self._heartbeat = channel, heartbeat
         self._notes: list[str] = []
         self._ended: Failure | None = None
         self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
         keyed = not recipe.in_turn
-        self._maker = SampleMaker(recipe, self._supplies, keyed=keyed, catches=BaseException, desk=desk)
+        self._maker = SampleMaker(
+            recipe, self._supplies, keyed=keyed, catches=BaseException, heartbeat=heartbeat
+        )
         self._told = Flaws()
         self._arena: Any = None
         self._layout: SlotLayout | None = None
@@ -212,8 +224,8 @@ class Worker:
         self._fields: tuple[str, ...] = ()
         self._listed: tuple[str, ...] = ()
         self._known_from = ""
-        self._answers = Answers(side, desk)
-        desk[STEP] = IDLE  # until now it held the last step of the worker before this one
+        self._answers = Answers(side, heartbeat)
+        heartbeat[STEP] = IDLE  # until now it held the last step of the worker before this one
 
     def run(self) -> None:
         """Answer the trainer's messages in order, until ``Ended`` is raised."""
@@ -235,12 +247,12 @@ class Worker:
                         self._supplies.kept.close(*message)
                     send(self._channel, self._new_flaws())
                 case _:
-                    self._desk[PIECE], *what = message
+                    self._heartbeat[PIECE], *what = message
                     try:
                         send_parcel(self._channel, self._answer(kind, *what))
                     finally:
                         self._answers.given()
-                    self._desk[STEP] = IDLE
+                    self._heartbeat[STEP] = IDLE
 
     def _kept(self, recipe: Recipe) -> Kept | None:
         """Return the recipe's cache, opened; None without one, or if it can't be opened."""
@@ -284,7 +296,7 @@ class Worker:
         rows = 0 if kind == "functions" else len(what[0].indices)
         flaws = self._new_flaws()
         met = None if flaws is NO_FLAWS else flaws, self._maker.laps.took(rows)
-        self._desk[STEP] = ANSWERING
+        self._heartbeat[STEP] = ANSWERING
         try:
             return self._answers.parcel(answer, met, first, len(what[0].indices))
         except Exception as error:

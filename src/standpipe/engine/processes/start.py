@@ -47,7 +47,7 @@ def in_processes(
             context = SHARED if context == "forkserver" else context
             server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
-        with watch.errand(
+        with watch.own_task(
             "the start of worker processes",
             "loading the dataset",
             f"the worker server ({server.process})",
@@ -104,7 +104,7 @@ def _measured_in(
     """Measure a sample in the first worker. If that dies or hangs, replace it, and try once more."""
 
     def measured(worker: WorkerProcess) -> Measured:
-        with watch.errand(
+        with watch.own_task(
             record_name(key.index, inputs.name(0, key.index)),
             MEASURING,
             str(worker),

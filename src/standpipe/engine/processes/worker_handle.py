@@ -20,21 +20,21 @@ from standpipe.errors import WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.spec import ArraySpec, Listed
 
-PATIENCE_S = 1.0  # seconds that a process has to end after it was told to
+PATIENCE_S = 1.0  # seconds that a process has to end after the request
 GRACE_S = 0.2  # seconds for a process to end by itself after its channel has ended
 
 
 class WorkerProcess:
     """The trainer's handle of one worker process.
 
-    desk    its heartbeat, with its current work; it stays readable after the worker has ended
+    heartbeat    its heartbeat, with its current work; it stays readable after the worker has ended
     server  the server that forked it
     """
 
     def __init__(self, server: WorkerServer, number: int) -> None:
         self.number = number
         self.channel, self.process = server.fork(number)
-        self.desk = server.board.desk(number)
+        self.heartbeat = server.board.heartbeat(number)
         self.server, self._closed = server, False
         try:
             self.handle: int | None = os.pidfd_open(self.process)

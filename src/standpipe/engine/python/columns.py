@@ -13,7 +13,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.engine.rows import Rows
-from standpipe.engine.watchdog.board import TOGETHER, Desk
+from standpipe.engine.watchdog.board import TOGETHER, Heartbeat
 from standpipe.spec import AnyArray
 from standpipe.system.faults import FAULTY, faultpoint
 
@@ -37,9 +37,9 @@ def has_columns(dataset: Any) -> TypeGuard[HasColumns]:
     return hasattr(dataset, "__getcolumns__")
 
 
-def in_turn(indices: list[int], first: int, desk: Desk) -> Iterator[int]:
+def in_turn(indices: list[int], first: int, heartbeat: Heartbeat) -> Iterator[int]:
     """Give ``indices``, and write down that the row of each begins, from ``first`` on; at their end, all together."""
-    rows = _native.in_turn(indices, first, desk, TOGETHER)
+    rows = _native.in_turn(indices, first, heartbeat, TOGETHER)
     return map(_passed, rows) if FAULTY else rows
 
 

@@ -12,7 +12,7 @@ from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
-from standpipe.engine.watchdog.board import READING, STEP, Desk
+from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.engine.workers import NO_FLAWS, Flaws
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
@@ -28,14 +28,14 @@ class ImageMaker:
     """Run the native kernels of a program for one thread.
 
     supplies  what it shares with other makers of its process
-    desk      heartbeat; native code writes there that it reads, or waits for memory
+    heartbeat      heartbeat; native code writes there that it reads, or waits for memory
     """
 
-    def __init__(self, recipe: Recipe, supplies: Supplies, desk: Desk) -> None:
-        self._recipe, self._desk = recipe, desk
+    def __init__(self, recipe: Recipe, supplies: Supplies, heartbeat: Heartbeat) -> None:
+        self._recipe, self._heartbeat = recipe, heartbeat
         self._reader = supplies.reader
-        self._native = _native.SampleMaker(supplies.side, READ_BYTES, desk)
-        # The cache of files; that of samples is for whoever makes them.
+        self._native = _native.SampleMaker(supplies.side, READ_BYTES, heartbeat)
+        # The cache of files. The maker of samples has the cache of samples.
         self._kept = None if recipe.keeps_samples else supplies.kept
         self.stamp = NO_FILE  # of the file that was read last
         self._reads = self._read_bytes = self._read_ns = 0
@@ -89,9 +89,9 @@ class ImageMaker:
         rgb: UInt8Array | None = None
         data: UInt8Array | None = None
         if isinstance(image, EncodedFile):
-            self._desk[STEP] = READING
+            self._heartbeat[STEP] = READING
             data = self._read(key, image)
-            self._desk[STEP] = 1 + number
+            self._heartbeat[STEP] = 1 + number
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:

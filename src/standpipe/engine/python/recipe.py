@@ -19,7 +19,7 @@ from standpipe.transform import BatchFunction, SampleProgram
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that a worker needs to know to make samples. Worker processes receive it once.
+    """The description from which a worker makes samples. Worker processes receive it once.
 
     program     steps from a record to a sample
     functions   functions of a batch

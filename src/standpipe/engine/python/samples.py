@@ -28,7 +28,7 @@ from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.rows import END, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
 from standpipe.engine.timing import Laps
-from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
+from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
 from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray, ArraySpec, Listed
@@ -47,7 +47,7 @@ class SampleMaker:
     keyed     True in a worker process, where global generators are set; elsewhere they are left alone
     catches   exceptions of the user's code that fail the sample and not the thread: in a worker all of them,
               also ``SystemExit`` and panics of other languages; in the caller's thread an interrupt goes to the caller
-    desk      heartbeat
+    heartbeat      heartbeat
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class SampleMaker:
         *,
         keyed: bool = False,
         catches: type[BaseException] = Exception,
-        desk: Desk | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.own = OwnGenerators()
-        self.desk: Desk = new_desk() if desk is None else desk
+        self.heartbeat: Heartbeat = new_heartbeat() if heartbeat is None else heartbeat
         self._catches = catches
         self.recipe = recipe
-        self._images = ImageMaker(recipe, supplies, self.desk)
+        self._images = ImageMaker(recipe, supplies, self.heartbeat)
         self.recount = self._images.recount  # for images that are made again
         self._draws = Draws(recipe.seed, self.recount, streams=recipe.streams) if keyed else None
         self._told = Flaws()
@@ -84,7 +84,7 @@ class SampleMaker:
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
         self._sees_draws = True  # whether all that was drawn there would have been seen
         self._drawing: dict[str, list[str]] | None = (
-            None  # generators by what draws from them, while that is asked
+            None  # generators by the function that uses them, during a probe
         )
         self.laps = Laps()
         self._proves = False  # whether samples are to be proven to be fit for the cache
@@ -105,7 +105,7 @@ class SampleMaker:
             finally:
                 set_back()
                 self._proves = False
-                self.desk[STEP] = IDLE
+                self.heartbeat[STEP] = IDLE
 
         return self.task(key.epoch, lambda: self.sample(key, make))
 
@@ -113,18 +113,18 @@ class SampleMaker:
         """Return the global generators that the calls of ``make()`` use, by the name of the call."""
         found = self._drawing = {}
         for _ in range(2):  # a call may import torch, whose generator is looked at from then on
-            with contextlib.suppress(Exception):  # whoever delivers the sample names what is wrong with it
+            with contextlib.suppress(Exception):  # the delivery of the sample reports the error
                 make()
         self._drawing = None
-        self.desk[STEP] = IDLE
+        self.heartbeat[STEP] = IDLE
         return found
 
     def at(self, row: int, step: int = 0) -> None:
         """Write down that a row begins, or a step with the whole batch."""
-        desk = self.desk
-        desk[SINCE] = time.monotonic_ns()
-        desk[ROW] = row
-        desk[STEP] = step
+        heartbeat = self.heartbeat
+        heartbeat[SINCE] = time.monotonic_ns()
+        heartbeat[ROW] = row
+        heartbeat[STEP] = step
 
     def begins(self, row: int) -> None:
         """A row of a piece of work begins."""
@@ -134,7 +134,7 @@ class SampleMaker:
     def ends(self) -> None:
         """Note that a sample is finished."""
         if self.laps.on:
-            self.laps.ends(self.desk[SINCE])
+            self.laps.ends(self.heartbeat[SINCE])
 
     def task(self, epoch: int, make: Callable[[], Result]) -> Result:
         """Return ``make()``, which makes samples by ``sample()`` and may be called twice; ``draws`` says why."""
@@ -192,9 +192,9 @@ class SampleMaker:
         if self._columns is None or looked_at or not rows.inputs.empty:
             return False
         self.begins(first)
-        begin_ns = self.desk[SINCE]
+        begin_ns = self.heartbeat[SINCE]
         try:
-            use(self._columns(in_turn(rows.indices[first:stop], first, self.desk)))
+            use(self._columns(in_turn(rows.indices[first:stop], first, self.heartbeat)))
         except Uneven:
             self._columns = None  # other samples are as these
             return False
@@ -265,7 +265,7 @@ class SampleMaker:
         since = time.perf_counter_ns() if self.laps.on else 0
         for number in range(first, stop):
             step = self._steps[number]
-            self.desk[STEP] = 1 + number
+            self.heartbeat[STEP] = 1 + number
             if isinstance(step, PythonCall):
                 sample = self.call(step, key, sample)
             else:

@@ -225,7 +225,7 @@ class _Reader:
 def _tensor(array: AnyArray, name: str) -> Any:
     if name not in TENSORS or array.dtype != ("int16" if name == "bfloat16" else name):
         raise ValueError("a tensor of no known dtype")
-    import torch  # whoever stored it had it
+    import torch  # it is installed: a tensor was stored
 
     tensor = torch.from_numpy(array)
     return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
@@ -237,7 +237,7 @@ def _picture(array: AnyArray, mode: str, size: list[int], info: Any) -> Any:
         raise ValueError("an image of no known mode or size")
     if array.size != height * (-(-width // 8) if mode == "1" else width * MODES[mode]):
         raise ValueError("an image of another size")  # before Pillow takes memory for it
-    from PIL import Image  # whoever stored it had it
+    from PIL import Image  # late: few caches hold images
 
     picture = Image.frombytes(mode, (width, height), array.tobytes())
     picture.info = info

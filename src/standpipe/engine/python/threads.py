@@ -82,10 +82,10 @@ class Seat:
 
     def at_work(self, plan: Plan, owner: Owner) -> Work | None:
         """Return the task that the thread is doing."""
-        piece, desk = self.piece, self.maker.desk
-        row, step, since = desk[ROW], desk[STEP], desk[SINCE]
+        piece, heartbeat = self.piece, self.maker.heartbeat
+        row, step, since = heartbeat[ROW], heartbeat[STEP], heartbeat[SINCE]
         if piece is None or piece is not self.piece or step == IDLE or self.given_up:
-            return None  # or it has begun another piece meanwhile, to which the row belongs
+            return None  # or it has begun another piece, to which the row belongs
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = Hand(self, piece, row, since)
         doing = step_text(plan, step)
@@ -206,7 +206,7 @@ class ThreadWorkers(QueueWorkers):
             seat, piece, row, _ = work.hand
             if not self._queue.give_up(seat, piece):
                 continue
-            whole = is_whole(piece, seat.maker.desk[STEP])
+            whole = is_whole(piece, seat.maker.heartbeat[STEP])
             lost.append((piece.job, too_long(WHOLE if whole else row, error)))
             if self._is_hopeless(seat):
                 self._queue.break_with(error)
@@ -258,7 +258,7 @@ class ThreadWorkers(QueueWorkers):
     def _start(self, number: int) -> None:
         seat = self._new_seat(number)
         thread = guarded(f"standpipe-worker-{number}", partial(self._work, seat), self._ends)
-        # Before it runs: whoever is interrupted here finds it when all is ended.
+        # Before it runs: after an interrupt here, close() still finds it.
         self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         thread.start()
         self._seats.append(seat)
@@ -274,7 +274,7 @@ class ThreadWorkers(QueueWorkers):
             seat.begin(piece)
             try:
                 bad = seat.made(self._plan, piece)
-            except BaseException as error:  # whoever waits for this batch would wait for ever
+            except BaseException as error:  # else the thread that waits for this batch would wait for ever
                 bad = [unforeseen(piece.first, error)]
             seat.piece = None
             self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))

@@ -160,7 +160,7 @@ class Adjuster:
         if self._tuner.setting != self._setting:
             self._workers.employ(self._tuner.setting.workers)
             if self._workers.employed != self._tuner.setting.workers:
-                self._tuner.limit(self._workers.employed)  # no more can be had
+                self._tuner.limit(self._workers.employed)  # no more are available
             self._setting = self._tuner.setting
             self._ring.set_base(self._setting.slots)
             self._begin, self._changed = None, stats

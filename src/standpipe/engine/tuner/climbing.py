@@ -241,7 +241,7 @@ class Tuner:
             self.setting = other
             yield from self._look()
             other, theirs = self.setting, self._last
-            if other == before:  # nothing else can be had
+            if other == before:  # nothing else is available
                 return False
             with_other.append(theirs.rows_per_s)
             gain = _mean(with_other) / max(_mean(with_mine), 1e-9)

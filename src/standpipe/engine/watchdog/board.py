@@ -1,7 +1,7 @@
 """Heartbeats: each Python worker writes down its current step, and since when.
 
 A heartbeat is a few 64-bit words. Those of worker processes are in shared memory and outlive the worker. Writing one
-costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first four
+costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/heartbeat.h knows the first four
 words.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from standpipe.plan.plan import Plan
 
-Desk = Any  # of ints, which can be set; a writable buffer of int64
+Heartbeat = Any  # of ints, which can be set; a writable buffer of int64
 
-# The words of a desk: piece of work; row of it, from 0; a step, as below; nanoseconds, monotonic.
+# The words of a heartbeat: piece of work; row of it, from 0; a step, as below; nanoseconds, monotonic.
 PIECE, ROW, STEP, SINCE = range(4)
-WORDS = 8  # of a desk: a cache line, so that no worker's writing slows down another's
+WORDS = 8  # of a heartbeat: a cache line, so that no worker's writing slows down another's
 
 # Steps. 0 is the dataset; 1, 2, … the steps of the program.
 IDLE = -1
@@ -31,11 +31,11 @@ FOR_MEMORY = 1 << 21  # added by native code while it waits for memory that othe
 _BYTES = 8 * WORDS
 
 
-def new_desk() -> Desk:
+def new_heartbeat() -> Heartbeat:
     """Return the heartbeat of a thread."""
-    desk = memoryview(bytearray(_BYTES)).cast("q")
-    desk[STEP] = IDLE
-    return desk
+    heartbeat = memoryview(bytearray(_BYTES)).cast("q")
+    heartbeat[STEP] = IDLE
+    return heartbeat
 
 
 class Board:
@@ -54,16 +54,16 @@ class Board:
             self._file.close()
             raise
 
-    def desk(self, number: int) -> Desk:
+    def heartbeat(self, number: int) -> Heartbeat:
         """Return the heartbeat of a worker."""
-        return desk_of(self._words, number)
+        return heartbeat_of(self._words, number)
 
     def close(self) -> None:
         """Close the file; heartbeats stay readable. A second call does nothing."""
         self._file.close()
 
 
-def shared_words(descriptor: int) -> Desk:
+def shared_words(descriptor: int) -> Heartbeat:
     """Return the heartbeats on a trainer's board. It takes over the descriptor."""
     try:
         return _words(descriptor)
@@ -71,12 +71,12 @@ def shared_words(descriptor: int) -> Desk:
         os.close(descriptor)
 
 
-def desk_of(words: Desk, number: int) -> Desk:
+def heartbeat_of(words: Heartbeat, number: int) -> Heartbeat:
     """Return the heartbeat of a worker."""
     return words[number * WORDS : (number + 1) * WORDS]
 
 
-def _words(descriptor: int) -> Desk:
+def _words(descriptor: int) -> Heartbeat:
     return memoryview(mmap.mmap(descriptor, 0)).cast("q")
 
 

@@ -82,7 +82,7 @@ class Watch:
     """The watchdog of one run, from ``start`` to ``close``.
 
     run_bell  rings when the run can't go on
-    errands   work of the run's own threads
+    own_tasks   work of the run's own threads
     ended     why the run can't go on: one of its threads ended, or all workers did
     slow      number of slow works that were logged
     stalled   number of those that were given up
@@ -94,8 +94,8 @@ class Watch:
         self._bell = _native.Bell()
         self.ended: StandpipeError | None = None
         self._reported: dict[object, str] = {}  # the last error of each who is alive
-        self.errands = Errands()
-        self._parties: list[Party] = [self.errands]
+        self.own_tasks = OwnTasks()
+        self._parties: list[Party] = [self.own_tasks]
         self._named: dict[Hashable, int] = {}  # what is slow now, by its number among all
         self._slow: dict[int, SlowSample] = {}
         self._given_up: set[Hashable] = set()
@@ -127,7 +127,7 @@ class Watch:
         if self._idle:
             self._bell.ring()
 
-    def errand(
+    def own_task(
         self,
         what: str,
         doing: str,
@@ -136,14 +136,14 @@ class Watch:
         where: Callable[[], str] | None = None,
         give_up: Callable[[StalledError], object] | None = None,
         least_s: float = 0.0,
-    ) -> Errand:
+    ) -> OwnTask:
         """Something beside making samples that this thread does or waits for, for the length of a ``with`` block.
 
         where    says where it is; default: the stack of this thread
         give_up  ends it; an error that the block raises after that becomes the ``StalledError``
         least_s  seconds that it has, where that is more than others have
         """
-        return Errand(self, (what, doing, worker), where, give_up, least_s)
+        return OwnTask(self, (what, doing, worker), where, give_up, least_s)
 
     def close(self, patience_s: float) -> None:
         """End the thread, and forget the workers."""
@@ -188,7 +188,7 @@ class Watch:
             self._nobody_works_since_s = None
         elif self._nobody_works_since_s is None:
             self._nobody_works_since_s = now
-        # What begins meanwhile may be given up before it is slow.
+        # Work that begins until the next look may reach its timeout before it is slow.
         again = now + min(self._slow_after_s, self._stall_timeout_s or self._slow_after_s)
         looks = [self._tried(work.hand, partial(self._look_at, work, now), again) for work in works]
         # Not before that: an error that goes on is known from those who had it before.
@@ -257,8 +257,8 @@ class Watch:
         _logger().warning("%s", text)
 
 
-class Errand:
-    """Work of a run's own thread, made by ``Watch.errand``."""
+class OwnTask:
+    """Work of a run's own thread, made by ``Watch.own_task``."""
 
     def __init__(
         self,
@@ -275,14 +275,14 @@ class Errand:
 
     def __enter__(self) -> Self:
         self._begin_s, self._thread = time.monotonic(), threading.get_ident()
-        self._watch.errands.now[self] = None
+        self._watch.own_tasks.now[self] = None
         self._watch.wake()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self._watch.errands.now[self]
+        del self._watch.own_tasks.now[self]
         if self._stalled is not None and isinstance(error, Exception):
             raise self._stalled from error
 
@@ -297,18 +297,18 @@ class Errand:
 
     def give_up(self, work: Work, error: StalledError) -> bool:
         """End it. False when that is impossible, or it has ended."""
-        if self._give_up is None or self not in self._watch.errands.now:
+        if self._give_up is None or self not in self._watch.own_tasks.now:
             return False
         self._stalled = error
         self._give_up(error)
         return True
 
 
-class Errands:
+class OwnTasks:
     """The work of a run's own threads."""
 
     def __init__(self) -> None:
-        self.now: dict[Errand, None] = {}
+        self.now: dict[OwnTask, None] = {}
 
     @property
     def in_flight(self) -> bool:
@@ -317,7 +317,7 @@ class Errands:
 
     def at_work(self) -> Sequence[Work]:
         """Return all of it."""
-        return [errand.work() for errand in list(self.now)]
+        return [own_task.work() for own_task in list(self.now)]
 
 
 class Unattended:

@@ -136,7 +136,7 @@ class Stacks:
                 return f"  the process is {state}"
             if not is_listening(process):
                 return ""
-            self._received(0)  # what came too late for whoever asked before
+            self._received(0)  # answers that came too late for an earlier request
             try:
                 os.kill(process, STACK_SIGNAL)
             except OSError:

@@ -12,7 +12,7 @@ from typing import Any
 
 SAMPLED = 512  # elements of a container that are looked at; the others are taken to be like them
 DEPTH = 4
-LEAST_OBJECTS = 1000  # of what is told
+LEAST_OBJECTS = 1000  # of a holding that is reported
 SMALL = range(-5, 257)  # integers of which Python has one each, never freed
 GENERATORS = ("Generator", "RandomState", "Random")
 

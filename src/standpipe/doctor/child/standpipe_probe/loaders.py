@@ -28,7 +28,7 @@ KNOWN_THREADS = (
 
 
 class Watch:
-    """What is known of the loaders in the script's main process.
+    """The known facts about the loaders of the script's main process.
 
     steps      batches of an epoch after which it is cut short
     seconds    time from the first epoch on, after which any epoch is cut short

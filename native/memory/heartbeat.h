@@ -16,11 +16,11 @@ struct Job;
 enum class Phase : uint8_t { reading, waiting, decoding };
 
 // One for every thread, which writes `phase` and `waited` as it goes; the rest changes under the pool's lock.
-struct Desk {
+struct Heartbeat {
     using Clock = std::chrono::steady_clock;
     enum class Kind : uint8_t { decoder, reader, pillow, gpu };  // the last two are threads of Python's
 
-    Desk(Kind k, int n) : kind(k), number(n) {}
+    Heartbeat(Kind k, int n) : kind(k), number(n) {}
 
     const Kind kind;
     const int number;      // among its pool's
@@ -49,9 +49,9 @@ struct Desk {
     }
 
     // The calling thread's; null for a thread of no pool.
-    static Desk*& mine() noexcept {
-        thread_local Desk* desk = nullptr;
-        return desk;
+    static Heartbeat*& mine() noexcept {
+        thread_local Heartbeat* heartbeat = nullptr;
+        return heartbeat;
     }
 };
 
@@ -72,17 +72,17 @@ struct Words {
 // While it lives, the calling thread's row waits for what others hold, which isn't its own slowness.
 class Waiting {
   public:
-    Waiting() noexcept : desk_(Desk::mine()), words_(Words::mine()) {
-        if (desk_) before_ = desk_->phase.exchange(Phase::waiting);
+    Waiting() noexcept : heartbeat_(Heartbeat::mine()), words_(Words::mine()) {
+        if (heartbeat_) before_ = heartbeat_->phase.exchange(Phase::waiting);
         if (words_) std::atomic_ref(words_->step) += Words::kForMemory;
     }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
     ~Waiting() {
-        const auto waited = Desk::Clock::now() - start_;
-        if (desk_) {
-            desk_->waited = desk_->waited.load() + waited;
-            desk_->phase = before_;
+        const auto waited = Heartbeat::Clock::now() - start_;
+        if (heartbeat_) {
+            heartbeat_->waited = heartbeat_->waited.load() + waited;
+            heartbeat_->phase = before_;
         }
         if (words_) {
             std::atomic_ref(words_->since_ns) += std::chrono::nanoseconds(waited).count();
@@ -91,9 +91,9 @@ class Waiting {
     }
 
   private:
-    Desk* const desk_;
+    Heartbeat* const heartbeat_;
     Words* const words_;
-    const Desk::Clock::time_point start_ = Desk::Clock::now();
+    const Heartbeat::Clock::time_point start_ = Heartbeat::Clock::now();
     Phase before_ = Phase::decoding;
 };
 
