@@ -1,9 +1,8 @@
-"""Draw the six places that a sample passes, docs/images/places.svg:  python docs/pictures/places.py"""
+"""Draw the diagrams of docs/index.md and docs/understand:  python docs/pictures/places.py"""
 
 from __future__ import annotations
 
-from html import escape
-from pathlib import Path
+from _svg import AMBER, BLUE, GREEN, LINE, RED, arrow, box, bracket, save, text
 
 PLACES = {
     "source": ("which records", "there are"),
@@ -13,58 +12,233 @@ PLACES = {
     "batch": ("rows in a slot of", "fixed memory"),
     "device": ("host or GPU", "arrays, tensors"),
 }
-BLUE, SLATE, LINE, FILL = "#2563eb", "#334155", "#94a3b8", "#eff6ff"
-WIDTH, HEIGHT = 900, 210
-BOX_WIDTH, BOX_HEIGHT, GAP, LEFT, TOP = 126, 84, 19, 24, 40
 
 
-def text(x: float, y: float, words: str, *, size: int = 14, weight: str = "normal", fill: str = SLATE) -> str:
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" fill="{fill}" '
-        f'text-anchor="middle">{escape(words)}</text>'
-    )
-
-
-def picture() -> str:
-    """Return the picture as SVG."""
-    parts = []
-    for number, (name, lines) in enumerate(PLACES.items()):
-        left = LEFT + number * (BOX_WIDTH + GAP)
-        middle = left + BOX_WIDTH / 2
-        parts.append(
-            f'<rect x="{left}" y="{TOP}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="8" fill="{FILL}" '
-            f'stroke="{BLUE}"/>'
-        )
-        parts.append(text(middle, TOP + 26, name, size=16, weight="bold", fill=BLUE))
-        parts += [text(middle, TOP + 48 + 18 * row, line, size=13) for row, line in enumerate(lines)]
+def row(
+    y: float, boxes: dict[str, tuple[str, ...]], colours: tuple[str, ...] = (), width: float = 126
+) -> list[str]:
+    """Return boxes from left to right, with arrows between them."""
+    parts, gap, height = [], 19, 84
+    for number, (name, lines) in enumerate(boxes.items()):
+        x = 24 + number * (width + gap)
+        parts.append(box(x, y, width, height, name, lines, colours[number] if colours else BLUE))
         if number:
-            y = TOP + BOX_HEIGHT / 2
-            parts.append(f'<path d="M{left - GAP + 2} {y:g}h{GAP - 8}" stroke="{LINE}" stroke-width="2"/>')
-            parts.append(f'<path d="M{left - 7} {y - 5:g}l6 5l-6 5z" fill="{LINE}"/>')
-    begin, end, y = LEFT, WIDTH - LEFT, TOP + BOX_HEIGHT + 20
-    parts.append(
-        f'<path d="M{begin} {y}v8h{end - begin}v-8" fill="none" stroke="{LINE}" stroke-width="1.5"/>'
-    )
-    parts.append(
+            parts.append(arrow(x - gap + 2, y + height / 2, x - 1, y + height / 2))
+    return parts
+
+
+def places() -> None:
+    save(
+        "places",
+        900,
+        210,
+        text(450, 24, "A sample passes six places, in native threads; your own Python code runs in workers"),
+        *row(40, PLACES),
+        bracket(24, 144, 876),
         text(
-            WIDTH / 2,
-            y + 30,
+            450,
+            174,
             "one budget, memory=, and one recipe: the same batch with any workers, ranks and machines",
-        )
+        ),
     )
+
+
+def memory() -> None:
+    parts = [text(310, 24, "memory= bounds these"), text(795, 24, "outside of it")]
+    parts += [
+        box(
+            24,
+            40,
+            160,
+            120,
+            "slots",
+            ("one lent to your code,", "one being filled,", "more while you hold more"),
+        ),
+        box(196, 40, 110, 120, "workers", ("stacks, buffers,", "whole processes")),
+        box(318, 40, 110, 120, "read-ahead", ("encoded files", "that wait")),
+        box(440, 40, 110, 120, "side arena", ("whole frames of", "progressive JPEGs,", "PNGs, …")),
+        box(562, 40, 110, 120, "the rest", ("index, engine,", "queues")),
+        box(712, 40, 164, 120, "your process", ("Python, NumPy, PyTorch,", "your model"), LINE),
+        bracket(24, 166, 672),
+        text(
+            348,
+            196,
+            "forecast before the first file is read; the ledger loader.memory() shows each of them now",
+        ),
+    ]
+    save("memory", 900, 210, *parts)
+
+
+def order() -> None:
+    parts = [text(450, 24, "seed, epoch and position give the record; nothing is stored")]
+    records = (7, 2, 9, 0, 5, 3, 8, 1, 6, 4, 11, 10)
+    for position, record in enumerate(records):
+        x, rank = 24 + position * 71.5, position // 2 % 2
+        parts.append(box(x, 64, 62, 56, f"record {record}"[7:], (), GREEN if rank else BLUE))
+        parts.append(text(x + 31, 54, f"position {position}", size=11))
+    for step in range(3):
+        begin = 24 + step * 4 * 71.5
+        parts += [bracket(begin, 126, begin + 276), text(begin + 138, 152, f"step {step}: both ranks")]
     parts.append(
         text(
-            WIDTH / 2,
-            24,
-            "A sample passes six places, in native threads; your own Python code runs in workers",
+            450,
+            184,
+            "blue: the batch of rank 0, green: of rank 1. A state is “epoch 0, 8 samples delivered”:",
         )
     )
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">\n'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'
+    parts.append(text(450, 204, "any number of ranks and workers continues with position 8"))
+    save("order", 900, 218, *parts)
+
+
+def pixels() -> None:
+    steps = {
+        "JPEG bytes": ("header first:", "size, colours"),
+        "decode": ("only the rows and", "columns of the crop"),
+        "resample": ("row by row,", "Pillow's arithmetic"),
+        "flip": ("on the way", "to the batch"),
+        "normalise": ("to float32 or", "float16, NCHW"),
+        "slot": ("the row's place", "in the batch"),
+    }
+    save(
+        "pixels",
+        900,
+        190,
+        text(450, 24, "One pass, in a few rows of memory; random numbers depend on (seed, epoch, position)"),
+        *row(40, steps),
+        bracket(24, 144, 586),
+        text(305, 174, "the pixels of Pillow 13, bit for bit"),
     )
+
+
+def caches() -> None:
+    steps = {
+        "source": ("photos on a", "slow disk"),
+        "cache here": ("the files' bytes:", "for training"),
+        "random crop": ("new in", "every epoch"),
+        "batch": ("",),
+    }
+    evaluation = {
+        "source": ("photos",),
+        "resize, crop": ("always", "the same"),
+        "cache here": ("finished rows:", "for evaluation"),
+        "batch": ("normalised", "as it is read"),
+    }
+    parts = [text(300, 24, "training"), *row(40, steps, (BLUE, AMBER, BLUE, BLUE))]
+    parts += [text(300, 152, "evaluation"), *row(164, evaluation, (BLUE, BLUE, AMBER, BLUE))]
+    parts.append(
+        box(
+            632,
+            40,
+            244,
+            208,
+            "rules",
+            (
+                "a cache stores everything before it",
+                "after a random transform: refused",
+                "a changed file, parameter or",
+                "function: another row",
+                "full: rows are made again,",
+                "none is evicted from a set in use",
+            ),
+            LINE,
+        )
+    )
+    save("caches", 900, 262, *parts)
+
+
+def faults() -> None:
+    rows = (
+        (
+            "a damaged sample",
+            RED,
+            "SampleError with its path",
+            "or another sample, with on_error(Replace(…))",
+        ),
+        ("a read that fails", AMBER, "tried again, 3 times", "then it counts as a damaged sample"),
+        (
+            "work that hangs",
+            AMBER,
+            "named in the log after 5 s",
+            "given up after 120 s: StalledError, or replaced",
+        ),
+        ("a worker that dies", AMBER, "a new worker takes its place", "the batch is the same, byte for byte"),
+        ("the program ends", GREEN, "all ends with it", "no process, file or memory is left"),
+    )
+    parts = []
+    for number, (what, colour, first, then) in enumerate(rows):
+        y = 16 + number * 56
+        parts += [
+            box(24, y, 190, 44, what, (), colour),
+            arrow(216, y + 22, 254, y + 22),
+            box(256, y, 250, 44, first, (), LINE),
+            arrow(508, y + 22, 546, y + 22),
+            box(548, y, 328, 44, then, (), LINE),
+        ]
+    save("faults", 900, 306, *parts)
+
+
+def tuning() -> None:
+    parts = [
+        text(450, 24, "A loader tries one change at a time, and keeps what makes the training loop faster")
+    ]
+    bars = (
+        (60, "4 workers", BLUE),
+        (78, "try 5", AMBER),
+        (92, "try 6", AMBER),
+        (90, "try 7", RED),
+        (92, "6 workers", BLUE),
+        (104, "try 2 ahead", AMBER),
+        (104, "settled", GREEN),
+    )
+    for number, (height, name, colour) in enumerate(bars):
+        x = 40 + number * 120
+        parts.append(box(x, 160 - height, 100, height, "", (), colour))
+        parts.append(text(x + 50, 180, name))
+    parts.append(
+        text(450, 204, "rows per second, over the first seconds of a run: amber is kept, red is taken back")
+    )
+    save("tuning", 900, 218, *parts)
+
+
+def security() -> None:
+    parts = [
+        box(
+            24,
+            40,
+            260,
+            130,
+            "not trusted",
+            (
+                "image files, lists, index files,",
+                "arrays, states, caches:",
+                "parsed with limits, fuzzed,",
+                "checked by checksums",
+            ),
+            RED,
+        ),
+        box(
+            320,
+            40,
+            260,
+            130,
+            "trusted",
+            ("your code, your checkpoint,", "your user's processes,", "packages that you installed"),
+            GREEN,
+        ),
+        box(
+            616,
+            40,
+            260,
+            130,
+            "never done",
+            ("no network access", "no code from data files", "no pickle from shared folders"),
+            BLUE,
+        ),
+        text(450, 24, "What standpipe reads, and what it believes"),
+    ]
+    save("security", 900, 190, *parts)
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent.parent / "images" / "places.svg").write_text(picture(), encoding="utf-8")
+    for draw in (places, memory, order, pixels, caches, faults, tuning, security):
+        draw()
