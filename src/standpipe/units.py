@@ -34,11 +34,13 @@ def parse_bytes(name: str, value: int | str) -> int:
         number = float(match[1]) * unit
     if number <= 0:
         raise PlanError(
-            f"{name}={value!r} is no size. Give a number of bytes above 0, or text such as '2GiB' or '500MB'"
+            f"{name}={value!r} isn't a size. Give a number of bytes above 0, or text such as '2GiB' or "
+            "'500MB'"
         )
     if number > MOST_BYTES:
         raise PlanError(
-            f"{name}={value!r} is above 2^60 bytes, which no machine has. Write how much this run may use"
+            f"{name}={value!r} is above 2^60 bytes, more than any machine has. Write how much this run "
+            "may use"
         )
     return int(number)
 

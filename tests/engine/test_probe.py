@@ -102,7 +102,7 @@ def test_what_cannot_travel_is_not_looked_at() -> None:
     assert numbers(locked).plan(executor="thread", memory=MEMORY).probe() is None
     audit = numbers(locked).audit(executor="thread")
     assert audit.drawing is None
-    assert "not looked at" in str(audit)
+    assert "not checked" in str(audit)
 
 
 def test_a_large_dataset_is_not_copied() -> None:
@@ -122,7 +122,7 @@ def test_the_loader_warns_once_and_explains(executor: Any) -> None:
             while not loader.plan.drawing:  # it is known after some epochs
                 list(loader)
         assert len(told) == 1
-        assert re.search(r"of_python.*take a parameter rng.*executor='process'", str(told[0].message))
+        assert re.search(r"of_python.*Take a parameter rng.*executor='process'", str(told[0].message))
         assert told[0].filename == __file__
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -423,7 +423,7 @@ def test_answers_where_others_can_write_are_not_believed(
     kept.run_filters(**SMALL)
     assert kept.batch(2).plan(**SMALL).order.num_positions == 32
     untrusted(cache / "filters")
-    with pytest.raises(sp.PlanError, match="nobody has asked it"):
+    with pytest.raises(sp.PlanError, match="the function wasn't run"):
         kept.batch(2).plan(**SMALL)
     with pytest.raises(sp.PlanError, match=r"its results can't be stored: .*others can write to its folder"):
         kept.batch(2).loader(**SMALL)

@@ -469,7 +469,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("log", ["", 3, True])
 def test_a_log_that_is_no_path(log: Any) -> None:
-    with pytest.raises(sp.PlanError, match=f"^error_log={log!r}: the path of a file$"):
+    with pytest.raises(sp.PlanError, match=f"^error_log must be the path of a file, got {log!r}$"):
         pipeline().batch(3).loader(memory=MEMORY, error_log=log, executor="thread")
 
 
@@ -645,9 +645,9 @@ def test_streams_have_no_substitutes() -> None:
     [
         (sp.Replace, "it is a class, write Replace"),
         ("replace", "Raise\\(\\) or Replace"),
-        (sp.Replace(at_most=0.0), "a share of the epoch's rows is in"),
-        (sp.Replace(at_most=1.5), "a share of the epoch's rows is in"),
-        (sp.Replace(at_most=float("nan")), "a share of the epoch's rows is in"),
+        (sp.Replace(at_most=0.0), "as a fraction of the epoch's rows, must be above 0"),
+        (sp.Replace(at_most=1.5), "as a fraction of the epoch's rows, must be above 0"),
+        (sp.Replace(at_most=float("nan")), "as a fraction of the epoch's rows, must be above 0"),
         (sp.Replace(at_most=-1), "or a number of rows"),
         (sp.Replace(at_most=True), "or a number of rows"),
         (sp.Replace(at_most="1%"), "or a number of rows"),  # type: ignore[arg-type]

@@ -156,8 +156,8 @@ def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None
         (sp.Pipeline(source(), seed=-1), "seed is -1"),
         (sp.Pipeline(source()).shuffle(seed=2**64), "seed is"),
         (sp.Pipeline(source()).repeat_each(0), "repeat_each is 0"),
-        (sp.Pipeline(source()).sample(seed=1, weights="length"), "use one of them"),
-        (sp.Pipeline(source()).shuffle(seed=1, block=10), "use one of them"),
+        (sp.Pipeline(source()).sample(seed=1, weights="length"), "Use one of them"),
+        (sp.Pipeline(source()).shuffle(seed=1, block=10), "Use one of them"),
     ],
 )
 def test_orders_that_have_no_budget(pipeline: sp.Pipeline, says: str) -> None:
@@ -175,7 +175,7 @@ def test_filters_come_before_the_budget() -> None:
 
 def test_lengths_are_whole_numbers() -> None:
     pipeline = sp.Pipeline(sp.Arrays(length=np.ones(3)))
-    with pytest.raises(sp.PlanError, match="integers, and this column isn't"):
+    with pytest.raises(sp.PlanError, match="integers, and this column has others"):
         within(pipeline).plan(memory=MEMORY)
 
 

@@ -195,13 +195,13 @@ def test_splits_by_a_column_are_random_and_their_seed_matters() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda p: p.split(0.5, seed=1, by="label", stratify="label"), "one of by= and stratify="),
+        (lambda p: p.split(0.5, seed=1, by="label", stratify="label"), "by= or stratify="),
         (lambda p: p.split(1.5, seed=1, by="label")[0], "share between 0 and 1"),
         (lambda p: p.split(0.5, seed=-1, by="label")[0], "split's seed"),
         (lambda p: p.split(0.5, seed=1, by="lable")[0], "'lable' is no column of the source; it has 'label'"),
         (lambda p: p.split(0.5, seed=1, stratify="score")[0], "must be integers"),
         (lambda p: p.split(0.5, seed=1, stratify="row")[0], "more than 65,536 values"),
-        (lambda p: p.shuffle(seed=1).filter("good"), "write it before .shuffle"),
+        (lambda p: p.shuffle(seed=1).filter("good"), "Write it before .shuffle"),
     ],
 )
 def test_what_cannot_be_split(change, says: str) -> None:  # type: ignore[no-untyped-def]

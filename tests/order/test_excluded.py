@@ -77,7 +77,7 @@ def test_what_can_not_be_left_out() -> None:
         sp.PlanError, match=r"exclude\(1000 records, digest .* leaves nothing of 1,000 records"
     ):
         pipeline.exclude(range(1000)).batch(1).plan()
-    with pytest.raises(sp.PlanError, match=r"write it before \.shuffle"):
+    with pytest.raises(sp.PlanError, match=r"Write it before \.shuffle"):
         pipeline.shuffle(seed=1).exclude([1])
 
 

@@ -132,8 +132,8 @@ def test_repeats_draw_apart() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda p: p.shuffle(seed=1).take(3), "take.3. .* write it before .shuffle"),
-        (lambda p: p.repeat_each(2).skip(3), "skip.3. .* write it before"),
+        (lambda p: p.shuffle(seed=1).take(3), "take.3. .* Write it before .shuffle"),
+        (lambda p: p.repeat_each(2).skip(3), "skip.3. .* Write it before"),
         (lambda p: p.take(0), "take is 0"),
         (lambda p: p.skip(-1), "skip is -1"),
         (lambda p: p.skip(100), "leaves nothing of 100"),

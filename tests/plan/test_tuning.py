@@ -50,7 +50,7 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "holds no tuned settings"),
+        ("", "has no tuned settings"),
         ("[]", "no version 1"),
         ('{"standpipe_tuning": 2}', "no version 1"),
         ('{"standpipe_tuning": true}', "no version 1"),
@@ -61,9 +61,9 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
             "prefetch=True",
         ),
         ('{"standpipe_tuning": 1, "num_workers": 2, "prefetch": 1, "executor": "fork"}', "executor='fork'"),
-        ("[" * 30_000, "holds no tuned settings"),
+        ("[" * 30_000, "has no tuned settings"),
         (" " * 100_000, "larger than"),
-        ("\x00\xff", "holds no tuned settings"),
+        ("\x00\xff", "has no tuned settings"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, what: str) -> None:

@@ -174,7 +174,7 @@ def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
 def test_without_a_folder_everybody_is_alone_and_explain_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "it sees no other loader"
+    said = "this loader sees no other loader"
     assert said not in pipeline().plan().explain()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))

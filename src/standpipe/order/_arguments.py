@@ -18,7 +18,7 @@ def whole_number(field: str, value: object, *, low: int, high: int) -> int:
         number = operator.index(value)
         if low <= number <= high:
             return number
-    raise PlanError(f"{field} is {value!r}; it must be an integer from {low} to {high}")
+    raise PlanError(f"{field} must be an integer from {low} to {high}, got {value!r}")
 
 
 def check_positions(num_positions: int, epoch: int, start: int, stop: int) -> None:

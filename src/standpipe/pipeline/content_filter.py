@@ -36,8 +36,8 @@ class ByContent:
         check_form("filter", field, input_format)
         if takes_rng(fn):
             raise PlanError(
-                f"filter({callable_name(fn)}): the function takes rng, but a record's answer must be the same in every "
-                "epoch. To choose at random, write .split(share, seed=…)"
+                f"filter({callable_name(fn)}): the function takes rng, but a record's answer must be the "
+                "same in every epoch. To choose records at random, write .split(share, seed=…)"
             )
         return cls(fn, field, input_format)
 
@@ -54,7 +54,8 @@ class ByContent:
             code = digest_of(self.fn)
         except Unreadable as error:
             raise PlanError(
-                f"{self.name}: the function can't be identified, so its answers can't be kept: {error}"
+                f"{self.name}: standpipe can't identify the function's code, so it can't keep its "
+                f"answers: {error}"
             ) from error
         return f"{self.name[:-1]}, code {code})"
 
@@ -92,5 +93,5 @@ class _Only:
 def _truth(answer: Any, name: str) -> bool:
     array = as_array(answer)
     if array is None or array.shape != () or array.dtype != np.bool_:
-        raise TypeError(f"{name} returned {answer!r:.60}; a filter must return True or False")
+        raise TypeError(f"{name} returned {answer!r:.60}. A filter must return True or False")
     return bool(array)

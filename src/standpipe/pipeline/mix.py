@@ -105,18 +105,19 @@ class Mixture:
             _check_component(pipeline)
         if self.stopping not in ("first", "last"):
             whole_number(
-                "Mixture(stopping=…), beside 'first' and 'last',", self.stopping, low=1, high=MAX_POSITIONS
+                "Mixture: stopping, if it isn't 'first' or 'last',", self.stopping, low=1, high=MAX_POSITIONS
             )
         concat = open_concat(tuple(pipeline.source for pipeline in self.components), asked_by="Mixture")
         names = self.names or tuple(pipeline.source.describe() for pipeline in self.components)
         if len(names) != len(self.components) or not all(isinstance(name, str) for name in names):
             raise PlanError(
-                f"Mixture: names must be one name for each of {len(self.components)} components, got {list(names)!r}"
+                f"Mixture: names must be {len(self.components)} texts, one for each component, got "
+                f"{list(names)!r}"
             )
         if FIELD in concat.fields or (isinstance(concat, OpenDatasets) and FIELD in concat.names):
             raise PlanError(
-                f"Mixture: a source has a field {FIELD!r}, which a mixture adds. Rename the field, or write a mixture "
-                "of mixtures as one"
+                f"Mixture: a source has a field {FIELD!r}, and a mixture adds a field of this name. "
+                "Rename the source's field, or write a mixture of mixtures as one mixture"
             )
         if isinstance(concat, OpenDatasets):
             return OpenDatasetMixture(self, concat, names)
@@ -238,7 +239,7 @@ class OpenDatasetMixture(OpenMixture):
 
 def _check_component(pipeline: object) -> None:
     if not isinstance(pipeline, Pipeline):
-        raise PlanError(f"Mixture takes pipelines, not {pipeline!r}. Write Pipeline(source)")
+        raise PlanError(f"Mixture takes pipelines, got {pipeline!r}. Write Pipeline(source)")
     plain = Pipeline(pipeline.source)
     for each in fields(Pipeline):
         if each.name not in OF_COMPONENTS and getattr(pipeline, each.name) != getattr(plain, each.name):

@@ -176,8 +176,8 @@ class Pipeline(Ordered, Runnable):
             map(_is_python, transforms)
         ):
             raise PlanError(
-                "map(field=, input_format=, spec=) apply to Python callables only. Leave them out for standpipe's own "
-                "transforms"
+                "map(): field=, input_format= and spec= apply to Python callables only. Leave them out "
+                "for standpipe's own transforms"
             )
         return replace(self, transforms=(*self.transforms, *appended))
 
@@ -219,7 +219,7 @@ class Pipeline(Ordered, Runnable):
             raise PlanError(f"cache: place must be 'here' or 'auto', got {place!r}")
         if not isinstance(cache, Cache):
             raise PlanError(
-                f"cache: it takes a Cache, such as sp.Cache('imagenet', memory='8GiB'), got {cache!r}"
+                f"cache() takes a Cache, such as sp.Cache('imagenet', memory='8GiB'), got {cache!r}"
             )
         if self.cached is not None:
             raise PlanError(
@@ -311,7 +311,8 @@ class Pipeline(Ordered, Runnable):
         within = _within(batch_size, budget, length_column, max_batch_size, packing)
         if batch_sampler and within is not None:
             raise PlanError(
-                "batch(batch_sampler=True) takes a batch_size, the largest number of samples in a batch, and no budget"
+                "batch(batch_sampler=True) takes a batch_size, which is the largest number of samples "
+                "in a batch. Leave out budget="
             )
         later = tuple(each for each in self.batch_functions if not each.collates)
         return replace(
@@ -480,7 +481,7 @@ class Pipeline(Ordered, Runnable):
         24 1
         """
         if isinstance(policy, type) and policy in (Raise, Replace):
-            raise PlanError(f"on_error({policy.__name__}): it is a class, write {policy.__name__}(…)")
+            raise PlanError(f"on_error({policy.__name__}) got a class. Write {policy.__name__}(…)")
         if not isinstance(policy, Raise | Replace):
             raise PlanError(f"on_error takes Raise() or Replace(at_most=…), got {policy!r}")
         if isinstance(policy, Replace):
@@ -540,7 +541,7 @@ class Pipeline(Ordered, Runnable):
             or isinstance(num_classes, bool)
             or not 1 <= num_classes <= 1 << 62
         ):
-            raise PlanError(f"check_labels: num_classes must be an integer from 1, got {num_classes!r}")
+            raise PlanError(f"check_labels: num_classes must be an integer from 1 on, got {num_classes!r}")
         if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
             raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
         others = tuple(labels for labels in self.labels if labels.field != field)
@@ -577,7 +578,9 @@ def _collating(
     if not callable(collate_fn) or isinstance(collate_fn, type):
         raise PlanError(f"batch: collate_fn must be a function of a list of samples, got {collate_fn!r}")
     if collate:
-        raise PlanError("batch() takes one of collate= and collate_fn=: the function makes the whole batch")
+        raise PlanError(
+            "batch() takes collate= or collate_fn=, not both: the collate_fn makes the whole batch"
+        )
     return (BatchFunction(collate_fn, collates=True),)
 
 

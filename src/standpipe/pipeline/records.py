@@ -174,7 +174,8 @@ class Ordered:
             return self._selected(ByContent.of(condition, field=field, input_format=input_format))
         if field is not None or input_format is not None:
             raise PlanError(
-                "filter(field=, input_format=) apply to functions only. Leave them out for a condition on columns"
+                "filter(): field= and input_format= apply to functions only. Leave them out for a "
+                "condition on columns"
             )
         return self._selected(Filter(cast(str, condition)))
 
@@ -213,7 +214,7 @@ class Ordered:
         """
         if by is not None and stratify is not None:
             raise PlanError(
-                f"split() takes one of by= and stratify=, got by={by!r} and stratify={stratify!r}"
+                f"split() takes by= or stratify=, not both, got by={by!r} and stratify={stratify!r}"
             )
         if by is not None:
             return (
@@ -307,12 +308,14 @@ class Ordered:
         """
         if (weights is None) == (balance is None):
             raise PlanError(
-                "sample() takes one of weights= and balance=. For a random order, write .shuffle(seed=…)"
+                "sample() takes weights= or balance=, not both and not neither. For a random order, "
+                "write .shuffle(seed=…)"
             )
         if replacement is not True:
             raise PlanError(
-                f"sample(replacement={replacement!r}) isn't supported: it samples with replacement. To sample without "
-                "it, write .shuffle(seed=…), and .take(n) for fewer records"
+                f"sample(replacement={replacement!r}) isn't supported: sample() always samples with "
+                "replacement. To sample without it, write .shuffle(seed=…), and .take(n) for fewer "
+                "records"
             )
         sampling = Weights.of(weights, num_samples) if balance is None else Balance(balance, num_samples)
         return replace(self, shuffled=True, seed=seed, block=None, sampling=sampling)
@@ -339,7 +342,7 @@ class Ordered:
     def _selected(self, selection: Selection | OfColumns | ByContent) -> Self:
         if self.shuffled or self.repeats != 1:
             raise PlanError(
-                f"{selection.describe()} selects records: write it before .shuffle(), .sample() and .repeat_each(), "
-                "which order them"
+                f"{selection.describe()} selects records. Write it before .shuffle(), .sample() and "
+                ".repeat_each(), which order them"
             )
         return replace(self, selections=(*self.selections, selection))

@@ -120,7 +120,7 @@ class AuditReport:
             f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
             f"  complete   {_answer(self.complete, self.missing, 'never come')}",
             f"  steps      {steps} on each rank"
-            + ("" if self.equal_steps else ": ranks would wait for ever"),
+            + ("" if self.equal_steps else ": ranks would wait for each other for ever"),
             f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
             *self._sampling(),
             *self._random(),
@@ -131,7 +131,7 @@ class AuditReport:
 
     def _random(self) -> list[str]:
         if self.drawing is None:
-            return ["  random     not looked at: no sample could be made in another process"]
+            return ["  random     not checked: no sample could be made in another process"]
         return [] if self.plan.not_reproducible is None else [f"  random     {self.plan.not_reproducible}"]
 
     def _sampling(self) -> list[str]:
@@ -148,9 +148,12 @@ def audit(
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
     plan = make_plan(replace(pipeline, rank=0, world_size=ranks), LoaderOptions(executor=executor))
     if pipeline.batch_sampler:
-        raise PlanError("batches that are given name their records only when a loader runs")
+        raise PlanError(
+            "audit() can't count the records of batch(batch_sampler=True): the caller names them only when "
+            "a loader runs"
+        )
     if plan.samples.stream is not None:
-        raise PlanError("a stream names no records, so nobody can count them without reading it")
+        raise PlanError("audit() can't count the records of a stream: they are known only when they are read")
     drawing = plan.probe()
     plan = replace(plan, drawing=drawing or ())
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]

@@ -141,7 +141,7 @@ def _check(pipeline: Pipeline) -> None:
     """Raise ``PlanError`` for what can be seen before the source is open."""
     if pipeline.batch_size is None and pipeline.budget is None:
         raise PlanError(
-            "the pipeline has no batch size: add .batch(batch_size), or .batch(budget=…, length_column=…)"
+            "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…)"
         )
     checked_source(pipeline.source, "Pipeline")
     check_limits(pipeline.limits)
@@ -190,7 +190,8 @@ def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) 
         isinstance(order, Given) and executor is Executor.PROCESS and options.num_workers != "auto"
     ):
         raise PlanError(
-            "in_turn=True takes batch(…, batch_sampler=True), executor='process' and a number of workers"
+            "in_turn=True requires batch(…, batch_sampler=True), executor='process' and an integer for "
+            "num_workers"
         )
 
 

@@ -91,7 +91,7 @@ def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
     if cached is None or cached.chosen or cached.cache.is_off:
         return pipeline
     if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
-        raise PlanError("cache(place='auto') is for files: say where, with cache() at that place")
+        raise PlanError("cache(place='auto') works for files only. Write cache() where rows should be kept")
     costs = costs_of(source)
     room = room_bytes(look(cached.cache, Identity({}, "")))
     places = {0: payoff(costs.file_bytes, room, source.num_records, costs.read_s)}
@@ -107,11 +107,13 @@ def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
         for after, found in places.items()
     ]
     found = places[best]
-    saved = f"what a later epoch would save for each record: {', '.join(others)}"
+    saved = f"time that a later epoch would save for each record: {', '.join(others)}"
     if found.per_record_s <= WORTH * (costs.read_s + costs.make_s):
         off = replace(cached.cache, memory=0)
-        return replace(pipeline, cached=replace(cached, cache=off, chosen=True, why=f"none, for {saved}"))
-    return replace(pipeline, cached=replace(cached, after=best, chosen=True, why=f"chosen for {saved}"))
+        return replace(
+            pipeline, cached=replace(cached, cache=off, chosen=True, why=f"off, because of the {saved}")
+        )
+    return replace(pipeline, cached=replace(cached, after=best, chosen=True, why=f"chosen by the {saved}"))
 
 
 def room_bytes(found: Forecast) -> int:
@@ -136,21 +138,24 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
     assert pipeline.cached is not None
     before = pipeline.transforms[: pipeline.cached.after]
     if isinstance(source, StreamSource):
-        raise PlanError("cache(): a stream's samples have no numbers by which they could be found again")
+        raise PlanError(
+            "cache() can't keep a stream's samples: they have no numbers by which a later epoch could find "
+            "them"
+        )
     if (drawn := first_random(before)) is not None:
         fixed = before[: before.index(drawn)]
         place = f"after {fixed[-1].describe()}" if fixed else "right after the source"
         raise PlanError(
-            f"cache() after {drawn.describe()} would keep its random choices: every epoch would see the same ones. "
-            f"Put it {place}, in front of what draws"
+            f"cache() after {drawn.describe()} would keep its random choices: every epoch would see the "
+            f"same ones. Put cache() {place}, before the random transform"
         )
     encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
     if not before and not encoded and not isinstance(source, PythonSource):
-        raise PlanError("cache() right after arrays would keep what is in memory already: leave it out")
+        raise PlanError("cache() right after arrays would keep what is in memory already. Leave cache() out")
     if before and pipeline.gpu is not None:
         raise PlanError(
-            "cache() of images that decode('gpu') or decode('hybrid') makes: a row would differ with who made it; "
-            "cache right after the source, or use decode('exact')"
+            "cache() can't keep images that decode('gpu') or decode('hybrid') makes: CPU and GPU make "
+            "slightly different pixels. Put cache() right after the source, or use decode('exact')"
         )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # which print themselves
 
 COLUMNS = 80
 SHOWN = 20  # trials, the newest
-ALONE = "it sees no other loader: neither $XDG_RUNTIME_DIR nor /dev/shm takes a file"
+ALONE = "this loader sees no other loader: it can't write a file to $XDG_RUNTIME_DIR or /dev/shm"
 NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
 
 
@@ -90,20 +90,24 @@ def _source(plan: Plan) -> list[str]:
 def _order(plan: Plan) -> list[str]:
     if plan.pipeline.batch_sampler:
         return [plan.order.describe()]
-    steps = plan.steps.describe() if plan.ends_known else f"steps of {plan.steps.batch} rows, until it ends"
+    steps = (
+        plan.steps.describe()
+        if plan.ends_known
+        else f"steps of {plan.steps.batch} rows, until the stream ends"
+    )
     return [plan.order.describe(), steps]
 
 
 def _read(plan: Plan) -> list[str]:
     if isinstance(plan.source, PythonSource):
-        return ["by the dataset, in the workers"]
+        return ["samples by the dataset, in the workers"]
     if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
         return ["rows in memory"]
     ahead = show_bytes(plan.memory.forecast.read_ahead)
     by = (
-        f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"
+        f"decoding threads read cached files, reading threads read slow ones, at most {ahead} ahead"
         if plan.samples.program is None
-        else "files by the workers"
+        else "workers read files"
     )
     return [by, _reads(plan.options.reads)]
 
@@ -113,9 +117,7 @@ def _reads(reads: Reads) -> str:
     if reads.retries > 0:
         times = "once" if reads.retries == 1 else f"{reads.retries} times"
         again = f"is tried again, up to {times}, first after {reads.backoff_s:g} s"
-    hedged = (
-        "" if reads.hedge_after_s is None else f"; a second one beside it after {reads.hedge_after_s:g} s"
-    )
+    hedged = "" if reads.hedge_after_s is None else f"; a second read starts after {reads.hedge_after_s:g} s"
     return f"a read that fails {again}{hedged}"
 
 
@@ -154,20 +156,20 @@ def _cache(plan: Plan) -> list[str]:
     what = {
         "encoded": "bytes of files",
         "images": f"images, {kept.before.output}" if kept.before is not None else "",
-        "samples": "samples, as Python code left them",
+        "samples": "samples, as Python code returned them",
     }[kept.kind]
     place = f"after {made[-1].describe()}" if made else "right after the source"
     checked = {
         "loader": "rows are compared with their files once after a start",
-        "epoch": "rows are compared with their files once in an epoch",
-        "never": "rows aren't compared with their files: changed ones go on being used",
+        "epoch": "rows are compared with their files once per epoch",
+        "never": "rows aren't compared with their files: rows of changed files are still used",
     }[kept.cache.validate]
     return [
         f"{place}: {what}",
         *([cached.why] if cached.why else []),
         f"session {kept.cache.name!r}, set {kept.identity.digest}",
         *_payoff(plan),
-        checked if _has_files(plan) else "rows come from no files that they could be compared with",
+        checked if _has_files(plan) else "rows aren't compared with files, as the source has none",
     ]
 
 
@@ -179,27 +181,27 @@ def _payoff(plan: Plan) -> list[str]:
         found = kept.look()
     except CacheError as error:
         return [f"none: {error}"]
-    room, there = room_bytes(found), "no row is there yet"
+    room, there = room_bytes(found), "no row is stored"
     if (present := found.present) is not None and present.rows:
-        there = f"{present.rows:,} rows are there, {show_bytes(present.bytes + present.bytes_on_disk)}"
-    limit = f"at most {show_bytes(room)} of rows, outside of memory=; {there}"
+        there = f"{present.rows:,} rows are stored, {show_bytes(present.bytes + present.bytes_on_disk)}"
+    limit = f"at most {show_bytes(room)} of rows, not counted in memory=; {there}"
     if kept.kind == "samples":
         return [limit]
     costs = costs_of(plan.source)
     row_bytes = kept.row_bytes or costs.file_bytes
     without = costs.read_s + (0 if kept.kind == "encoded" else costs.make_s)
     brings = payoff(row_bytes, room, kept.records, without)
-    said = "measured by an earlier loader" if costs.measured else "as usual machines have it"
+    said = "measured by an earlier loader" if costs.measured else "an estimate for usual machines"
     pays = (
-        f"pays from epoch {brings.break_even} on"
+        f"the cache pays off from epoch {brings.break_even} on"
         if brings.break_even is not None
-        else "files are read as fast: pays only where storage is slower"
+        else "files are read as fast: the cache pays off only with slower storage"
     )
     return [
         limit,
         f"all {kept.records:,} rows would take {show_bytes(int(row_bytes * kept.records))}; later epochs find "
         f"{brings.share:.0%} of them",
-        f"a row costs {without * 1e6:,.0f} µs without, {said}; {pays}",
+        f"a row costs {without * 1e6:,.0f} µs without the cache, {said}; {pays}",
     ]
 
 
@@ -243,7 +245,7 @@ def _batch(plan: Plan) -> list[str]:
             f"{name}: {region}, room for {region.most:,}"
             for name, region in plan.batch.layout.regions.items()
         ),
-        *(f"{name}: a list of {rows}, in no slot" for name in plan.batch.listed),
+        *(f"{name}: a list of {rows}, outside the slots" for name in plan.batch.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
             for name in plan.batch.open
@@ -262,14 +264,17 @@ def _checks(plan: Plan) -> list[str]:
     finite = (
         []
         if pipeline.finite is None
-        else [f"floats of {', '.join(pipeline.finite) or 'all fields'} are finite"]
+        else [f"floats of {', '.join(pipeline.finite) or 'all fields'} must be finite"]
     )
     return [*finite, *(f"{labels.field}: {labels.describe()}" for labels in pipeline.labels)]
 
 
 def _deadlines(plan: Plan) -> str:
-    slow, stalled = f"what takes {plan.options.slow_sample_s:g} s is named", plan.options.stall_timeout_s
-    return slow if stalled is None else f"{slow}, what takes {stalled:g} s is bad"
+    slow, stalled = (
+        f"a row that takes {plan.options.slow_sample_s:g} s is logged",
+        plan.options.stall_timeout_s,
+    )
+    return slow if stalled is None else f"{slow}, one that takes {stalled:g} s is stalled"
 
 
 def _functions(plan: Plan) -> list[str]:
@@ -282,7 +287,7 @@ def _functions(plan: Plan) -> list[str]:
         if text
     ]
     if plan.gathers:
-        return [*functions, "what it returns is outside the slots, and no forecast counts it"]
+        return [*functions, "the arrays that it returns are outside the slots, and no forecast counts them"]
     return [*functions, "arrays that keep shape and dtype stay in the slot"] if plan.functions else functions
 
 
@@ -299,22 +304,22 @@ def _memory(plan: Plan) -> list[str]:
         ("process so far", forecast.process, "without the index"),
         ("index", forecast.index, ""),
         ("slots", forecast.slots, "without what is measured at start" if plan.batch.open else ""),
-        *([("outside slots", forecast.waiting, "samples in no slot")] if forecast.waiting else []),
+        *([("outside slots", forecast.waiting, "samples outside the slots")] if forecast.waiting else []),
         ("workers", forecast.workers, _worker_memory(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
         ("engine", forecast.engine, ""),
         *(
-            [("whole frames", forecast.whole, "one for each worker, by the first samples")]
+            [("whole frames", forecast.whole, "one for each worker, as large as the first samples'")]
             if forecast.whole
             else []
         ),
         ("forecast", forecast.expected, "together"),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
-        ("ceiling", plan.memory.budget_bytes, "memory=, of all but the process so far"),
+        ("ceiling", plan.memory.budget_bytes, "memory=, for all but the process so far"),
         *(
-            [("cache's rows", rows, "at most, of all jobs; not within memory=")]
+            [("cache's rows", rows, "at most, for all jobs; not in memory=")]
             if (rows := _rows_bytes(plan))
             else []
         ),
@@ -338,7 +343,9 @@ def _worker_memory(plan: Plan) -> str:
     if not shared:
         return ""
     measured = "; measured at start" if plan.batch.open else ""
-    return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.pool.worker_bytes)}{measured}"
+    return (
+        f"{show_bytes(shared)} shared, each is replaced above {show_bytes(plan.pool.worker_bytes)}{measured}"
+    )
 
 
 def environment() -> str:

@@ -44,7 +44,7 @@ def kernel_or_program(
         "executor='inline'": executor is Executor.INLINE,
         "batch(collate=…)": bool(pipeline.collate),
         "map_batch()": bool(pipeline.batch_functions),
-        "check_labels() of what no column tells": by_sample,
+        "check_labels() of a field that isn't a column": by_sample,
     }
     in_python = [reason for reason, holds in reasons.items() if holds]
     if pipeline.gpu is not None:
@@ -85,8 +85,8 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
         first = fuse(before, source_px)
     except PlanError as error:
         raise PlanError(
-            "the images' size isn't fixed at cache(): put a transform that fixes it in front, such as "
-            "CenterCrop(size) or Resize((height, width)), or cache right after the source"
+            "cache() needs images of a fixed size. Put a transform that fixes the size before it, such "
+            "as CenterCrop(size) or Resize((height, width)), or put cache() right after the source"
         ) from error
     return first, fuse(behind, first.size_px, earlier=before)
 
@@ -126,11 +126,14 @@ def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
     """Raise ``PlanError`` where the GPU can't decode: its files come from native threads."""
     if in_python:
         raise PlanError(
-            f"decode('gpu') and decode('hybrid') go with native transforms, and here is {' and '.join(in_python)}: "
-            "leave that out, or use decode('exact')"
+            "decode('gpu') and decode('hybrid') work with native transforms only, and this pipeline has "
+            f"{' and '.join(in_python)}. Leave that out, or use decode('exact')"
         )
     if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
-        raise PlanError("decode('gpu') and decode('hybrid') are for files, and this source has none")
+        raise PlanError(
+            "decode('gpu') and decode('hybrid') work for image files only, and this source has none. Use "
+            "decode('exact')"
+        )
     if not is_installed():
         raise PlanError(NOT_INSTALLED)
 
@@ -146,8 +149,8 @@ def sample_contents(
     collate = pipeline.collate
     if collate and pipeline.batch_functions:
         raise PlanError(
-            "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
-            "collate in the function, or leave map_batch() out"
+            "map_batch() can't follow batch(collate=…): it needs all fields before the batch is "
+            "collated. Collate in the function of map_batch(), or leave map_batch() out"
         )
     contents: dict[str, ArraySpec | Listed | None]
     if any(function.collates for function in pipeline.batch_functions):
@@ -165,16 +168,19 @@ def sample_contents(
             contents = dict(measured)
     if ALL not in contents and (unknown := [name for name in collate if name not in contents]):
         raise PlanError(
-            f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
+            f"batch(collate=…): there is no field {unknown[0]!r}. The fields are {', '.join(contents)}"
         )
     if ALL not in contents:
         asked = [("check_finite", name) for name in pipeline.finite or ()]
         asked += [("check_labels", labels.field) for labels in pipeline.labels]
         for method, name in asked:
             if name not in contents:
-                raise PlanError(f"{method}: there is no field {name!r}; there are {', '.join(contents)}")
+                raise PlanError(f"{method}: there is no field {name!r}. The fields are {', '.join(contents)}")
     if "index" in contents:
-        raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
+        raise PlanError(
+            "a sample has a field 'index', and every batch gets a field of this name. Rename the sample's "
+            "field"
+        )
     return contents
 
 
@@ -187,7 +193,7 @@ def _check_declared(
         spec, got = declared.get(name), measured.get(name)
         if name not in declared or name not in measured or (spec is not None and spec != got):
             raise PlanError(
-                f"the field {name!r} was declared as {declared.get(name, 'absent')} and is "
+                f"the field {name!r} was declared as {declared.get(name, 'absent')}, but it is "
                 f"{measured.get(name, 'absent')} in the first sample"
             )
 
@@ -199,7 +205,8 @@ def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLay
     if last_batch is LastBatch.PAD:
         if "valid" in contents:
             raise PlanError(
-                "a sample has a field 'valid', which padding adds too: rename it, or use last_batch=\"drop\""
+                "a sample has a field 'valid', and padding adds a field of this name. Rename the "
+                'sample\'s field, or use last_batch="drop"'
             )
         fields["valid"] = ArraySpec((), np.dtype(np.bool_))
     collated = [how for how in contents.values() if isinstance(how, Collation)]

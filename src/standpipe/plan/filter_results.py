@@ -82,8 +82,8 @@ class Unscanned(PlanError):
     def __init__(self, question: Question) -> None:
         self.question = question
         super().__init__(
-            f"{question.text}: nobody has asked it about the {question.num_records:,} records yet; loader() does, "
-            "or pipeline.run_filters() ahead of it"
+            f"{question.text}: the function wasn't run on the {question.num_records:,} records yet. "
+            "loader() runs it, and so does pipeline.run_filters()"
         )
 
 
@@ -107,7 +107,7 @@ def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int
             raise Unscanned(question)
         found = numbers_of(_marks(file, question), num_records)
     if len(found) == 0:
-        raise PlanError(f"{question.text} leaves nothing of {num_records:,} records")
+        raise PlanError(f"{question.text} selects none of {num_records:,} records")
     return Chosen(found, question.text)
 
 
@@ -189,6 +189,6 @@ def _identity(source: OpenSource) -> str:
         return f"{source.digest} {digest_of(source.dataset)}"
     except Unreadable as error:
         raise PlanError(
-            f"filter(…): the dataset can't be told from another one, so no result could be kept for it: {error}; give "
-            "it an attribute _fingerprint, a string that changes with its content"
+            "filter(…): standpipe can't identify the dataset, so it can't keep a filter's answers: "
+            f"{error}. Give the dataset an attribute _fingerprint, a string that changes with its content"
         ) from error

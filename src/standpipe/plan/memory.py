@@ -308,17 +308,17 @@ class _Fixed:
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """Return the error: what is needed, and which settings lower it."""
         holds = " for a whole frame" if self.side == needs.least_side > SIDE_BYTES[0] else ""
-        more = [f"{show_bytes(self.side)} of side memory{holds}"]
+        more = [f"{show_bytes(self.side)} of memory for large images{holds}"]
         if needs.frames:
             more.append(f"{show_bytes(needs.frames)} of images from the GPU")
         if needs.index > MIB:
-            more.append(f"{show_bytes(needs.index)} of index")
+            more.append(f"{show_bytes(needs.index)} for the index")
         if needs.apart > MIB:
             more.append(f"{slots} times {show_bytes(needs.apart)} outside the slots")
         return BudgetError(
-            f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and {', '.join(more)} together "
-            f"need memory={show_bytes(smallest, up=True)!r}, the budget is {show_bytes(budget)}; raise it, "
-            f"{_lower(self.given)}or use a smaller batch or uint8",
+            f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and "
+            f"{', '.join(more)} together need memory={show_bytes(smallest, up=True)!r}, but the budget "
+            f"is {show_bytes(budget)}. Raise it, {_lower(self.given)}or use a smaller batch or uint8",
             asked_bytes=smallest,
             budget_bytes=budget,
             smallest_bytes=smallest,
@@ -328,11 +328,13 @@ class _Fixed:
 def _worker_memory(memory_per_worker: int, cost: WorkerCost) -> int:
     """The setting. Raises ``PlanError`` without processes, ``BudgetError`` when each has more from the beginning."""
     if not cost.shared:
-        raise PlanError("memory_per_worker= is for worker processes, executor='process'")
+        raise PlanError(
+            "memory_per_worker= works with worker processes only. Use executor='process', or leave it out"
+        )
     if memory_per_worker < cost.each:
         raise BudgetError(
-            f"memory_per_worker={show_bytes(memory_per_worker)!r}: a worker process has {show_bytes(cost.each)} of its "
-            "own after its first sample; raise it, or leave it out",
+            f"memory_per_worker={show_bytes(memory_per_worker)!r} is too small: after its first sample, "
+            f"a worker process uses {show_bytes(cost.each)} of its own. Raise it, or leave it out",
             asked_bytes=cost.each,
             budget_bytes=memory_per_worker,
             smallest_bytes=cost.each + GROWTH_BYTES,

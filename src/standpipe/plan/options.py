@@ -83,7 +83,7 @@ class LoaderOptions:
         checked_executor(self.executor)
         for name in ("autotune", "in_turn", "probe"):
             if not isinstance(value := getattr(self, name), bool):
-                raise PlanError(f"{name}={value!r}: True or False")
+                raise PlanError(f"{name} must be True or False, got {value!r}")
         for name in ("memory", "large_image_memory", "memory_per_worker"):
             self.bytes_of(name)
         _check_deadlines(self)
@@ -92,7 +92,7 @@ class LoaderOptions:
         _check_device(self.device, self.decode_device)
         path = self.error_log
         if path is not None and (not isinstance(path, str | os.PathLike) or not os.fspath(path)):
-            raise PlanError(f"error_log={path!r}: the path of a file")
+            raise PlanError(f"error_log must be the path of a file, got {path!r}")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -123,13 +123,11 @@ class LoaderOptions:
 
 def _check_workers(workers: object, prefetch: object) -> None:
     if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
-        raise PlanError(
-            f"num_workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
-        )
+        raise PlanError(f"num_workers must be 'auto' or an integer from 1 to {MOST_WORKERS}, got {workers!r}")
     if prefetch != "auto" and not is_count(prefetch, 1, MOST_PREFETCH):
         raise PlanError(
-            f"prefetch={prefetch!r}: 'auto' or a number of batches to make ahead, at least 1 and at most "
-            f"{MOST_PREFETCH}"
+            f"prefetch must be 'auto' or an integer from 1 to {MOST_PREFETCH} (batches that are made "
+            f"ahead), got {prefetch!r}"
         )
 
 
@@ -138,109 +136,123 @@ def checked_executor(value: object) -> Executor:
     if value is None:
         return Executor.PROCESS if HAS_PROCESSES else Executor.THREAD
     if value not in [each.value for each in Executor]:
-        raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
+        raise PlanError(f"executor must be 'thread', 'process' or 'inline', got {value!r}")
     return Executor(value)
 
 
 def check_mp_context(value: object) -> None:
     """Raise ``PlanError`` for what no worker process can come from."""
     if value not in ("spawn", "forkserver", "fork") and not isinstance(value, WorkerOrigin):
-        raise PlanError(f"mp_context={value!r}: 'spawn', 'forkserver', 'fork', or a ForkServer()")
+        raise PlanError(f"mp_context must be 'spawn', 'forkserver', 'fork' or a ForkServer(), got {value!r}")
 
 
 def _check_device(device: object, decodes: object) -> None:
     if device is not None:
         if isinstance(device, type) or not isinstance(device, Device):
             raise PlanError(
-                f"device={device!r}: standpipe.torch.loader(…, device='cuda') takes the names of devices"
+                f"device must be a Device object, got {device!r}. To give a device's name, use "
+                "standpipe.torch.loader(…, device='cuda')"
             )
         device.check()
     if not isinstance(decodes, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", decodes):
-        raise PlanError(f"decode_device={decodes!r}: 'cuda', 'cuda:1' and the like, or 'cpu'")
+        raise PlanError(f"decode_device must be 'cpu', 'cuda', or 'cuda:' and a number, got {decodes!r}")
 
 
 def _check_deadlines(options: LoaderOptions) -> None:
     if not is_seconds(options.batch_release_timeout_s):
         raise PlanError(
-            f"batch_release_timeout_s={options.batch_release_timeout_s!r}: a number of seconds, at least 0"
+            "batch_release_timeout_s must be a number of seconds from 0 on, got "
+            f"{options.batch_release_timeout_s!r}"
         )
     slow = options.slow_sample_s
     if not is_seconds(slow) or slow == 0:
-        raise PlanError(f"slow_sample_s={slow!r}: a number of seconds above 0")
+        raise PlanError(f"slow_sample_s must be a number of seconds above 0, got {slow!r}")
     for name in ("stall_timeout_s", "start_timeout_s"):
         value = getattr(options, name)
         if value is not None and (not is_seconds(value) or value == 0):
-            raise PlanError(f"{name}={value!r}: a number of seconds above 0, or None")
+            raise PlanError(f"{name} must be a number of seconds above 0, or None, got {value!r}")
 
 
 def check_reads(reads: object) -> None:
     """Raise ``PlanError`` for what can't be done about failing reads."""
     if not isinstance(reads, Reads):
-        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
+        raise PlanError(f"reads must be Reads(retries=…, backoff_s=…, hedge_after_s=…), got {reads!r}")
     if not is_count(reads.retries, 0, MOST_RETRIES):
-        raise PlanError(f"Reads(retries={reads.retries!r}): an integer, from 0 to {MOST_RETRIES}")
+        raise PlanError(f"Reads: retries must be an integer from 0 to {MOST_RETRIES}, got {reads.retries!r}")
     if not is_seconds(reads.backoff_s):
-        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
+        raise PlanError(f"Reads: backoff_s must be a number of seconds from 0 on, got {reads.backoff_s!r}")
     after = reads.hedge_after_s
     if after is not None and not (is_seconds(after) and after > 0):
-        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
+        raise PlanError(f"Reads: hedge_after_s must be a number of seconds above 0, or None, got {after!r}")
 
 
 def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:
     """Return the GPU's part in a mode of ``decode()``. Raises ``PlanError`` for invalid values."""
     if share is not None and mode != "hybrid":
-        raise PlanError(f"decode({mode!r}, share={share!r}): a share goes with decode('hybrid')")
+        raise PlanError(
+            f"decode({mode!r}, share={share!r}): share applies to decode('hybrid') only. Leave it out"
+        )
     if mode not in ("gpu", "hybrid"):
         return None
     if share is None and mode == "hybrid":
-        raise PlanError("decode('hybrid') takes a share of the records, as share=0.5")
+        raise PlanError(
+            "decode('hybrid') needs the fraction of the records that the GPU decodes, such as share=0.5"
+        )
     part = 1.0 if share is None else share
     if not isinstance(part, int | float) or isinstance(part, bool) or not 0 < part <= 1:
-        raise PlanError(f"decode(share={share!r}): a share of the records, above 0 and at most 1")
+        raise PlanError(f"decode: share must be above 0 and at most 1, got {share!r}")
     given = parse_bytes("gpu_memory", memory)
     if given < LEAST_GPU_BYTES:
-        raise PlanError(f"decode(gpu_memory={memory!r}): at least 16MiB")
+        raise PlanError(f"decode: gpu_memory must be at least 16MiB, got {memory!r}")
     return GpuDecode(float(part), given)
 
 
 def check_limits(limits: object) -> None:
     """Raise ``PlanError`` for limits that can't be."""
     if not isinstance(limits, DecodeLimits):
-        raise PlanError(f"decode(limits={limits!r}): DecodeLimits(max_pixels=…, max_scans=…)")
+        raise PlanError(f"decode: limits must be DecodeLimits(max_pixels=…, max_scans=…), got {limits!r}")
     for name, value, most in (
         ("max_pixels", limits.max_pixels, (1 << 63) - 1),
         ("max_scans", limits.max_scans, (1 << 31) - 1),
     ):
         if not is_count(value, 1, most):
-            raise PlanError(f"DecodeLimits({name}={value!r}): an integer, at least 1")
+            raise PlanError(f"DecodeLimits: {name} must be an integer from 1 on, got {value!r}")
 
 
 def checked_source(given: object, asked_by: str) -> Source:
     """A source, or ``PlanError`` for what is none."""
     if isinstance(given, type):
-        raise PlanError(f"{asked_by}({given.__name__}): it is a class, write {given.__name__}(…)")
+        raise PlanError(f"{asked_by}({given.__name__}) got a class. Write {given.__name__}(…)")
     if not isinstance(given, Source):
-        raise PlanError(f"{asked_by}({given!r}): {_source_for(given)}")
+        raise PlanError(f"{asked_by}({given!r}) is not a source. {_source_for(given)}")
     return given
 
 
 def _source_for(given: object) -> str:
     """Suggest the source for a value of another type."""
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write MapSource(dataset)"
+        return (
+            "Give a source such as ImageFolder(path)"
+            if isinstance(given, str)
+            else "Write MapSource(dataset)"
+        )
     if callable(given) or hasattr(given, "__iter__"):
-        return "a stream goes in as IterableSource(factory)"
-    return "a source such as ImageFolder(path)"
+        return "For a stream, write IterableSource(factory)"
+    return "Give a source such as ImageFolder(path)"
 
 
 def check_at_most(at_most: object) -> None:
     """Raise ``PlanError`` for what is no limit of bad samples."""
     if isinstance(at_most, float):
         if not 0 < at_most <= 1:
-            raise PlanError(f"Replace(at_most={at_most!r}): a share of the epoch's rows is in (0, 1]")
+            raise PlanError(
+                "Replace: at_most, as a fraction of the epoch's rows, must be above 0 and at most 1, got "
+                f"{at_most!r}"
+            )
     elif not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 0:
         raise PlanError(
-            f"Replace(at_most={at_most!r}): a share such as 0.001, or a number of rows such as 100"
+            "Replace: at_most must be a fraction such as 0.001 or a number of rows such as 100, got "
+            f"{at_most!r}"
         )
 
 

@@ -64,12 +64,15 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
         "repeat_each()": pipeline.repeats != 1,
         "shard()": pipeline.world_size > 1,
         "last_batch=": pipeline.last_batch is not None,
-        "share of bad rows in on_error(Replace(…))": isinstance(getattr(pipeline.bad, "at_most", 0), float),
+        "a fraction of bad rows in on_error(Replace(…))": isinstance(
+            getattr(pipeline.bad, "at_most", 0), float
+        ),
     }
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
         raise PlanError(
-            f"batch(batch_sampler=True): the caller names the records of each batch, so no {what}"
+            f"batch(batch_sampler=True) can't be combined with {what}: the caller names the records of "
+            "each batch"
         )
     assert pipeline.batch_size is not None
     return Given(whole_number("batch", pipeline.batch_size, low=1, high=MAX_ROWS))
@@ -86,8 +89,8 @@ def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
         raise PlanError(
-            f"a stream comes in its own order, so {what} can't be: do it inside the factory, or give a dataset with "
-            "dataset[index] as MapSource(dataset)"
+            f"a stream has its own order, so it can't be combined with {what}. Do that inside the "
+            "factory, or give a dataset with dataset[index] as MapSource(dataset)"
         )
     if source.length is None:
         return Streamed(MAX_POSITIONS, known=False)
@@ -117,8 +120,9 @@ def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
     """The order of a mixture, of its components' orders."""
     if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
         raise PlanError(
-            "a mixture is an order already: write .take(), .filter(), .shuffle(), .repeat_each() and the like on its "
-            "components, and .batch(rows); a seed of the mixture is Pipeline(Mixture(…), seed=…)"
+            "a mixture has its own order. Write .take(), .filter(), .shuffle(), .repeat_each() and the "
+            "like on its components, and .batch(rows) on the mixture. To give the mixture a seed, write "
+            "Pipeline(Mixture(…), seed=…)"
         )
     mix, concat = source.mix, source.concat
     seed = Shuffled(1, pipeline.seed).seed  # checked
@@ -130,21 +134,22 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     """The batches within a budget that the pipeline describes."""
     if budget.length_column not in source.columns:
         raise PlanError(
-            f"batch(length_column={budget.length_column!r}): lengths are a column of the source, which has "
-            + (", ".join(source.columns) or "none")
+            f"batch(length_column={budget.length_column!r}): the source has no such column. Its columns "
+            "are " + (", ".join(source.columns) or "none")
         )
     if source.column(budget.length_column, 0, 1).dtype.kind not in "iu":
         raise PlanError(
-            f"batch(length_column={budget.length_column!r}): lengths are integers, and this column isn't"
+            f"batch(length_column={budget.length_column!r}): lengths must be integers, and this column "
+            "has others"
         )
     if pipeline.shuffled and pipeline.block is not None:
         raise PlanError(
-            "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
+            "batch(budget=…) orders records by length, and shuffle(block=…) by place. Use one of them"
         )
     if pipeline.sampling is not None:
         raise PlanError(
-            f"batch(budget=…) has every record in one batch, shuffle({pipeline.sampling.describe()}) samples: "
-            "use one of them"
+            f"batch(budget=…) needs each record once, and {pipeline.sampling.describe()} samples with "
+            "replacement. Use one of them"
         )
     selected = _select(pipeline, source)
     times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
@@ -178,13 +183,15 @@ def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
     source.of_rank(pipeline.rank, pipeline.world_size)
     if not isinstance(pipeline.bad, Raise):
         raise PlanError(
-            "on_error(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out "
-            "in the factory, or give a dataset with dataset[index] as MapSource(dataset)"
+            "on_error(Replace(…)) can't replace a stream's samples, as no other samples are known. "
+            "Leave bad samples out in the factory, or give a dataset with dataset[index] as "
+            "MapSource(dataset)"
         )
     default = LastBatch.PARTIAL if pipeline.world_size == 1 else LastBatch.DROP
     if pipeline.last_batch is LastBatch.PAD:
         raise PlanError(
-            'a stream can\'t be padded with its first samples, which are gone: last_batch="partial" or "drop"'
+            "a stream can't be padded with its first samples, as they aren't kept. Use "
+            'last_batch="partial" or "drop"'
         )
     return pipeline.last_batch or default
 

@@ -210,10 +210,11 @@ class Plan:
         """Return why batches depend on more than seed, epoch and position, and what to do; else None."""
         if not self.drawing:
             return None
-        draw = "draws" if len(self.drawing) == 1 else "draw"
+        draw = "uses" if len(self.drawing) == 1 else "use"
         return (
-            f"not reproducible: {', '.join(self.drawing)} {draw} from this process's own global generators; take a "
-            "parameter rng, which is keyed for each sample, or use executor='process'"
+            f"not reproducible: {', '.join(self.drawing)} {draw} random numbers from this process's "
+            "global generators. Take a parameter rng, which is keyed for each sample, or use "
+            "executor='process'"
         )
 
     def probe(self) -> tuple[str, ...] | None:

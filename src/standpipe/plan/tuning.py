@@ -156,17 +156,17 @@ def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return _settings(_parsed(text))
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"{os.fspath(path)!r} holds no tuned settings: {error}") from error
+        raise PlanError(f"the file {os.fspath(path)!r} has no tuned settings: {error}") from error
 
 
 def _parsed(text: bytes) -> Mapping[str, Any]:
     import json
 
     if len(text) > MOST_FILE_BYTES:
-        raise ValueError(f"it is larger than {MOST_FILE_BYTES} bytes")
+        raise ValueError(f"the file is larger than {MOST_FILE_BYTES} bytes")
     value = json.loads(text)
     if not isinstance(value, dict) or not is_count(value.get("standpipe_tuning"), VERSION, VERSION):
-        raise ValueError(f"no version {VERSION} of them")
+        raise ValueError(f"the version isn't {VERSION}")
     return value
 
 

@@ -337,10 +337,10 @@ def test_decoded_frames_are_part_of_the_forecast_and_the_ledger(tmp_path: Path) 
 def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16))
     for wrong, words in (
-        ({"mode": "hybrid"}, "takes a share"),
+        ({"mode": "hybrid"}, "needs the fraction of the records"),
         ({"mode": "hybrid", "share": 0}, "above 0 and at most 1"),
         ({"mode": "hybrid", "share": True}, "above 0 and at most 1"),
-        ({"mode": "gpu", "share": 0.5}, "goes with decode\\('hybrid'\\)"),
+        ({"mode": "gpu", "share": 0.5}, "applies to decode\\('hybrid'\\) only"),
         ({"mode": "gpu", "gpu_memory": "1MiB"}, "at least 16MiB"),
         ({"mode": "hardware"}, "'exact', 'fast', 'gpu' or 'hybrid'"),
     ):
@@ -352,7 +352,7 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
     ):
         with pytest.raises(sp.PlanError, match=words):
             described.decode("gpu").plan()
-    with pytest.raises(sp.PlanError, match="'cuda', 'cuda:1' and the like, or 'cpu'"):
+    with pytest.raises(sp.PlanError, match="must be 'cpu', 'cuda', or 'cuda:' and a number"):
         pipeline.decode("gpu").plan(decode_device="rocm")
     with pytest.raises(sp.PlanError, match="executor='inline'"):
         pipeline.decode("gpu").plan(executor="inline")

@@ -179,7 +179,7 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
     with heavy.loader(executor="process", num_workers=1, memory="1GiB", memory_per_worker=smallest) as loader:
         stream(loader, epochs=1)
     with (
-        pytest.raises(sp.BudgetError, match="of its own after its first sample") as caught,
+        pytest.raises(sp.BudgetError, match="after its first sample, a worker process uses") as caught,
         heavy.loader(executor="process", num_workers=1, memory="1GiB", memory_per_worker="1MiB") as loader,
     ):
         stream(loader)

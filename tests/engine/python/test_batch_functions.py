@@ -150,14 +150,14 @@ def test_a_function_that_fails_names_itself_and_the_loader_goes_on(settings: dic
 
 def test_what_cannot_work() -> None:
     pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(8)
-    with pytest.raises(sp.PlanError, match="one of collate="):
+    with pytest.raises(sp.PlanError, match="collate= or collate_fn="):
         pipeline.batch(8, collate={"image": list}, collate_fn=collate)
     with pytest.raises(sp.PlanError, match="a function of a list of samples"):
         pipeline.batch(8, collate_fn=3)  # type: ignore[arg-type]
     with pytest.raises(sp.PlanError, match="takes functions of a batch"):
         pipeline.map_batch(3)  # type: ignore[arg-type]
     padded = sp.Pipeline(sp.MapSource(Squares())).batch(8, collate={"image": list})
-    with pytest.raises(sp.PlanError, match="collate in the function"):
+    with pytest.raises(sp.PlanError, match="Collate in the function"):
         padded.map_batch(mixup).plan()
     for made, says in [
         (None, "returned None; return the batch"),

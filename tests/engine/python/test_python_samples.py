@@ -287,8 +287,8 @@ class Stream(torch.utils.data.IterableDataset[int]):
     ("given", "text"),
     [
         (Squares(), r"Squares.*: write MapSource\(dataset\)"),
-        (Stream(), r"a stream goes in as IterableSource\(factory\)"),
-        (Stream().__iter__, r"a stream goes in as IterableSource\(factory\)"),
+        (Stream(), r"For a stream, write IterableSource\(factory\)"),
+        (Stream().__iter__, r"For a stream, write IterableSource\(factory\)"),
         ("photos", r"Pipeline\('photos'\): a source such as ImageFolder\(path\)"),
         (
             sp.MapSource(Stream()),
