@@ -199,9 +199,7 @@ def test_sources_that_cannot_work() -> None:
 
 @pytest.mark.parametrize("source", [sp.ImageFolder, sp.FileList, sp.Arrays])
 def test_a_class_where_a_source_belongs(source: type) -> None:
-    with pytest.raises(
-        sp.PlanError, match=rf"{source.__name__}\) got a class. Write {source.__name__}\(…\)"
-    ):
+    with pytest.raises(sp.PlanError, match=rf"{source.__name__}\) got a class. Write {source.__name__}\(…\)"):
         sp.Pipeline(source).map(CROP).batch(2).plan()  # type: ignore[arg-type]
 
 
