@@ -28,7 +28,7 @@ def test_other_names_are_refused(name: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"memory": "much"}, r"Cache\('eval'\) memory='much' is no size. Give a number of bytes"),
+        ({"memory": "much"}, r"Cache\('eval'\) memory='much' isn't a size. Give a number of bytes"),
         ({"memory": -1}, "memory=-1"),
         ({"memory": False}, "memory=False"),
         ({"spill_limit": "1GiB"}, "needs spill="),

@@ -58,7 +58,7 @@ def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: s
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
     with pipeline.loader() as loader:
         list(loader)
-    assert "8 rows are there" in pipeline.plan().explain()
+    assert "8 rows are stored" in pipeline.plan().explain()
 
 
 def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cache: sp.Cache) -> None:
@@ -91,7 +91,7 @@ def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: sp.Pipeline, 
         (1e-5, False, "after CenterCrop"),
         (1e-2, False, "after CenterCrop"),
         (1e-2, True, "right after the source"),
-        (1e-6, True, "none"),
+        (1e-6, True, "off"),
     ],
 )
 def test_auto_chooses_what_saves_most_and_says_why(
@@ -104,7 +104,7 @@ def test_auto_chooses_what_saves_most_and_says_why(
     text = " ".join(plan.explain().split())
     assert f"cache {chosen}" in text
     assert "time that a later epoch would save for each record" in text
-    assert (plan.cache is None) == (chosen == "none")
+    assert (plan.cache is None) == (chosen == "off")
 
 
 def test_costs_are_those_of_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

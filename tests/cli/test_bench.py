@@ -151,9 +151,9 @@ def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (["--seconds", "0"], "--seconds 0: a time above 0"),
-        (["--cache-memory", "16MiB"], "--cache-memory is of --cache: ask for both"),
-        (["--io", "--cache"], "--io and --cache are two measurements: ask for one at a time"),
+        (["--seconds", "0"], "--seconds must be above 0"),
+        (["--cache-memory", "16MiB"], "--cache-memory works only with --cache"),
+        (["--io", "--cache"], "--io and --cache can't be combined"),
     ],
 )
 def test_what_isnt_asked_for_right(

@@ -32,9 +32,9 @@ def test_a_plan_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str
         (["phtoos"], 1, "can't read "),
         (["photos/cat"], 1, "but no class folders"),
         (["photos/cat/0.jpg"], 1, "photos/cat/0.jpg is one image"),
-        (["photos", "--batch", "0"], 1, "batch is 0"),
-        (["photos", "--workers", "many"], 2, "'many': a number of threads, or auto"),
-        (["photos", "--workers", "0"], 1, "at least 1"),
+        (["photos", "--batch", "0"], 1, "got 0"),
+        (["photos", "--workers", "many"], 2, "must be a number of threads, or auto, got 'many'"),
+        (["photos", "--workers", "0"], 1, "num_workers must be 'auto' or an integer from 1"),
         (["photos", "--memory", "1MiB"], 1, "need memory="),
     ],
 )

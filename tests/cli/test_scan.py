@@ -178,8 +178,8 @@ def test_files_are_looked_at_once(here: Path, capsys: pytest.CaptureFixture[str]
     [
         (["gone"], "can't read "),
         (["photos/cat"], "no class folders"),
-        (["photos", "--root", "x"], "--root and --no-labels are for lists"),
-        (["photos", "--max-pixels", "0"], "max_pixels=0"),
+        (["photos", "--root", "x"], "--root and --no-labels work with lists"),
+        (["photos", "--max-pixels", "0"], "max_pixels must be an integer from 1"),
         (["photos", "--workers", "0"], "num_workers=0"),
         (["photos", "--large-image-memory", "x"], "large_image_memory"),
         (["photos", "--output", "no/such/folder"], "can't write no/such/folder: No such file"),

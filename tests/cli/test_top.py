@@ -63,7 +63,7 @@ def test_its_json_has_the_facts(running: sp.Loader, capsys: pytest.CaptureFixtur
 
 def test_a_process_without_a_loader_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "1"]) == 1
-    assert "process 1 has no loader" in capsys.readouterr().err
+    assert "process 1 has no running loader" in capsys.readouterr().err
 
 
 def test_a_table_of_any_loaders_has_80_columns() -> None:

@@ -37,10 +37,10 @@ def test_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--seconds", "0"], "--seconds 0: a time above 0"),
-        (["--step-ms", "-1"], "--step-ms -1: a time, at least 0"),
+        (["--seconds", "0"], "--seconds must be above 0"),
+        (["--step-ms", "-1"], "--step-ms must be from 0"),
         (["--save", "no/such/folder.json"], "no/such/folder.json"),
-        (["--save", "photos"], "--save photos: that is a folder"),
+        (["--save", "photos"], "--save photos is a folder"),
         (["--memory", "1MiB"], "need memory="),
     ],
 )

@@ -138,7 +138,7 @@ def test_more_bad_files_than_good_ones(photos: Path, capsys: pytest.CaptureFixtu
 
 def test_arguments_are_a_scripts(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(photos), "--", "--lr", "1"]) == 2
-    assert "arguments behind -- are a script's" in capsys.readouterr().err
+    assert "arguments behind -- are for a script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("images", [1, 3])

@@ -237,8 +237,8 @@ while True:
     [
         (["--pid", "4194305"], "there is no process 4194305"),
         (["--pid", str(1 << 70)], "there is no process"),
-        (["--pid", "1", "train.py"], "one thing at a time"),
-        ([], "what is to be looked at?"),
+        (["--pid", "1", "train.py"], "not both"),
+        ([], "name what to examine"),
     ],
 )
 def test_nothing_to_look_at(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,14 +13,14 @@ from programs import output
 DEEP = b"[" * 100_000
 
 LINES = {
-    "NaN": (b"NaN", "names no record"),
-    "infinity": (b'{"index": Infinity}', "names no record"),
-    "huge int": (b"9" * 400, "names no record"),
-    "int of 10,000 digits": (b"9" * 10_000, "is no JSON"),
-    "depth of 100,000": (DEEP, "is no JSON"),
-    "invalid UTF-8": (b'{"index": 1, "path": "\xff"}', "is no JSON"),
-    "embedded NUL": (b'{"index": 1, "path": "a\0b"}', "is no JSON"),
-    "unclosed quote": (b'{"index": 1, "path": "a', "is no JSON"),
+    "NaN": (b"NaN", "doesn't name a record"),
+    "infinity": (b'{"index": Infinity}', "doesn't name a record"),
+    "huge int": (b"9" * 400, "doesn't name a record"),
+    "int of 10,000 digits": (b"9" * 10_000, "isn't JSON"),
+    "depth of 100,000": (DEEP, "isn't JSON"),
+    "invalid UTF-8": (b'{"index": 1, "path": "\xff"}', "isn't JSON"),
+    "embedded NUL": (b'{"index": 1, "path": "a\0b"}', "isn't JSON"),
+    "unclosed quote": (b'{"index": 1, "path": "a', "isn't JSON"),
     "no end of a line": (b'"' + b"a" * (2 << 20), "is longer than 1,048,576 bytes"),
 }
 

@@ -154,7 +154,7 @@ def test_only_the_fields_that_are_named_are_checked() -> None:
     arrays = sp.Arrays(x=table(), z=np.ones(8))
     with loader(sp.Pipeline(arrays).check_finite("z").batch(8), "native") as batches:
         assert len(list(batches)) == 1
-    with pytest.raises(sp.PlanError, match=r"check_finite: there is no field 'q'; there are x, z"):
+    with pytest.raises(sp.PlanError, match=r"check_finite: there is no field 'q'. The fields are x, z"):
         sp.Pipeline(arrays).check_finite("q").batch(8).plan()
     with pytest.raises(sp.PlanError, match="check_finite takes names of fields, got 1"):
         sp.Pipeline(arrays).check_finite(1)  # type: ignore[arg-type]
@@ -278,10 +278,10 @@ def test_labels_of_masks() -> None:
         (lambda pipeline: pipeline.check_labels(0), "an integer from 1"),
         (lambda pipeline: pipeline.check_labels(True), "an integer from 1"),
         (lambda pipeline: pipeline.check_labels(2, ignore=0.5), "an integer or None"),
-        (lambda pipeline: pipeline.check_labels(2), "there is no field 'label'; there are x"),
+        (lambda pipeline: pipeline.check_labels(2), "there is no field 'label'. The fields are x"),
         (
             lambda pipeline: pipeline.check_labels(2, field="x"),
-            "'x' is float64, and labels are integers",
+            "labels must be integers, but 'x' is float64",
         ),
     ],
     ids=["none", "bool", "ignored half", "no field", "floats"],
@@ -297,7 +297,7 @@ def test_checks_change_no_recipe_and_are_explained() -> None:
     checked = plain.check_finite("x").check_labels(3)
     assert checked.plan().digest == plain.plan().digest
     text = checked.plan().explain()
-    assert "floats of x are finite" in text
+    assert "floats of x must be finite" in text
     assert "label: labels are from 0 to 2" in text
     with pytest.raises(sp.PlanError, match=r"has a \.check_finite\(…\)\. Write it after the mixture"):
         sp.Pipeline(sp.Mixture({sp.Pipeline(sp.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(

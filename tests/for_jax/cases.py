@@ -167,10 +167,14 @@ def test_epochs_resume_and_set_epoch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "words"),
     [
-        ((table(),), {"fields": "image"}, "names of fields"),
-        ((table(),), {"fields": ("picture",)}, "there is no 'picture'; a batch has image, label, index"),
-        ((table(), "data"), {}, "sharding='data'"),
-        ((table().batch(5), BY_ROWS), {}, "a batch of 5 rows can't be shared out evenly among 2 parts"),
+        ((table(),), {"fields": "image"}, "fields must be names"),
+        (
+            (table(),),
+            {"fields": ("picture",)},
+            "there is no field 'picture'. A batch has image, label, index",
+        ),
+        ((table(), "data"), {}, "sharding must divide the rows.* got 'data'"),
+        ((table().batch(5), BY_ROWS), {}, "a batch of 5 rows can't be divided evenly among 2 parts"),
         ((table(19).batch(8, last_batch="partial"), BY_ROWS), {}, "a batch of 3 rows"),
         (
             (
@@ -178,7 +182,7 @@ def test_epochs_resume_and_set_epoch() -> None:
                 BY_ROWS,
             ),
             {},
-            "differ in rows",
+            "different numbers of rows",
         ),
     ],
 )

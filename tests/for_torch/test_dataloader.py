@@ -241,7 +241,10 @@ def test_what_torch_refuses_is_refused(named: dict[str, Any]) -> None:
     ("named", "said"),
     [
         ({"dataset": Count(), "num_workers": 2}, "come 2 times.*num_workers=1"),
-        ({"num_workers": 1, "executor": "thread", "worker_init_fn": print}, "threads share"),
+        (
+            {"num_workers": 1, "executor": "thread", "worker_init_fn": print},
+            "needs processes: with executor='thread'",
+        ),
         ({"num_workers": 1, "executor": "inline"}, "'process' or 'thread'"),
         ({"dataset": data.datapipes.map.SequenceWrapper([1])}, "datapipe"),
     ],

@@ -180,7 +180,7 @@ def test_as_many_samples_as_records_are_needed(times: int) -> None:
 
     loader = standpipe.torch.DataLoader(Other(str), ROWS, num_workers=1, **MEMORY)
     with pytest.raises(
-        ValueError, match=rf"__getitems__ returned {times} samples for 1 records; workers need one"
+        ValueError, match=rf"__getitems__ returned {times} samples for 1 records, but workers need one"
     ):
         next(iter(loader))
 

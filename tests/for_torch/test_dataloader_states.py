@@ -99,5 +99,5 @@ def test_a_state_of_another_order_is_refused() -> None:
     with pytest.raises(sp.StateError, match="order"):
         iter(other)
     for odd in ({}, None, {**loader.state_dict(), "version": 0}, {**loader.state_dict(), "delivered": "1"}):
-        with pytest.raises(sp.StateError, match="no state"):
+        with pytest.raises(sp.StateError, match="isn't a state"):
             other.load_state_dict(odd)  # type: ignore[arg-type]

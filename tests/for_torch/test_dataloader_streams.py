@@ -125,11 +125,11 @@ def test_it_goes_on_where_a_state_was_saved() -> None:
 
 
 def test_one_that_each_worker_would_read_is_refused() -> None:
-    with pytest.raises(sp.PlanError, match=r"come 2 times\. Say num_workers=1: .*split_by_worker=True"):
+    with pytest.raises(sp.PlanError, match=r"come 2 times\. Use num_workers=1, .*split_by_worker=True"):
         standpipe.torch.DataLoader(Count(), num_workers=2)
     with pytest.raises(sp.PlanError, match="come 2 times"):
         standpipe.torch.DataLoader(Range(0, 5), num_workers=2, split_by_worker=False)
-    with pytest.raises(sp.PlanError, match="needs processes that come from a server"):
+    with pytest.raises(sp.PlanError, match="needs processes from a worker server"):
         standpipe.torch.DataLoader(Range(0, 5), num_workers=2, **THREADS)
     loader = standpipe.torch.DataLoader(Asks(), 2, num_workers=2, **MEMORY)
     with pytest.raises(sp.PlanError, match=r"all 2 workers begin with the same batch.*split_by_worker=True"):

@@ -144,11 +144,11 @@ def test_class_folders_that_differ_are_named(folders: tuple[Path, Path], tmp_pat
 @pytest.mark.parametrize(
     ("sizes", "settings", "words"),
     [
-        ((0,), {}, "batch_size=0"),
-        ((4, 0), {}, "val_batch_size=0"),
-        ((4,), {"size": 0}, "size=0"),
-        ((4,), {"dtype": torch.int8}, "dtype=torch.int8"),
-        ((4,), {"num_workers": -1}, "num_workers=-1"),
+        ((0,), {}, "batch_size must be .* got 0"),
+        ((4, 0), {}, "val_batch_size must be .* got 0"),
+        ((4,), {"size": 0}, "size must be .* got 0"),
+        ((4,), {"dtype": torch.int8}, "dtype must be .* got torch.int8"),
+        ((4,), {"num_workers": -1}, "num_workers must be .* got -1"),
     ],
 )
 def test_what_cant_be_asked(

@@ -413,5 +413,7 @@ def test_marks_of_many_records(cache: Path) -> None:
 
 
 def test_a_stream_cant_be_filtered_so() -> None:
-    with pytest.raises(sp.PlanError, match="a stream comes in its own order, so selections can't be"):
+    with pytest.raises(
+        sp.PlanError, match="a stream has its own order, so it can't be combined with selections"
+    ):
         sp.Pipeline(sp.IterableSource(lambda: iter([1, 2]))).filter(lambda _: True).run_filters()

@@ -166,8 +166,8 @@ def test_a_new_mixture_begins_with_the_next_batch() -> None:
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        ([1], "1 weights for a mixture of 2"),
-        ([1, -1], "weight is -1"),
+        ([1], "2 components, but got 1 weights"),
+        ([1, -1], "weight must be .* got -1"),
         ([0, 0], "all weights"),
         ({"a": 1}, r"one weight for each component, \['a', 'b'\]"),
         ({"a": 1, "c": 2}, "one weight for each component"),

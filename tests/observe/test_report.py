@@ -175,7 +175,7 @@ def test_before_anything_happened_it_is_a_page_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["report", "report.js", "report.pdf"])
 def test_another_ending_is_an_error(name: str, tmp_path: Path) -> None:
     loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
-    with pytest.raises(sp.PlanError, match=r"ends in \.html"):
+    with pytest.raises(sp.PlanError, match=r"must end in \.html"):
         loader.report(tmp_path / "first.html", tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

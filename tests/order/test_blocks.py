@@ -61,5 +61,5 @@ def test_a_window_of_all_blocks_is_a_whole_shuffle() -> None:
 
 @pytest.mark.parametrize(("block", "window"), [(0, 1), (1, 0), (-1, 1), (1.5, 1), (True, 1), (1, "8")])
 def test_blocks_that_cannot_be(block: object, window: object) -> None:
-    with pytest.raises(PlanError, match=r"(block|window) is"):
+    with pytest.raises(PlanError, match=r"(block|window) must be"):
         BlockShuffled(10, 0, block, window)  # type: ignore[arg-type]

@@ -227,11 +227,11 @@ def test_the_record_that_is_refused_has_its_number_in_the_source() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"most": 0}, "budget is 0"),
-        ({"most": 2**41}, "budget is"),
-        ({"length_column": 3}, "length_column=3"),
-        ({"max_batch_size": 0}, "max_batch_size is 0"),
-        ({"packing": "yes"}, "packing='yes'"),
+        ({"most": 0}, "budget must be an integer .* got 0"),
+        ({"most": 2**41}, "budget must be"),
+        ({"length_column": 3}, "length_column must be the name of a column, got 3"),
+        ({"max_batch_size": 0}, "max_batch_size must be .* got 0"),
+        ({"packing": "yes"}, "packing must be True or False, got 'yes'"),
     ],
 )
 def test_a_budget_that_cannot_work_is_refused(fields: dict[str, object], says: str) -> None:

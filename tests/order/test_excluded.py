@@ -58,9 +58,9 @@ def test_later_selections_see_what_is_left() -> None:
     ("records", "says"),
     [
         ([[1]], "a list of record numbers, or a file"),
-        ([1.0], "not float64"),
-        (np.array([True, False]), "for a mask use np.flatnonzero"),
-        ([-1], "from 0 on, not -1"),
+        ([1.0], "got float64"),
+        (np.array([True, False]), "For a mask, write np.flatnonzero"),
+        ([-1], "from 0 on, got -1"),
         (3, "of shape"),
     ],
 )
@@ -71,7 +71,7 @@ def test_what_is_no_list_of_numbers(records: object, says: str) -> None:
 
 def test_what_can_not_be_left_out() -> None:
     pipeline = sp.Pipeline(numbers(1000))
-    with pytest.raises(sp.PlanError, match=r"names record 1,000; the source has 1,000, from 0 on"):
+    with pytest.raises(sp.PlanError, match=r"names record 1,000, but the source's last record is 999"):
         pipeline.exclude([1000]).batch(1).plan()
     with pytest.raises(
         sp.PlanError, match=r"exclude\(1000 records, digest .* leaves nothing of 1,000 records"
@@ -120,34 +120,34 @@ def test_the_list_belongs_to_the_source(tmp_path: Path) -> None:
     assert of(tmp_path, [{"source": digest}, other]) == [0, 1, 3]  # the data was moved
     assert of(tmp_path, [{"source": "older"}, mine]) == [0, 1, 3]  # a label was changed, say
     with pytest.raises(
-        sp.PlanError, match=r"line 1 names record 2 as /elsewhere/002.jpg, and in this source"
+        sp.PlanError, match=r"line 1 names record 2 as /elsewhere/002.jpg, but in this source"
     ):
         of(tmp_path, [other])
     with pytest.raises(
-        sp.PlanError, match=r"line 2 names record 1 as .*002.jpg, and in this source that is .*001.jpg"
+        sp.PlanError, match=r"line 2 names record 1 as .*002.jpg, but in this source it is .*001.jpg"
     ):
         of(tmp_path, [{"source": "older"}, {**mine, "index": 1}])
     with pytest.raises(sp.PlanError, match="was made for another source: its digest is older"):
         of(tmp_path, [{"source": "older"}, {"index": 1}])
-    with pytest.raises(sp.PlanError, match="line 3 names record 4; the source has 4"):
+    with pytest.raises(sp.PlanError, match="line 3 names record 4, but the source's last record is 3"):
         of(tmp_path, [0, mine, {**mine, "index": 4}])
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"{", "line 1 is no JSON"),
-        (b'1\n\n{"index": "2"}\n', "line 3 names no record"),
-        (b"1\ntrue\n", "line 2 names no record"),
-        (b"-1\n", "line 1 names no record"),
-        (b"[1]\n", "line 1 names no record"),
-        (b'{"index": 1, "path": 5}\n', "line 1 names no record"),
-        (b"1\n\xff\n", "line 2 is no JSON"),
-        (b"1\n\0\n", "line 2 is no JSON"),
-        (b"[" * 100_000 + b"\n", "line 1 is no JSON"),
-        (b"9" * 5000 + b"\n", "line 1 is no JSON"),
-        (str(1 << 63).encode(), "line 1 names no record"),
-        (b"NaN\n", "line 1 names no record"),
+        (b"{", "line 1 isn't JSON"),
+        (b'1\n\n{"index": "2"}\n', "line 3 doesn't name a record"),
+        (b"1\ntrue\n", "line 2 doesn't name a record"),
+        (b"-1\n", "line 1 doesn't name a record"),
+        (b"[1]\n", "line 1 doesn't name a record"),
+        (b'{"index": 1, "path": 5}\n', "line 1 doesn't name a record"),
+        (b"1\n\xff\n", "line 2 isn't JSON"),
+        (b"1\n\0\n", "line 2 isn't JSON"),
+        (b"[" * 100_000 + b"\n", "line 1 isn't JSON"),
+        (b"9" * 5000 + b"\n", "line 1 isn't JSON"),
+        (str(1 << 63).encode(), "line 1 doesn't name a record"),
+        (b"NaN\n", "line 1 doesn't name a record"),
         (b"1" * (2 << 20), "line 1 is longer than 1,048,576 bytes"),
     ],
     ids=range(13),

@@ -161,13 +161,13 @@ def test_epochs_far_away() -> None:
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        ([1, -1], "weight is -1"),
-        ([1, "2"], "weight is '2'"),
-        ([1, float("nan")], "weight is nan"),
-        ([1, float("inf")], "weight is inf"),
-        ([1, True], "weight is True"),
+        ([1, -1], "weight must be .* got -1"),
+        ([1, "2"], "weight must be .* got '2'"),
+        ([1, float("nan")], "weight must be .* got nan"),
+        ([1, float("inf")], "weight must be .* got inf"),
+        ([1, True], "weight must be .* got True"),
         ([0, 0.0], "all weights of the mixture are 0"),
-        ([1, 1e-9], "below 1/65,536"),
+        ([1, 1e-9], "at least 1/65,536"),
         ([], "1 to 1,024 components"),
     ],
 )
@@ -269,13 +269,16 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
         (lambda: sp.Mixture({part(0, 3).map(sp.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
         (lambda: sp.Mixture({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),
         (lambda: sp.Mixture({part(0, 3).decode("fast"): 1, part(0, 3): 1}), r"has a .decode\(…\)"),
-        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): -1}), "weight is -1"),
+        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): -1}), "weight must be .* got -1"),
         (
             lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, stopping="both"),
             r"Mixture: stopping.*got 'both'",
         ),  # type: ignore[arg-type]
         (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, stopping=0), r"Mixture: stopping.*got 0"),
-        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, names=["a"]), "one name for each of 2"),
+        (
+            lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, names=["a"]),
+            "names must be 2 texts, one for each component",
+        ),
         (
             lambda: sp.Mixture({part(0, 3): 1, sp.Pipeline(sp.Arrays(x=np.arange(3))): 1}),
             "Mixture: .* differs from .* no field 'label'",

@@ -93,5 +93,5 @@ def test_it_says_so_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("asked", [{"ranks": 0}, {"epochs": 0}, {"ranks": "2"}])
 def test_what_cannot_be_audited(asked: dict) -> None:
-    with pytest.raises(sp.PlanError, match=r"(ranks|epochs) is"):
+    with pytest.raises(sp.PlanError, match=r"(ranks|epochs) must be an integer from 1"):
         sp.Pipeline(numbers(64)).batch(4).audit(**asked)

@@ -224,7 +224,7 @@ def test_a_budget_below_a_whole_frame_is_refused_with_one_that_works(
     if executor is not None:
         pipeline = pipeline.map(lambda image: image, field="image")
     settings: dict[str, Any] = {"executor": executor, "num_workers": 1, "prefetch": 1}
-    frames = f"side memory for a whole frame.* need memory='{NUMBER}MiB', the budget is 20.0MiB; raise it, "
+    frames = rf"\(a whole frame\).* need memory='{NUMBER}MiB', but the budget is 20\.0MiB. Raise it, "
     with pytest.raises(sp.BudgetError, match=frames) as caught:
         pipeline.batch(2).plan(memory="20MiB", **settings)
     smallest = caught.value.smallest_bytes or 0
@@ -275,7 +275,7 @@ def test_the_index_and_what_the_order_looks_up_count() -> None:
         plan = pipeline.plan(memory="64MiB", num_workers=1)
         assert least <= plan.forecast.index < 8 * MIB
         assert plan.forecast.allocated + plan.forecast.side <= plan.memory_bytes
-    with pytest.raises(sp.BudgetError, match=r"4\.\dMiB of index together need memory") as caught:
+    with pytest.raises(sp.BudgetError, match=r"4\.\dMiB for the index together need memory") as caught:
         weighted.plan(memory="20MiB", num_workers=1)
     assert weighted.plan(memory=caught.value.smallest_bytes, num_workers=1).slots == 2
 

@@ -119,7 +119,7 @@ def test_torchs_own_mesh() -> None:
         ({"mesh": Mesh(0), "dims": ("data",)}, "'dp', 'pp', 'tp'"),
         ({"mesh": Mesh(0), "dims": "dp"}, "'dp', 'pp', 'tp'"),
         ({"mesh": Mesh(0), "dims": ("dp", "dp")}, "'dp', 'pp', 'tp'"),
-        ({"rank": 2, "world_size": 2}, "ranks count from 0"),
+        ({"rank": 2, "world_size": 2}, "rank must be from 0"),
     ],
 )
 def test_what_is_no_rank(how: dict, says: str) -> None:

@@ -41,7 +41,7 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the room."""
+        """The size of the room, in bytes."""
         return self.most * self.dtype.itemsize
 
     def array(self, memory: UInt8Array, shape: Shape) -> AnyArray:
@@ -89,7 +89,9 @@ class Pad:
 
     def __post_init__(self) -> None:
         if not is_count(self.to_multiple_of, 1, MOST_MULTIPLE):
-            raise PlanError(f"Pad(to_multiple_of={self.to_multiple_of!r}): an integer, at least 1")
+            raise PlanError(
+                f"Pad(to_multiple_of={self.to_multiple_of!r}): to_multiple_of must be an integer of at least 1"
+            )
         if self.length is not None:
             object.__setattr__(self, "length", _shape("Pad(length=…)", self.length))
         if self.max_shape is not None:
@@ -97,10 +99,10 @@ class Pad:
         others = [name for name in ("max_shape", "to_multiple_of") if getattr(self, name) not in (None, 1)]
         if self.length is not None and others:
             raise PlanError(
-                f"Pad(length={self.length}, {others[0]}=…): the length says how large samples are; leave one out"
+                f"Pad(length={self.length}, {others[0]}=…): length already fixes the size. Leave one of them out"
             )
         if not isinstance(self.value, int | float):
-            raise PlanError(f"Pad(value={self.value!r}): a number")
+            raise PlanError(f"Pad(value={self.value!r}): value must be a number")
 
     def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Padded:
         """Room for a batch.
@@ -113,21 +115,25 @@ class Pad:
         """
         axes = len(sample.shape)
         if axes == 0:
-            raise PlanError(f"Pad of {name!r}: its samples are single numbers, which all have one shape")
+            raise PlanError(f"collate: {name!r} has single numbers, which need no padding. Leave Pad out")
         assert not isinstance(self.length, int)  # a tuple since it was made
         fixed, multiple = self.length, self.to_multiple_of
         most = fixed or self.max_shape
         if isinstance(most, tuple) and len(most) != axes:
-            raise PlanError(f"Pad of {name!r}: {most} has {len(most)} axes, and a sample {axes}")
+            raise PlanError(f"collate: Pad of {name!r} has {len(most)} axes, {most}, but a sample has {axes}")
         if isinstance(most, tuple):
             room = rows * math.prod(_up(most, multiple))
         elif budget is not None:
             most = (budget, *sample.shape[1:])
             room = (budget + rows * (multiple - 1)) * math.prod(_up(most[1:], multiple))
         else:
-            raise PlanError(f"Pad of {name!r}: it needs max_shape=, the largest that a sample may be")
+            raise PlanError(
+                f"collate: Pad of {name!r} needs max_shape=, the largest shape that a sample may have"
+            )
         if not np.can_cast(np.min_scalar_type(self.value), sample.dtype, "same_kind"):
-            raise PlanError(f"Pad of {name!r}: value={self.value} is no {sample.dtype}")
+            raise PlanError(
+                f"collate: Pad of {name!r}: value={self.value} doesn't fit the field's dtype, {sample.dtype}"
+            )
         return Padded(name, sample.dtype, most, fixed, multiple, room, rows, self.value)
 
     def describe(self) -> str:
@@ -172,9 +178,13 @@ class Ragged:
         """Room for a batch, as ``Pad.planned`` says; ``budget`` is of all rows together."""
         most = budget if self.max_values is None else self.max_values
         if not sample.shape:
-            raise PlanError(f"Ragged of {name!r}: its samples are single numbers, which all have one shape")
+            raise PlanError(
+                f"collate: {name!r} has single numbers, which all have one shape. Leave Ragged out"
+            )
         if most is None:
-            raise PlanError(f"Ragged of {name!r}: it needs max_values=, the most of a batch")
+            raise PlanError(
+                f"collate: Ragged of {name!r} needs max_values=, the largest number of values in a batch"
+            )
         return Joined(name, sample.dtype, sample.shape[1:], most, rows)
 
     def describe(self) -> str:
@@ -341,23 +351,26 @@ def placed(
         if isinstance(how, Pad | Ragged) and isinstance(spec, ArraySpec):
             contents[name] = how.planned(name, spec, rows, budget)
         elif isinstance(how, Pad | Ragged) and spec is not None:
-            raise PlanError(f"{how.describe()} of {name!r}: its samples are a {spec}")
+            raise PlanError(f"collate: {how.describe()} needs arrays, but {name!r} is a {spec}")
         elif how is list and isinstance(spec, ArraySpec):
             contents[name] = Listed("ndarray", spec.row_bytes)
     for name, content in contents.items():
         added = set(content.regions) - {name} if isinstance(content, Collation) else set()
         if taken := added & contents.keys():
-            raise PlanError(f"a sample has a field {taken.pop()!r}, which collating {name!r} adds: rename it")
+            raise PlanError(
+                f"a sample has a field {taken.pop()!r}, and collating {name!r} adds a field of this name. "
+                "Rename the sample's field"
+            )
     return contents
 
 
 def checked_collate(collate: object) -> Collate:
     """``collate`` itself, unless it is none: then a ``PlanError``."""
     if not isinstance(collate, Mapping):
-        raise PlanError(f"batch(collate={collate!r}): a dict of Pad, Ragged or list by field")
+        raise PlanError(f"batch: collate must be a dict such as {{'tokens': Pad()}}, got {collate!r}")
     for name, how in collate.items():
         if how is not list and not isinstance(how, Pad | Ragged):
-            raise PlanError(f"batch(collate={{{name!r}: {how!r}}}): Pad, Ragged or list")
+            raise PlanError(f"batch: collate for {name!r} must be Pad(…), Ragged(…) or list, got {how!r}")
     return dict(collate)
 
 
@@ -374,5 +387,5 @@ def _shape(name: str, value: object) -> Shape:
     sides = value if isinstance(value, tuple | list) else (value,)
     whole = all(isinstance(side, SupportsIndex) and not isinstance(side, bool) for side in sides)
     if not sides or not whole or min(map(operator.index, sides)) < 1:
-        raise PlanError(f"{name}: {value!r} is neither an integer from 1 on nor a tuple of them")
+        raise PlanError(f"{name} must be an integer from 1 on, or a tuple of them, got {value!r}")
     return tuple(map(operator.index, sides))

@@ -64,7 +64,7 @@ class Place:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The values for set.json."""
+        """Return the values that set.json stores."""
         return {"directory": self.directory, "name": self.name}
 
 

@@ -77,20 +77,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     check_times(args)
     if args.cache_memory is not None and not args.cache:
-        raise sp.PlanError("--cache-memory is of --cache: ask for both")
+        raise sp.PlanError("--cache-memory works only with --cache. Add --cache")
     if args.io and args.cache:
-        raise sp.PlanError("--io and --cache are two measurements: ask for one at a time")
+        raise sp.PlanError("--io and --cache can't be combined. Run one after the other")
     if args.report:
         from standpipe.observe.report import is_page, write_report
         from standpipe.system.files import check_place
 
         if args.io or args.cache:
-            raise sp.PlanError("--report is of a run as it is, not of --io or --cache")
+            raise sp.PlanError("--report can't be combined with --io or --cache. Leave one out")
         for path in args.report:
             is_page(path)
             check_place(path)
     if args.step_ms and (args.io or args.cache):
-        raise sp.PlanError("--step-ms is of a run as it is, not of --io or --cache")
+        raise sp.PlanError("--step-ms can't be combined with --io or --cache. Leave one out")
     if args.cache:
         from standpipe.cli.bench_cache import measure_cache
 
@@ -281,7 +281,7 @@ class PeakMemory:
         self._thread.join()
 
     def stop(self) -> int:
-        """The peak in bytes."""
+        """Stop watching, and return the peak in bytes."""
         self.__exit__()
         self._look()
         return self._peak_bytes

@@ -26,7 +26,7 @@ class Pass:
 
     @property
     def rate(self) -> float:
-        """Images per second."""
+        """Return the rate in images per second."""
         return self.images / self.seconds
 
 

@@ -310,4 +310,4 @@ def _seconds_or_never(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number of seconds, or never") from None
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, or never, got {text!r}") from None

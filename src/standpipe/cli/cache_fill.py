@@ -85,7 +85,8 @@ def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
     place = args.place or ("bytes" if args.task == "train" else "images")
     if (args.task, place) == ("train", "images"):
         raise sp.PlanError(
-            "--place images: training crops at random in every epoch; keep bytes, or fill --task eval"
+            "--place images can't store training crops, which are random in every epoch. Use --place bytes, "
+            "or --task eval"
         )
     every = sp.Pipeline(source_at(args.path)).on_error(sp.Replace(at_most=1.0))
     if place == "images":

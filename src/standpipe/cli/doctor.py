@@ -62,9 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.target is None:
         import standpipe as sp
 
-        raise sp.PlanError(
-            "what is to be looked at? A script, a folder, or --pid with the number of a process"
-        )
+        raise sp.PlanError("name what to examine: a script, a folder, or --pid with the number of a process")
     if args.target.endswith(".py"):
         from standpipe.cli import doctor_script
 
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _at_least_one(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number, 1 or more")
+        raise argparse.ArgumentTypeError(f"must be an integer from 1 on, got {text!r}")
     return number
 
 
@@ -87,5 +85,5 @@ def _above_zero(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: seconds, above 0")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
     return number

@@ -29,7 +29,7 @@ TASK = {
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what was found."""
     if args.arguments:
-        raise sp.PlanError("arguments behind -- are a script's; this is no script")
+        raise sp.PlanError("arguments behind -- are for a script, but this isn't a script. Leave them out")
     each = (SECONDS if args.seconds is None else args.seconds) / 3
     task = argparse.Namespace(path=args.target, seconds=each, **TASK)
     # Bad files have their own finding, and must not end the measurement.

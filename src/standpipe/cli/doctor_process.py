@@ -21,7 +21,9 @@ FRAMES = 6  # of a stack
 def run(args: argparse.Namespace) -> int:
     """Look, and print what was found."""
     if args.target is not None:
-        raise sp.PlanError(f"--pid {args.pid} and {printable(args.target)}: one thing at a time")
+        raise sp.PlanError(
+            f"doctor examines --pid {args.pid} or {printable(args.target)}, not both. Leave one out"
+        )
     try:
         report = examine_process(args.pid, SECONDS if args.seconds is None else args.seconds)
     except (ProcessLookupError, OverflowError):

@@ -129,10 +129,10 @@ def _function(text: str) -> Callable[[str], int]:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise sp.PlanError(f"--lengths {text}: {error}; it is looked for in this folder too") from error
+        raise sp.PlanError(f"--lengths {text}: {error}. Modules are searched in this folder too") from error
     finally:
         sys.path.remove("")
     if not callable(found):
-        raise sp.PlanError(f"--lengths {text}: it is {type(found).__name__}, and no function")
+        raise sp.PlanError(f"--lengths {text} must be a function, but is {type(found).__name__}")
     function: Callable[[str], int] = found
     return function

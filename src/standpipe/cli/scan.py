@@ -211,7 +211,7 @@ def _line(finding: FileFinding, root: str) -> str:
 
 
 def _shortened(text: str, columns: int) -> str:
-    """Cut to so many columns at most; where it was cut is an ellipsis."""
+    """Return text of at most a number of columns; an ellipsis shows the cut."""
     from standpipe.cli.terminal import beginning, cells
 
     return text if cells(text) <= columns else f"{beginning(text, columns - 1)}…"

@@ -81,13 +81,13 @@ def standard_task(args: argparse.Namespace) -> sp.Pipeline:
 
 
 def endless(loader: sp.Loader) -> Iterator[dict[str, Any]]:
-    """Batches, epoch after epoch."""
+    """Yield batches, epoch after epoch."""
     while True:
         yield from loader
 
 
 def take(batches: Iterator[dict[str, Any]], step_ms: float) -> dict[str, Any]:
-    """The next batch, after a step that takes so many milliseconds."""
+    """Return the next batch, after a step of ``step_ms`` milliseconds."""
     batch = next(batches)
     if step_ms:
         time.sleep(step_ms / 1000)
@@ -97,9 +97,9 @@ def take(batches: Iterator[dict[str, Any]], step_ms: float) -> dict[str, Any]:
 def check_times(args: argparse.Namespace) -> None:
     """Raise ``PlanError`` where ``--seconds`` or ``--step-ms`` is no time."""
     if not 0 < args.seconds < 1e6:
-        raise sp.PlanError(f"--seconds {args.seconds:g}: a time above 0")
+        raise sp.PlanError(f"--seconds must be above 0 and below 1000000, got {args.seconds:g}")
     if not 0 <= args.step_ms < 1e6:
-        raise sp.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
+        raise sp.PlanError(f"--step-ms must be from 0 to below 1000000, got {args.step_ms:g}")
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +118,7 @@ def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
         return replace(source, root=args.root, labels=not args.no_labels)
     if args.root is not None or args.no_labels:
         raise sp.PlanError(
-            "--root and --no-labels are for lists; the labels of a folder are its class folders"
+            "--root and --no-labels work with lists only: the labels of a folder are its class folders"
         )
     return source
 
@@ -142,4 +142,4 @@ def _number_or_auto(text: str) -> int | Literal["auto"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number of threads, or auto") from None
+        raise argparse.ArgumentTypeError(f"must be a number of threads, or auto, got {text!r}") from None

@@ -154,7 +154,7 @@ def _cells_of(letter: str) -> int:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Text without its middle, where it is longer than so much."""
+    """Return text of at most a number of characters; an ellipsis replaces the middle."""
     if cells(text) <= columns:
         return text
     end = (columns - 1) // 2

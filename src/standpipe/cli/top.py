@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"loaders": [{"age_s": each.age_s, **facts(each.snapshot)} for each in found]})
         return 0
     if args.pid is not None and not found:
-        raise sp.PlanError(f"process {args.pid} has no loader that runs, or is none of yours")
+        raise sp.PlanError(f"process {args.pid} has no running loader, or belongs to another user")
     if not args.once and _watched(args.pid):
         return 0
     say(verbatim(text(found, args.pid)))

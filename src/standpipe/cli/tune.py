@@ -47,9 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
     check_times(args)
     if args.save is not None and Path(args.save).is_dir():
-        raise sp.PlanError(f"--save {printable(args.save)}: that is a folder; name a file")
+        raise sp.PlanError(f"--save {printable(args.save)} is a folder. Name a file")
     if args.save is not None and not Path(args.save).parent.is_dir():
-        raise sp.PlanError(f"--save {printable(args.save)}: there is no such folder")
+        raise sp.PlanError(
+            f"--save {printable(args.save)}: its folder doesn't exist. Create it, or name another one"
+        )
     tuning, rows_per_s = _tuned(args)
     if args.json:
         print_json(_facts(tuning, rows_per_s))

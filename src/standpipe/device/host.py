@@ -33,7 +33,7 @@ class HostMemory:
         return ["host memory: NumPy arrays over the slot, no copy"]
 
     def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> HostMemory:
-        """Return this object."""
+        """Return this object, which needs nothing to be opened."""
         return self
 
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ AHEAD = 2  # torch's prefetch_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """The header of an image.
+    """The facts in the header of an image file.
 
     format  its name in Pillow
     """
@@ -148,7 +148,7 @@ def look_at(path: str, plan: sp.Plan, speeds: Speeds, seconds: float) -> Data:
 
 
 def _paths(plan: sp.Plan, most: int) -> Iterator[bytes]:
-    """Yield files of so many records at most, evenly."""
+    """Yield the files of at most a number of records, taken evenly from the source."""
     images = plan.source.num_records
     chosen = np.unique(np.linspace(0, images - 1, min(images, most)).astype(np.int64))
     for files in plan.source.locate(chosen).files.values():
@@ -354,7 +354,7 @@ def _quota(host: Host, data: Data) -> list[Finding]:
 
 
 def data_facts(host: Host, data: Data) -> dict[str, Any]:
-    """Plain values."""
+    """Return the facts as plain values, for JSON."""
     speeds = data.speeds
     return {
         "path": data.path,

@@ -226,7 +226,7 @@ class Loader:
 
     @property
     def made(self) -> tuple[Made, ...]:
-        """Return all batches."""
+        """Return the batches of all epochs."""
         return tuple(made for maker in self.makers for made in maker.made)
 
     @property

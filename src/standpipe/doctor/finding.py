@@ -38,7 +38,7 @@ class Finding:
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the facts as plain values, for JSON."""
         return {
             "code": self.code,
             "severity": self.severity.value,
@@ -58,5 +58,5 @@ def by_severity(findings: list[Finding]) -> list[Finding]:
 
 
 def several(number: int, what: str) -> str:
-    """``"1 worker"``, ``"2 workers"``."""
+    """Return a number with its noun, such as ``"1 worker"`` or ``"2 workers"``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

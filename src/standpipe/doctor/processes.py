@@ -96,7 +96,7 @@ class Process:
 
 
 def look_twice(number: int, seconds: float) -> list[Process]:
-    """The process and all that it has started, as they are after so many seconds.
+    """Return the process and all that it has started, seen twice, ``seconds`` apart.
 
     Raises ProcessLookupError if there is no such process.
     """

@@ -139,7 +139,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _group(group: int) -> list[int]:
-    """Processes of a group."""
+    """Return the numbers of the processes of a group."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended by now

@@ -35,7 +35,7 @@ class ScriptReport:
         return tuple(loader for loader in self.run.loaders if loader.rank == 0)
 
     def facts(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the facts as plain values, for JSON."""
         error = self.run.error
         return {
             "script": self.script,

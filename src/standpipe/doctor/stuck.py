@@ -24,7 +24,7 @@ class ProcessReport:
     findings: tuple[Finding, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the facts as plain values, for JSON."""
         scene = self.scene
         return {
             "process": scene.script.number,
@@ -62,7 +62,7 @@ def _facts(process: Process) -> dict[str, Any]:
 
 
 def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
-    """Look at a running process for so many seconds, and say what it waits for. It isn't stopped, nor changed.
+    """Look at a running process for ``seconds``, and say what it waits for. The process is neither stopped nor changed.
 
     Raises ProcessLookupError if there is none.
     """

@@ -89,7 +89,7 @@ class JaxLoader:
         for name in () if self._fields is None else self._fields.values():
             if name not in known:
                 raise sp.PlanError(
-                    f"fields={list(self._fields or ())!r}: there is no {name!r}; a batch has {', '.join(known)}"
+                    f"fields={list(self._fields or ())!r}: there is no field {name!r}. A batch has {', '.join(known)}"
                 )
 
 
@@ -148,8 +148,8 @@ def loader(
     """
     if isinstance(fields, str) or not (fields is None or isinstance(fields, Mapping | Sequence)):
         raise sp.PlanError(
-            f"fields={fields!r}: names of fields, such as ('image', 'label'); {{'pixels': 'image'}} for other keys; "
-            "None for all"
+            f"fields must be names such as ('image', 'label'), or a dict such as {{'pixels': 'image'}} for "
+            f"other keys, or None for all, got {fields!r}"
         )
     keys = (
         None if fields is None else fields if isinstance(fields, Mapping) else {name: name for name in fields}

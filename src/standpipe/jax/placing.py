@@ -38,17 +38,18 @@ class Placing:
             return cls(sharding, 0, 1, 1)
         if not isinstance(sharding, NamedSharding):
             raise PlanError(
-                f"sharding={sharding!r}: NamedSharding(mesh, PartitionSpec('data')), or one device's"
+                f"sharding must divide the rows, as NamedSharding(mesh, PartitionSpec('data')) does, or be one "
+                f"device's, got {sharding!r}"
             )
         rows = _rows_of_processes(sharding)
         groups = sorted({tuple(sorted(each)) for each in rows.values()})
         mine = rows.get(jax.process_index())
         if mine is None:
-            raise PlanError(f"sharding={sharding!r}: none of its devices is this process's")
+            raise PlanError(f"sharding={sharding!r} has no device of this process")
         if sum(map(len, groups)) != len({part for group in groups for part in group}):
             raise PlanError(
-                f"sharding={sharding!r}: some processes share a part of their rows and not all; order the mesh's "
-                "devices so that processes have the same rows or others"
+                f"with sharding={sharding!r} some processes have only a part of their rows in common. Order the mesh's "
+                "devices so that two processes have either the same rows or no common ones"
             )
         return cls(sharding, groups.index(tuple(sorted(mine))), len(groups), len(groups[0]))
 
@@ -56,7 +57,8 @@ class Placing:
         """Raise ``PlanError`` when batches can't be cut evenly."""
         if plan.steps.unit == "batches" and self.parts > 1:
             raise PlanError(
-                "batch(budget=…): its batches differ in rows, which devices can't share out evenly"
+                "batch(budget=…) gives batches of different numbers of rows, which can't be divided evenly among "
+                "devices. Use batch(batch_size)"
             )
         sizes = {plan.steps.batch}
         if plan.steps.last_batch.value == "partial":
@@ -64,8 +66,8 @@ class Placing:
         for rows in sizes:
             if rows % self.parts:
                 raise PlanError(
-                    f"a batch of {rows} rows can't be shared out evenly among {self.parts} parts of a process: batch "
-                    'a multiple, with last_batch="drop" or "pad"'
+                    f"a batch of {rows} rows can't be divided evenly among {self.parts} parts of a process. "
+                    f'Use a multiple of {self.parts} as batch_size, with last_batch="drop" or "pad"'
                 )
 
     def array(self, rows: Any) -> Any:

@@ -54,7 +54,7 @@ class Load:
 
     @classmethod
     def of(cls, done: sp.Stats, plan: sp.Plan, workers: int) -> Load:
-        """The load of so many workers."""
+        """Return the load of a number of workers."""
         loop_s = done.step.step_s + done.step.wait_s
         read_s = 0.0 if done.reading_ahead else done.read.busy_s
         work_s = done.transform.busy_s + read_s

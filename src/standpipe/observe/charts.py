@@ -189,7 +189,7 @@ def flow(boxes: Sequence[Box]) -> str:
 
 @cache
 def bucket_ends(number: int) -> list[float]:
-    """Seconds at which the first so many buckets of ``Latency.counts`` end."""
+    """Return the upper ends, in seconds, of the first buckets of ``Latency.counts``."""
     return [sp.Latency((0,) * before + (1,)).p50 for before in range(number)]
 
 

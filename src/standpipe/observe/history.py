@@ -135,7 +135,7 @@ class History:
         return [_moment(begin, row) for begin, row in zip(begins.tolist(), rows, strict=True)]
 
     def recent(self, seconds: float = 10.0) -> Moment:
-        """The newest so many seconds of the run as one, or a little more; all of it where it is shorter."""
+        """Return the newest ``seconds`` of the run as one moment, or a little more. A shorter run is returned whole."""
         with self._lock:
             whole = self._rows[: self._count, 0].sum()
             rows = np.array(self._recent)[::-1] if self._recent else np.zeros((1, len(COLUMNS)))
@@ -219,7 +219,7 @@ class History:
         self._count += 1
 
     def _halve(self) -> None:
-        """Neighbours become one."""
+        """Merge each pair of neighbouring moments."""
         for number in range(0, MOMENTS, 2):
             _join(self._rows[number], self._rows[number + 1])
         self._rows[: MOMENTS // 2] = self._rows[::2].copy()

@@ -98,7 +98,7 @@ class Writer(Protocol):
     """The interface of TensorBoard's ``SummaryWriter`` and similar loggers."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Take down a value."""
+        """Write a value."""
 
 
 def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:

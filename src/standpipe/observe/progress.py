@@ -24,7 +24,7 @@ class View(Protocol):
     """A place where snapshots of one loader are shown."""
 
     def show(self, now: Snapshot) -> None:
-        """Show the newest one."""
+        """Show the newest snapshot."""
 
     def close(self) -> None:
         """Leave the last one, and everything in order."""

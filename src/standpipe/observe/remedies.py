@@ -56,7 +56,7 @@ class Remedies:
         )
 
     def _copied(self, times: int, beside: bool) -> float | None:
-        """The rate of copies of so many times fewer bytes."""
+        """Return the rate if copies had ``times`` fewer bytes."""
         return times * self._able.device if beside and times > 1 else None
 
     def more_processors(self, cpu_s: float) -> Advice:

@@ -43,7 +43,9 @@ def is_page(path: str | Path) -> bool:
     """
     ending = Path(path).suffix.lower()
     if ending not in (*PAGES, ".json"):
-        raise sp.PlanError(f"report {str(path)!r}: the name of a page ends in .html, that of JSON in .json")
+        raise sp.PlanError(
+            f"the name of a report must end in .html for a page, or in .json, got {str(path)!r}"
+        )
     return ending in PAGES
 
 

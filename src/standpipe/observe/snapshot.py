@@ -154,7 +154,7 @@ def snapshot(
     recent: Moment,
     diagnosis: Diagnosis | None,
 ) -> Snapshot:
-    """A loader's now.
+    """Return a loader's snapshot of this moment.
 
     consumed  positions of the epoch that all ranks are past
     """

@@ -88,7 +88,7 @@ class _Places:
 
     @property
     def short(self) -> int:
-        """The short block's place."""
+        """Return the short block's place among the blocks of an epoch."""
         word = _native.mix(_native.mix(_native.mix(0, self.order.seed), _SHORT), self.epoch)
         return word * self.num_blocks // WORDS
 

@@ -41,12 +41,12 @@ class Budget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", whole_number("budget", self.most, low=1, high=MAX_LENGTH))
         if not isinstance(self.length_column, str):
-            raise PlanError(f"batch(length_column={self.length_column!r}): the name of a column of lengths")
+            raise PlanError(f"batch: length_column must be the name of a column, got {self.length_column!r}")
         if self.max_batch_size is not None:
             rows = whole_number("max_batch_size", self.max_batch_size, low=1, high=MAX_ROWS)
             object.__setattr__(self, "max_batch_size", rows)
         if not isinstance(self.packing, bool):
-            raise PlanError(f"batch(packing={self.packing!r}): True or False")
+            raise PlanError(f"batch: packing must be True or False, got {self.packing!r}")
 
     def describe(self) -> str:
         """One phrase for the recipe: everything that decides what a batch is."""
@@ -107,12 +107,12 @@ class Batches:
 
     @property
     def num_positions(self) -> int:
-        """Batches of an epoch."""
+        """The number of batches in an epoch."""
         return int(self.cut.ends[-1])
 
     @property
     def num_rows(self) -> int:
-        """Records of an epoch."""
+        """The number of records in an epoch."""
         return int(self.cut.times @ self.cut.sizes)
 
     @property

@@ -55,7 +55,7 @@ class Chosen:
         return self.numbers.at(places)
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return self.text
 
 
@@ -83,7 +83,7 @@ class Filter:
         return Chosen(found, self.describe())
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"filter({self.text.strip()!r})"
 
 
@@ -115,7 +115,7 @@ class SplitByColumn:
         return side
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"split({self.share}, {self.how}={self.column!r}, seed={self.seed}), {self.side}"
 
     def _of_groups(self, columns: Columns) -> Side:
@@ -175,7 +175,7 @@ class Side:
         return self.numbers.at(self.begins[run] + own - before)
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return self.text
 
 

@@ -27,7 +27,7 @@ class Columns(Protocol):
 
     @property
     def num_records(self) -> int:
-        """Number of records."""
+        """The number of records."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def chunks(columns: Columns, name: str, asked_by: str) -> Iterator[tuple[int, An
     """
     if not isinstance(name, str) or name not in columns.names:
         known = ", ".join(map(repr, columns.names)) or "none"
-        raise PlanError(f"{asked_by}: {name!r} is no column of the source; it has {known}")
+        raise PlanError(f"{asked_by}: the source has no column {name!r}. Its columns are {known}")
     for start in range(0, columns.num_records, ROWS_AT_ONCE):
         yield start, columns.read(name, start, min(start + ROWS_AT_ONCE, columns.num_records))
 
@@ -143,7 +143,7 @@ def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:
     values = np.empty(0, np.int64)
     for _, chunk in chunks(columns, name, asked_by):
         if chunk.dtype.kind not in "biu":
-            raise PlanError(f"{asked_by}: the column {name!r} is {chunk.dtype}; it must be integers")
+            raise PlanError(f"{asked_by}: the column {name!r} must be integers, but is {chunk.dtype}")
         values = np.union1d(values, chunk.astype(np.int64))
         if len(values) > MOST_GROUPS:
             raise PlanError(f"{asked_by}: the column {name!r} has more than {MOST_GROUPS:,} values")

@@ -48,7 +48,7 @@ class Without:
         return places + np.searchsorted(self.gaps, places, side="right")
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return self.text
 
 
@@ -66,12 +66,12 @@ class Exclude:
             array = array.astype(np.int64)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise PlanError(
-                f"exclude() takes a list of record numbers, or a file that lists them, not {array.dtype} of shape "
+                f"exclude() takes a list of record numbers, or a file that lists them, got {array.dtype} of shape "
                 f"{array.shape}"
-                + ("; for a mask use np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
+                + (". For a mask, write np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
             )
         if len(array) and (array.min() < 0 or array.max() >= MAX_POSITIONS):
-            raise PlanError(f"exclude() takes record numbers from 0 on, not {array.min()} to {array.max()}")
+            raise PlanError(f"exclude() takes record numbers from 0 on, got {array.min()} to {array.max()}")
         array = np.unique(array).astype(np.int64)
         array.setflags(write=False)
         return cls(array)
@@ -80,7 +80,7 @@ class Exclude:
         """Find their places among the records that were selected before."""
         if len(self.rows) and (largest := int(self.rows[-1])) >= columns.source_records:
             raise PlanError(
-                f"exclude() names record {largest:,}; the source has {columns.source_records:,}, from 0 on"
+                f"exclude() names record {largest:,}, but the source's last record is {columns.source_records - 1:,}"
             )
         return Without.of(_places(self.rows, columns), self.describe())
 
@@ -156,7 +156,9 @@ class ExcludeFile:
                 (value.get("index"), value.get("path")) if isinstance(value, dict) else (value, None)
             )
             if type(index) is not int or not 0 <= index < MAX_POSITIONS or not isinstance(path, str | None):
-                raise self._bad(number, "names no record: it needs an index from 0 on, and a path or none")
+                raise self._bad(
+                    number, "doesn't name a record: it must have an index from 0 on, and may have a path"
+                )
             entries.append(Entry(number, index, path))
         return entries, source
 
@@ -168,7 +170,7 @@ class ExcludeFile:
         try:
             return json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            raise self._bad(number, f"is no JSON: {error}") from error
+            raise self._bad(number, f"isn't JSON: {error}") from error
 
     def _bad(self, line: int, what: str) -> PlanError:
         return PlanError(f"exclude('{self.path}'): line {line} {what}")
@@ -178,20 +180,20 @@ class ExcludeFile:
         if entry.index >= columns.source_records:
             raise self._bad(
                 entry.line,
-                f"names record {entry.index:,}; the source has {columns.source_records:,}, from 0 on",
+                f"names record {entry.index:,}, but the source's last record is {columns.source_records - 1:,}",
             )
         name = columns.name(entry.index)
         if entry.path is None or name is None:
             if source is not None:
                 raise PlanError(
-                    f"exclude('{self.path}') was made for another source: its digest is {source}, and this one's "
-                    f"{columns.source_digest}"
+                    f"the list of exclude('{self.path}') was made for another source: its digest is {source}, but this "
+                    f"source's is {columns.source_digest}. Make the list again with 'standpipe scan'"
                 )
         elif entry.path != name:
             raise self._bad(
                 entry.line,
-                f"names record {entry.index:,} as {entry.path}, and in this source that is {name}: the list "
-                "is of other data, and standpipe scan makes one of this",
+                f"names record {entry.index:,} as {entry.path}, but in this source it is {name}: the list belongs to "
+                "other data. Make a new one with 'standpipe scan'",
             )
 
 

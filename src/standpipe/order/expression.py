@@ -70,9 +70,11 @@ class Condition:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or not text.strip():
-            raise PlanError(f"filter({text!r}): a condition on columns, such as 'label < 10'")
+            raise PlanError(f"filter: write a condition on columns, such as 'label < 10', got {text!r}")
         if len(text) > LONGEST:
-            raise PlanError(f"filter({text[:20]!r}…): {len(text):,} characters; at most {LONGEST:,}")
+            raise PlanError(
+                f"filter: the condition has {len(text):,} characters, more than {LONGEST:,}. It begins {text[:20]!r}"
+            )
         self._text = text.strip()
         try:
             self._root = ast.parse(self._text, mode="eval").body
@@ -80,7 +82,7 @@ class Condition:
             raise self._error_at(error.offset or 1, f"can't be read: {error.msg}") from error
         except (ValueError, MemoryError, RecursionError) as error:
             raise PlanError(
-                f"filter({text[:60]!r}): can't be read: {error or type(error).__name__}"
+                f"filter({text[:60]!r}) can't be read: {error or type(error).__name__}"
             ) from error
 
     def check(self, columns: Columns) -> None:
@@ -88,7 +90,7 @@ class Condition:
         try:
             kind = self._kind(self._root, columns)
         except RecursionError as error:
-            raise PlanError(f"filter({self._text[:60]!r}…): it is nested too deeply") from error
+            raise PlanError(f"filter({self._text[:60]!r}…): the condition is nested too deeply") from error
         if kind is not Kind.CONDITION:
             raise self._error(self._root, f"is {kind.value}; compare it with something")
 
@@ -128,7 +130,7 @@ class Condition:
                 for a, comparison, b in zip([left, *comparators], ops, comparators, strict=False):
                     self._check_comparison(a, comparison, b, columns)
                 return Kind.CONDITION
-        raise self._error(node, f"isn't known to filters; they know {GRAMMAR}")
+        raise self._error(node, f"isn't allowed in a filter. A filter may have {GRAMMAR}")
 
     def _all(self, nodes: tuple[ast.expr, ...] | list[ast.expr], kind: Kind, columns: Columns) -> Kind:
         for node in nodes:
@@ -140,10 +142,10 @@ class Condition:
     def _kind_of_column(self, node: ast.Name, columns: Columns) -> Kind:
         if node.id not in columns.names:
             known = ", ".join(columns.names) or "none"
-            raise self._error(node, f"is no column of the source; it has {known}")
+            raise self._error(node, f"isn't a column of the source. Its columns are {known}")
         kind = columns.read(node.id, 0, 0).dtype.kind
         if kind == "c":
-            raise self._error(node, "is a column of complex numbers, which don't compare")
+            raise self._error(node, "is a column of complex numbers, which can't be compared")
         return Kind.CONDITION if kind == "b" else Kind.NUMBER
 
     def _check_comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr, columns: Columns) -> None:
@@ -166,21 +168,25 @@ class Condition:
         if Kind.CLASS in kinds:
             name, other = (right, left) if kinds[1] is Kind.CLASS else (left, right)
             if ordered or not isinstance(other, ast.Name) or other.id != "label":
-                raise self._error(name, "is a class name, which is compared with label alone, by == != or in")
+                raise self._error(name, "is a class name. Compare it only with label, by ==, != or in")
             self._class_number(name, columns.classes)
         elif kinds[0] is not kinds[1] or (ordered and kinds[0] is Kind.CONDITION):
-            raise self._error(right, f"is {kinds[1].value}, which doesn't compare so with {kinds[0].value}")
+            raise self._error(
+                right, f"is {kinds[1].value}, which this comparison can't compare with {kinds[0].value}"
+            )
 
     def _class_number(self, node: ast.expr, classes: tuple[str, ...] | None) -> int:
         assert isinstance(node, ast.Constant)
         if classes is None:
-            raise self._error(node, "is a class name, and the source's labels are plain numbers")
+            raise self._error(
+                node, "is a class name, but the source's labels are plain numbers. Write the number"
+            )
         if node.value not in classes:
             from difflib import get_close_matches  # only for this message
 
             close = get_close_matches(str(node.value), classes, n=3) or classes[:3]
             raise self._error(
-                node, f"is none of the {len(classes):,} classes; there are {', '.join(map(repr, close))}, …"
+                node, f"isn't one of the {len(classes):,} classes, such as {', '.join(map(repr, close))}"
             )
         return classes.index(str(node.value))
 
@@ -201,7 +207,7 @@ class Condition:
             case ast.BinOp():
                 left, right = self._value(node.left, part), self._value(node.right, part)
                 if isinstance(node.op, ast.FloorDiv | ast.Mod) and np.any(np.asarray(right) == 0):
-                    raise self._error(node.right, "is 0 for a record, and divides")
+                    raise self._error(node.right, "is 0 for a record, and nothing can be divided by 0")
                 return ARITHMETIC[type(node.op)](left, right)
             case ast.BoolOp():
                 joined = np.logical_and if isinstance(node.op, ast.And) else np.logical_or

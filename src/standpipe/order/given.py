@@ -34,8 +34,9 @@ class Given:
         array = np.asarray(records if isinstance(records, np.ndarray) else list(records))
         if array.ndim != 1 or array.dtype.kind not in "iu" or not 1 <= len(array) <= self.most_rows:
             raise PlanError(
-                f"a batch is given as {array.dtype} of shape {array.shape}: it is a list of 1 to {self.most_rows} "
-                "record numbers"
+                f"a batch of from_batches() must be a list of 1 to {self.most_rows} record numbers, got "
+                f"{array.dtype} of "
+                f"shape {array.shape}"
             )
         self._batches[self._next] = array.astype(np.int64)
         self._next += 1
@@ -51,7 +52,7 @@ class Given:
         return self._batches[position]
 
     def forget(self, position: int) -> None:
-        """A batch is delivered."""
+        """Forget a batch that was delivered."""
         self._batches.pop(position, None)
 
     def describe(self) -> str:

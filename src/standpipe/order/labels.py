@@ -16,7 +16,7 @@ def check_column(columns: Columns, labels: Labels) -> None:
     many = 0
     for start, chunk in chunks(columns, labels.field, asked_by):
         if chunk.dtype.kind not in "biu":
-            raise PlanError(f"{asked_by}: {labels.field!r} is {chunk.dtype}, and labels are integers")
+            raise PlanError(f"{asked_by}: labels must be integers, but {labels.field!r} is {chunk.dtype}")
         wrong = np.flatnonzero(labels.wrong(chunk))
         many += len(wrong)
         if first is None and len(wrong):

@@ -45,24 +45,26 @@ class Shares:
         1/65,536.
         """
         if not 1 <= len(weights) <= MOST_COMPONENTS:
-            raise PlanError(f"a mixture has 1 to {MOST_COMPONENTS:,} components, not {len(weights):,}")
+            raise PlanError(f"a mixture must have 1 to {MOST_COMPONENTS:,} components, got {len(weights):,}")
         for weight in weights:
             is_number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
             if not is_number or not 0 <= float(weight) < math.inf:  # type: ignore[arg-type]
-                raise PlanError(f"a mixture's weight is {weight!r}; it must be a number from 0 on")
+                raise PlanError(f"a mixture's weight must be a number from 0 on, got {weight!r}")
         from fractions import Fraction  # loads decimal, which importing standpipe needn't
 
         exact = [Fraction(repr(float(weight))) for weight in weights]  # type: ignore[arg-type]
         total = sum(exact)
         if total == 0:
-            raise PlanError("all weights of the mixture are 0")
+            raise PlanError("all weights of the mixture are 0. Give at least one a weight above 0")
         exact = [share / total for share in exact]
         period = math.lcm(*(share.denominator for share in exact))
         whole = (int(share * period) for share in exact)
         parts = _nearest(exact) if period > MOST_SHARES else tuple(whole)
         for weight, part in zip(weights, parts, strict=True):
             if part == 0 and float(weight) > 0:  # type: ignore[arg-type]
-                raise PlanError(f"a mixture's weight {weight!r} is below 1/65,536 of their sum")
+                raise PlanError(
+                    f"a mixture's weight {weight!r} is too small: it must be 0, or at least 1/65,536 of their sum"
+                )
         return cls(parts)
 
     @property
@@ -146,7 +148,9 @@ class Mixed:
         else:
             positions = stopping
         if positions > MAX_POSITIONS:
-            raise PlanError(f"the mixture's epoch would have {positions:,} positions; at most 2^62")
+            raise PlanError(
+                f"the mixture's epoch would have {positions:,} positions, but at most 2^62 are possible"
+            )
         none = (0,) * len(orders)
         return cls(orders, begins, positions, seed, (_Segment(shares, 0, 0, none),))
 
@@ -163,7 +167,7 @@ class Mixed:
                 f"position {position} of epoch {epoch}"
             )
         if len(weights) != len(self.orders):
-            raise PlanError(f"{len(weights)} weights for a mixture of {len(self.orders)} components")
+            raise PlanError(f"the mixture has {len(self.orders)} components, but got {len(weights)} weights")
         segment = _Segment(Shares.of(weights), epoch, position, self._drawn(epoch, position))
         return replace(self, segments=(*self.segments, segment))
 

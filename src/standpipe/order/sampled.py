@@ -56,7 +56,7 @@ class Weights:
         array = np.asarray(weights)
         if array.ndim != 1 or array.dtype.kind not in "biuf" or len(array) == 0:
             raise PlanError(
-                f"sample(weights=…) takes a column's name or one number per record, not {array.dtype} of shape "
+                f"sample(weights=…) takes a column's name or one number per record, got {array.dtype} of shape "
                 f"{array.shape}"
             )
         array = np.array(array, np.float64)
@@ -67,14 +67,15 @@ class Weights:
         """Sum the weights up, in three passes."""
         if not isinstance(self.weights, str) and len(self.weights) != columns.num_records:
             raise PlanError(
-                f"sample(weights=…) has {len(self.weights):,} weights for {columns.num_records:,} records"
+                f"sample(weights=…) needs one weight for each of {columns.num_records:,} records, got "
+                f"{len(self.weights):,}"
             )
         samples = columns.num_records if self.samples is None else self.samples
         _check_most("weights", columns.num_records, samples)
         return Weighted.over(lambda: self._pieces(columns), columns.num_records, samples, seed)
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         if isinstance(self.weights, str):
             return f"weights={self.weights!r}" + _shown_samples(self.samples)
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
@@ -112,7 +113,7 @@ class Balance:
         return Balanced(groups, samples, seed)
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"balance={self.column!r}" + _shown_samples(self.samples)
 
 
@@ -227,17 +228,21 @@ def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
     largest = 0.0
     for start, piece in pieces:
         if piece.dtype.kind not in "biuf":
-            raise PlanError(f"sample(weights=…): the column is {piece.dtype}; weights are real numbers")
+            raise PlanError(
+                f"sample(weights=…): weights must be real numbers, but the column is {piece.dtype}"
+            )
         weights = piece.astype(np.float64)
         if not np.all(is_weight := (weights >= 0) & (weights < np.inf)):
             bad = int(np.argmin(is_weight))
             raise PlanError(
-                f"sample(weights=…): record {start + bad} has the weight {weights[bad]}; "
-                "a weight is a number from 0 on"
+                f"sample(weights=…): a weight must be a number from 0 on, but record {start + bad} has "
+                f"{weights[bad]}"
             )
         largest = max(largest, float(weights.max()))
     if largest < LEAST:
-        raise PlanError(f"sample(weights=…): the largest weight is {largest}; one must be at least {LEAST}")
+        raise PlanError(
+            f"sample(weights=…): at least one weight must be {LEAST} or more, but the largest is {largest}"
+        )
     return float(2.0 ** (61 - int(np.frexp(largest)[1]) - num_records.bit_length()))
 
 
@@ -276,5 +281,5 @@ def _shown_samples(samples: int | None) -> str:
 def _check_most(field: str, num_records: int, samples: int) -> None:
     if max(num_records, samples) > MOST:
         raise PlanError(
-            f"shuffle({field}=…) goes up to {MOST:,} records and samples, not {max(num_records, samples):,}"
+            f"sample({field}=…) supports at most {MOST:,} records and samples, got {max(num_records, samples):,}"
         )

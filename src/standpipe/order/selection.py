@@ -49,7 +49,7 @@ class Take:
         return places
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"take({self.number})"
 
 
@@ -73,7 +73,7 @@ class Skip:
         return places + self.number
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"skip({self.number})"
 
 
@@ -91,11 +91,11 @@ class Select:
         array = np.asarray(rows)
         if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
             raise PlanError(
-                f"select() takes a list of record numbers, not {array.dtype} of shape {array.shape}"
-                + ("; for a mask use np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
+                f"select() takes a list of record numbers, got {array.dtype} of shape {array.shape}"
+                + (". For a mask, write np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
             )
         if array.min() < 0 or array.max() >= MAX_POSITIONS:
-            raise PlanError(f"select() takes record numbers from 0 on, not {array.min()}")
+            raise PlanError(f"select() takes record numbers from 0 on, got {array.min()}")
         array = np.array(array, np.int64)
         array.setflags(write=False)
         return cls(array)
@@ -103,7 +103,7 @@ class Select:
     def count(self, num_records: int) -> int:
         """Return the number of listed records. Raises ``PlanError`` for one that doesn't exist."""
         if (largest := int(self.rows.max())) >= num_records:
-            raise PlanError(f"select() names record {largest}; there are {num_records}, from 0 on")
+            raise PlanError(f"select() names record {largest}, but the last record is {num_records - 1}")
         return len(self.rows)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
@@ -111,7 +111,7 @@ class Select:
         return self.rows[places]
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         digest = blake2b(self.rows.astype("<i8").tobytes(), digest_size=8).hexdigest()
@@ -148,7 +148,7 @@ class Split:
         return _native.shuffled_at(seed, 0, num_records, places + skipped)
 
     def describe(self) -> str:
-        """One phrase."""
+        """Return one phrase for ``explain()`` and the recipe."""
         return f"split({self.share}, seed={self.seed}), {self.side}"
 
     def _first(self, num_records: int) -> int:
@@ -158,7 +158,7 @@ class Split:
 def check_share(share: object) -> None:
     """Raise ``PlanError`` unless both sides of a split are some share of all."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise PlanError(f"split({share!r}): a share between 0 and 1, such as 0.9")
+        raise PlanError(f"split: the fraction must be above 0 and below 1, such as 0.9, got {share!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class Steps:
             object.__setattr__(self, field, number)
         if self.rank >= self.world_size:
             raise PlanError(
-                f"rank is {self.rank} with world_size={self.world_size}; ranks count from 0 to world_size − 1"
+                f"rank must be from 0 to world_size − 1, got rank={self.rank} and world_size={self.world_size}"
             )
         if self.last_batch is LastBatch.PARTIAL and self.world_size > 1:
             raise PlanError(

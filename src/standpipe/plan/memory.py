@@ -133,7 +133,7 @@ class WorkerCost:
     slots: int
 
     def of(self, workers: int) -> int:
-        """Bytes of so many."""
+        """Return the bytes of a number of workers."""
         return self.shared + workers * self.each
 
 
@@ -143,7 +143,7 @@ PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, Fal
 
 
 def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_bytes: int) -> int:
-    """Slots that keep so many workers busy, and one that is lent.
+    """Return the number of slots that keep a number of workers busy, and one that the caller holds.
 
     rows   of a batch
     whole  whether one worker makes a whole batch
@@ -307,7 +307,7 @@ class _Fixed:
 
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """Return the error: what is needed, and which settings lower it."""
-        holds = " for a whole frame" if self.side == needs.least_side > SIDE_BYTES[0] else ""
+        holds = " (a whole frame)" if self.side == needs.least_side > SIDE_BYTES[0] else ""
         more = [f"{show_bytes(self.side)} of memory for large images{holds}"]
         if needs.frames:
             more.append(f"{show_bytes(needs.frames)} of images from the GPU")

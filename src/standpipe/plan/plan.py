@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def num_workers(self) -> int:
-        """Workers that begin."""
+        """The number of workers at the start."""
         return self.pool.workers
 
     @property
@@ -280,7 +280,10 @@ class Plan:
         return self.pool.executor is not Executor.INLINE and self.options.tunes("prefetch")
 
     def slots_for(self, workers: int) -> int:
-        """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
+        """Return the slots that keep a number of workers busy, and one that the caller holds.
+
+        The result is at most the allowed number of slots.
+        """
         return min(
             max(self._slots_for(workers), self.memory.slots),
             self.memory.most_tuned_slots,

@@ -111,7 +111,7 @@ class SortedNames:
 
 
 def _keys_of(run: int) -> Iterator[bytes]:
-    """Yield the keys of a run, which is read block by block."""
+    """Yield the sorted keys of a run, an open temporary file, which is read block by block."""
     at = 0
     while True:
         count, size = FRAME.unpack(read_fully(run, FRAME.size, at))

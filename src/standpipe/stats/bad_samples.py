@@ -117,7 +117,7 @@ class Ledger:
             raise PlanError(f"error_log={str(self._path)!r} can't be written: {error.strerror}") from error
 
     def start(self, epoch: int, rows: int) -> None:
-        """Count an epoch on from so many bad rows."""
+        """Start to count an epoch's bad rows, from a number on."""
         self._taken = _Taken(samples=self._taken.samples, epoch=epoch, rows=rows)
         self._logged = None, []
 

@@ -90,7 +90,7 @@ class Batches(IterableDataset[Any]):
             if self._started:
                 raise sp.PlanError(
                     f"this process was rank {self._part[0]} of {self._part[1]} when the first batch was made, and is "
-                    f"rank {part[0]} of {part[1]} now: iterate only once torch.distributed is initialised"
+                    f"rank {part[0]} of {part[1]} now. Begin to iterate after torch.distributed is initialised"
                 )
             state = self._loader.state_dict()
             self._plan_for(part)
@@ -106,7 +106,7 @@ class Batches(IterableDataset[Any]):
         if (worker := get_worker_info()) is not None:
             raise sp.PlanError(
                 f"a DataLoader with num_workers={worker.num_workers} would make every batch {worker.num_workers} "
-                "times: standpipe has workers of its own, so use num_workers=0 and loader(num_workers=…)"
+                "times. standpipe has workers of its own: use num_workers=0 here, and loader(num_workers=…)"
             )
         loader = self.loader
         self._started, self._resumed = True, None
@@ -142,8 +142,9 @@ class Batches(IterableDataset[Any]):
         """
         if self._resumed not in (None, epoch):
             raise sp.PlanError(
-                f"set_epoch({epoch!r}) after load_state_dict() of epoch {self._resumed}: tell the framework which one "
-                f"it is, as by set_epoch({self._resumed}) of the loader that it made"
+                f"set_epoch({epoch!r}) comes after load_state_dict() of epoch {self._resumed}. Let the "
+                "framework continue "
+                f"with that epoch, for example by set_epoch({self._resumed}) of the loader that it made"
             )
         self.loader.set_epoch(epoch)
         self._entered = None

@@ -239,8 +239,8 @@ class DataLoader(data.DataLoader[Sample]):
             or not all(type(state.get(name)) in kind for name, kind in kinds.items())
         ):
             raise sp.StateError(
-                "this is no state of standpipe.torch.DataLoader, or one of an older version's, or it is damaged: "
-                "give the dict that state_dict() returned"
+                "this isn't a state of standpipe.torch.DataLoader, or another version saved it, or it is damaged. "
+                "Give the dict that state_dict() returned"
             )
         saved: Any = state
         if saved["base_seed"] is not None:
@@ -309,17 +309,20 @@ class DataLoader(data.DataLoader[Sample]):
     def _check(self) -> None:
         """Raise for what can't be honoured."""
         if self.executor not in ("process", "thread"):
-            raise sp.PlanError(f"executor={self.executor!r}: 'process' or 'thread'; num_workers=0 is inline")
+            raise sp.PlanError(
+                f"executor must be 'process' or 'thread', got {self.executor!r}. num_workers=0 runs inline"
+            )
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
             raise sp.PlanError(
-                "a datapipe shuffles and shards in torch's own workers: use torch's DataLoader"
+                "standpipe.torch.DataLoader can't run a datapipe, which shuffles and shards in torch's own workers. "
+                "Use torch's DataLoader"
             )
         if self._is_stream and self.num_workers > 1:
             self._check_parts()
         if self.num_workers and self.executor == "thread" and self.worker_init_fn is not None:
             raise sp.PlanError(
-                "worker_init_fn with executor='thread': threads share this process and the dataset, so there is "
-                "nothing to set up for each; use processes, or leave it out"
+                "worker_init_fn needs processes: with executor='thread', workers share this process and the dataset. "
+                "Use executor='process', or leave worker_init_fn out"
             )
 
     def _check_parts(self) -> None:
@@ -330,12 +333,12 @@ class DataLoader(data.DataLoader[Sample]):
         if not splits:
             raise sp.PlanError(
                 f"num_workers={self.num_workers} with an IterableDataset: each worker would read all of it, and every "
-                f"sample come {self.num_workers} times. Say num_workers=1: one worker reads it once. Or let it share "
-                "itself out by get_worker_info(), and if it does so where nobody sees it, say split_by_worker=True. Or "
-                "give a dataset with dataset[index], which any number of workers can share"
+                f"sample would come {self.num_workers} times. Use num_workers=1, with which one worker reads it once. "
+                "Or let it divide itself among workers by get_worker_info(); if it does so where standpipe can't see "
+                "it, add split_by_worker=True. Or give a dataset with dataset[index]"
             )
         if self.executor == "thread" or self._forks:
             raise sp.PlanError(
-                "an IterableDataset that shares itself out among workers needs processes that come from a server: "
-                "leave out executor='thread' and multiprocessing_context='fork', or say num_workers=1"
+                "an IterableDataset that divides itself among workers needs processes from a worker server. "
+                "Leave out executor='thread' and multiprocessing_context='fork', or use num_workers=1"
             )

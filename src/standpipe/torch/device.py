@@ -43,10 +43,14 @@ class CudaDevice:
         if not torch.cuda.is_available():
             cuda: Any = torch.backends.cuda
             why = "sees none" if cuda.is_built() else "was built without CUDA"
-            raise PlanError(f"device={str(self.device)!r}: torch {torch.__version__} {why}; use device='cpu'")
+            raise PlanError(
+                f"device={str(self.device)!r} can't be used: torch {torch.__version__} {why}. Use device='cpu'"
+            )
         count = torch.cuda.device_count()
         if (self.device.index or 0) >= count:
-            raise PlanError(f"device={str(self.device)!r}: torch sees {count}, the last is cuda:{count - 1}")
+            raise PlanError(
+                f"device={str(self.device)!r} doesn't exist: the last GPU that torch sees is cuda:{count - 1}"
+            )
 
     def cpus(self) -> frozenset[int] | None:
         """Return the CPUs of the device's memory node, on machines with several."""
@@ -103,7 +107,7 @@ class CudaDevice:
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
 
     def streams(self) -> Streams:
-        """The device's."""
+        """Return the streams of a device."""
         return CudaStreams(self._index())
 
     def _index(self) -> int:

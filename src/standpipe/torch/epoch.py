@@ -141,8 +141,8 @@ class Epoch(_BaseDataLoaderIter):
             self._named.leave_out(saved.delivered)
             if saved.delivered and self._named.digest != saved.digest:
                 raise sp.StateError(
-                    "the sampler doesn't give the order that it gave when the state was saved: it uses "
-                    "something else than generator= or torch's own, or the dataset is another one"
+                    "the sampler gives another order than when the state was saved. Either the dataset has changed, "
+                    "or the sampler uses random numbers from elsewhere than generator= or torch's global generator"
                 )
             self._place.digest = self._named.digest
             # What is gone on with is drawn here, while the generator stands where it stood.
@@ -304,7 +304,7 @@ class Drawing:
         self.rewind()
 
     def rewind(self) -> None:
-        """Back to the state."""
+        """Set the generator back to the state at the epoch's start."""
         if self._random is not None:
             set_state(self._generator, self._random)
 
@@ -320,7 +320,7 @@ def state_of(generator: torch.Generator | None) -> bytes:
 
 
 def set_state(generator: torch.Generator | None, random: bytes) -> None:
-    """Set it."""
+    """Set the state of the generator."""
     state = torch.frombuffer(bytearray(random), dtype=torch.uint8)
     if generator is None:
         torch.set_rng_state(state)

@@ -107,9 +107,11 @@ def image_folder_loaders(
 def _check_numbers(batch_size: object, val_batch_size: object, size: object) -> None:
     for name, number in (("batch_size", batch_size), ("val_batch_size", val_batch_size)):
         if not (number is None and name == "val_batch_size") and not _counts(number):
-            raise sp.PlanError(f"image_folder_loaders({name}={number!r}): an integer from 1")
+            raise sp.PlanError(f"image_folder_loaders: {name} must be an integer from 1 on, got {number!r}")
     if not _counts(size):
-        raise sp.PlanError(f"image_folder_loaders(size={size!r}): pixels, an integer from 1")
+        raise sp.PlanError(
+            f"image_folder_loaders: size must be a number of pixels, an integer from 1 on, got {size!r}"
+        )
 
 
 def _counts(number: object) -> bool:
@@ -124,8 +126,8 @@ def _check_classes(train: tuple[str, ...], val: tuple[str, ...]) -> None:
     ]
     if only:
         raise sp.PlanError(
-            f"the class folders differ, and with them what a label stands for: {'; '.join(only)}. Give both folders "
-            "the same ones"
+            f"the class folders differ, so a label would mean two things: {'; '.join(only)}. Give both folders the "
+            "same class folders"
         )
 
 

@@ -65,6 +65,6 @@ def _mean_of_numbers(own: torch.Tensor, other: torch.Tensor, share: float) -> to
 
 
 def _mean_of_bytes(own: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor:
-    """The nearest byte."""
+    """Return the mean, rounded to the nearest byte."""
     whole = round(share * SHARES)
     return (own.int() * whole + other.int() * (SHARES - whole) + SHARES // 2) >> 16

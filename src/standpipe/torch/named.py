@@ -54,7 +54,10 @@ class Named:
         return bool(first)
 
     def look(self, ahead: int) -> bool:
-        """Draw so many batches now; whether there was one. Where batches differ in size, they say what to expect."""
+        """Ask the sampler for ``ahead`` batches now. Return True if there was one.
+
+        Where batches differ in size, these say how large slots have to be.
+        """
         first = list(islice(self._names, ahead))
         self._names = chain(first, self._names)
         if self._fixed is None:
@@ -90,7 +93,7 @@ class Named:
         self.waits = None
 
     def delivered(self) -> None:
-        """The oldest one is."""
+        """Count the oldest batch as delivered."""
         self._enter(self._pending.popleft())
 
     def _enter(self, records: Records) -> None:

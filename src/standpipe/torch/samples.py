@@ -102,8 +102,9 @@ class Samples:
         samples = self.dataset.__getitems__(records)
         if len(samples) != len(records):
             raise ValueError(
-                f"__getitems__ returned {len(samples)} samples for {len(records)} records; workers need one for each: "
-                "let collate_fn leave samples out, or use num_workers=0"
+                f"__getitems__ returned {len(samples)} samples for {len(records)} records, but workers need "
+                "one for each. "
+                "Let collate_fn leave samples out, or use num_workers=0"
             )
         return self.form(samples)
 
@@ -143,7 +144,7 @@ class Collate:
     alone: bool
 
     def __call__(self, samples: list[dict[str, Any]]) -> dict[str, Packed]:
-        """Return the batch that ``collate_fn`` makes of samples ``as_it_is``."""
+        """Return the batch that ``collate_fn`` makes of the dataset's samples, as one packed field."""
         values = [sample[SAMPLE] for sample in samples]
         return {BATCH: Packed(self.collate_fn(values[0] if self.alone else values))}
 

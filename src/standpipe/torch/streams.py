@@ -53,7 +53,7 @@ class Streams(Protocol):
         """Make host memory one that copies read without the host's help; or why it can't be."""
 
     def unpin(self, address: int) -> None:
-        """The reverse."""
+        """Undo ``pin``."""
 
 
 @functools.cache

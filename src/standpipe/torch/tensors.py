@@ -43,22 +43,22 @@ class Form:
         )
         if fields is not None and not (names and all(isinstance(name, str) for name in names)):
             raise PlanError(
-                f"fields={fields!r}: names of fields, such as ('image', 'label'); {{'pixel_values': 'image'}} for a "
-                "dict with other keys; None for a dict of all"
+                f"fields must be names such as ('image', 'label'), or a dict such as {{'pixel_values': 'image'}} for "
+                f"other keys, or None for a dict of all, got {fields!r}"
             )
         try:
             where = torch.device(device)  # type: ignore[call-overload]
         except TypeError:
             raise PlanError(
-                f"device={device!r}: 'cpu', 'cuda', 'cuda:1' and the like, or a torch.device"
+                f"device must be 'cpu', 'cuda', a name such as 'cuda:1', or a torch.device, got {device!r}"
             ) from None
         except RuntimeError as error:
             raise PlanError(f"device={device!r}: {error}") from error
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise PlanError(f"dtype={dtype!r}: a floating-point dtype, such as torch.bfloat16")
+            raise PlanError(f"dtype must be a floating-point dtype such as torch.bfloat16, got {dtype!r}")
         if not any(memory_format is each for each in MEMORY_FORMATS):
             raise PlanError(
-                f"memory_format={memory_format!r}: torch.channels_last or torch.contiguous_format"
+                f"memory_format must be torch.channels_last or torch.contiguous_format, got {memory_format!r}"
             )
         kept = tuple(names) if isinstance(fields, Sequence) and not isinstance(fields, str) else fields
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
@@ -71,11 +71,12 @@ class Form:
         """
         if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 1 <= prefetch < MOST_SLOTS:
             raise PlanError(
-                f"device_prefetch={prefetch!r}: batches that come ahead, an integer from 1 to {MOST_SLOTS - 1}"
+                f"device_prefetch must be an integer from 1 to {MOST_SLOTS - 1} (batches copied ahead), got "
+                f"{prefetch!r}"
             )
         names = None if self.fields is None else frozenset(self._names())
         if not isinstance(static_buffers, bool):
-            raise PlanError(f"static_buffers={static_buffers!r}: True or False")
+            raise PlanError(f"static_buffers must be True or False, got {static_buffers!r}")
         wanted = Wanted(names, self.dtype, self.memory_format, static_buffers)
         return (
             CudaDevice(self.device, wanted, prefetch + 1)
@@ -88,7 +89,7 @@ class Form:
         for name in self._names():
             if name not in known and name != VALID:
                 raise PlanError(
-                    f"fields={self.fields!r}: a batch has {', '.join(known)}; None gives a dict of all"
+                    f"fields={self.fields!r} names an unknown field. A batch has {', '.join(known)}. None gives all"
                 )
 
     def batch(self, arrays: Mapping[str, Any]) -> Any:

@@ -107,9 +107,10 @@ class _Turns:
         one, *others = self._first
         if one is not None and others and all(_equal(one, other) for other in others):
             raise sp.PlanError(
-                f"all {1 + len(others)} workers begin with the same batch: the dataset asks for {ASKED}(), and seems "
-                "not to share itself out by it, so that every sample would come once from each worker. Say "
-                "num_workers=1, or split_by_worker=True if it does, and the batches only look the same"
+                f"all {1 + len(others)} workers begin with the same batch: the dataset calls {ASKED}(), but "
+                "doesn't seem to "
+                "divide itself by the result, so every sample would come once from each worker. Use num_workers=1. If "
+                "it does divide itself, and the batches only look the same, use split_by_worker=True"
             )
 
 

@@ -43,7 +43,7 @@ class ImageKernel:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The field ``image``."""
+        """Return the field that image transforms read: ``image``."""
         return ("image",)
 
     @property

@@ -214,7 +214,8 @@ def test_a_copy_is_another_one() -> None:
         assert other._process is None  # which shows nowhere else
     server.close()
     with pytest.raises(
-        sp.PlanError, match=r"mp_context='trainer': 'spawn', 'forkserver', 'fork', or a ForkServer"
+        sp.PlanError,
+        match=r"mp_context must be 'spawn', 'forkserver', 'fork' or a ForkServer\(\), got 'trainer'",
     ):
         loader(Samples(lambda index: index), mp_context="trainer")
 

@@ -411,7 +411,7 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     ids=str,
 )
 def test_deadlines_that_are_none_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(sp.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
+    with pytest.raises(sp.PlanError, match=f"{next(iter(settings))} must be a number of seconds above 0"):
         sp.Pipeline(sp.MapSource(np.arange(8), fields="x")).batch(2).plan(**settings)
 
 

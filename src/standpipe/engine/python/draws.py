@@ -87,9 +87,9 @@ class Draws:
         return self._made(key, SAMPLE_OP, make, self._samples)
 
     def batch(self, key: RowKey, prepare: Callable[[], object], make: Callable[[], Made]) -> Made:
-        """Return what functions make of the batch at ``key``.
+        """Return the result of ``make``, the functions of a batch, with random numbers keyed by ``key``.
 
-        prepare  makes its samples, before each ``make()``
+        ``make`` may be called twice. ``prepare``, which makes the batch's samples, is called before each call.
         """
         if not self._streams:
             return self._made(key, BATCH_OP, make, self._batches, prepare)

@@ -62,7 +62,7 @@ class JobQueue:
         self.closed = False
 
     def rows_in(self, seconds: float) -> int:
-        """Rows that a worker makes in that time, by the last pieces of work; at least 1."""
+        """Return how many rows a worker makes in ``seconds``, estimated from the last tasks; at least 1."""
         rows, busy_s = self._pace
         return max(int(seconds * rows / busy_s), 1) if busy_s else 1
 

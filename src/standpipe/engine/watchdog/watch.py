@@ -339,7 +339,7 @@ class Unattended:
         return Work(hand, what, "waiting for a worker", "no thread", self._since_s, self, waits=True)
 
     def forget(self) -> None:
-        """Somebody works."""
+        """Forget that no worker has the work: a worker works again."""
         self._waits = None
 
     def where(self, work: Work) -> str:

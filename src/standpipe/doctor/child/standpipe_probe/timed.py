@@ -18,7 +18,7 @@ class Timed:
         self.__dict__["_name"] = name
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """Time it."""
+        """Call the function, and add the time that it took."""
         begin = time.perf_counter()
         try:
             return self._timed(*values, **named)
