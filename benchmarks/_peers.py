@@ -102,7 +102,9 @@ class Torch:
 
         kind: Any = torch.utils.data.DataLoader
         if args.task in ("save", "resume"):
-            from torchdata.stateful_dataloader import StatefulDataLoader as kind
+            from torchdata.stateful_dataloader import StatefulDataLoader
+
+            kind = StatefulDataLoader
         torch.set_num_threads(1)
         torch.manual_seed(7)
         self.loader = kind(
@@ -146,7 +148,8 @@ class Dali:
                 image, mirror=mirror, dtype=types.FLOAT, output_layout="CHW", mean=MEAN, std=STD
             ), label
 
-        self.make, self.pipeline = train, None
+        self.make: Any = train
+        self.pipeline: Any = None
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         if self.pipeline is None:
@@ -300,7 +303,7 @@ def resume(loader: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 def seen(batch: tuple[Any, Any]) -> dict[str, Any]:
     images, labels = batch
-    digest = hashlib.sha256(np.ascontiguousarray(images)).hexdigest()
+    digest = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
     return {"labels": [int(label) for label in labels], "pixels": digest}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626")  # the first one is standpipe's
 TEXT, GRID = "#334155", "#e2e8f0"
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
     "text.color": TEXT,
@@ -41,9 +42,8 @@ def line_chart(
         save(figure, path)
 
 
-def save(figure: object, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     """Write a figure without a date, so that the same figures give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(
-        path, facecolor="white", dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None
-    )  # type: ignore[attr-defined]
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, facecolor="white", dpi=110, metadata=metadata)

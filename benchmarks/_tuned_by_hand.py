@@ -79,7 +79,8 @@ def main() -> None:
     batches = endless(by_standpipe(folder) if who == "standpipe" else by_mindspore(folder, int(who)))
     for _ in range(WARM_UP):
         next(batches)
-    begin, cpu, rows, looks = time.perf_counter(), time.process_time(), 0, []
+    begin, cpu, rows = time.perf_counter(), time.process_time(), 0
+    looks: list[dict[str, float]] = []
     while (took := time.perf_counter() - begin) < seconds:
         rows += len(next(batches)["image"])
         if took >= len(looks) * seconds / LOOKS:

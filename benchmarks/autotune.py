@@ -121,7 +121,7 @@ def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     trials = [trial for tuning in tunings for trial in tuning.trials]
     return {
         "rate": rate,
-        "workers": tunings[0].workers,
+        "workers": tunings[0].num_workers,
         "prefetch": tunings[0].prefetch,
         "settled": all(tuning.settled for tuning in tunings),
         "after_s": max((trial.after_s for trial in trials), default=0.0),

@@ -82,7 +82,8 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(1)
     memory = PeakMemory()
     images, transforms = torchvision_images(path) or (PillowImages(listed(path)), "Pillow and torch")
-    loader = torch.utils.data.DataLoader(
+    kind: Any = torch.utils.data.DataLoader
+    loader = kind(
         Repeated(images),
         ROWS,
         shuffle=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from _measure import Figure, parser, progress, report
@@ -46,7 +47,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     drawn = random.lognormal(np.log(MEDIAN), SIGMA, args.records)
     lengths = np.clip(drawn.astype(np.int64), 1, BUDGET)
-    rows = []
+    rows: list[list[Any]] = []
     for name, most in (("plain, the mean fits", "mean"), ("plain, the worst fits", "max")):
         waste = plain(lengths, most)
         rows.append([name, *shown(waste), "—", "—"])

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         linked, damaged = links(Path(args.path), Path(folder)), damaged_photos(Path(args.path), Path(folder))
         rate = ("rate", linked, "--seconds", args.seconds, "--workers", args.workers)
-        rates = in_turn(args.rounds, {name: lambda name=name: run(pythons, name, *rate) for name in pythons})
+        rates = in_turn(args.rounds, {name: partial(run, pythons, name, *rate) for name in pythons})
         results: dict[str, Any] = {}
         for name, runs in rates.items():
             state = ("--batch", 32, "--skip", STOP, "--state", f"{folder}/state", "--workers", args.workers)

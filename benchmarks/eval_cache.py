@@ -107,7 +107,7 @@ class First:
                 keep=self.keep,
                 memory=photos.row_bytes(self.keep) // 4 if self.spills else room,
                 spill=disk if self.spills else None,
-                num_workers=args.workers,
+                workers=args.workers,
                 rows=rows,
                 batches=max(rows // ROWS - AHEAD, 1),
             )
@@ -177,7 +177,7 @@ def later(args: argparse.Namespace, photos: Photos) -> None:
             keep="images",
             folder=folder,
             memory=photos.room("images"),
-            num_workers=args.workers,
+            workers=args.workers,
         )
         one.run()
         for output in ("uint8", "float32"):
@@ -296,9 +296,7 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
     kept: Sequence[tuple[Keep, int]] = [*(("images", side) for side in SMALL_SIDES), ("files", SIDE_PX)]
     for keep, side in kept:
         progress(f"memory: {keep}, {side}")
-        one = Passes(
-            list=photos.list, keep=keep, side=side, num_workers=args.workers, memory=photos.room(keep)
-        )
+        one = Passes(list=photos.list, keep=keep, side=side, workers=args.workers, memory=photos.room(keep))
         with scratch(args.folder) as folder:
             filled = replace(one, folder=folder)
             stored = filled.run()
@@ -320,7 +318,7 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
 
 def jobs(args: argparse.Namespace, photos: Photos) -> None:
     """Measure four jobs that share one cache set, then jobs that start later; print the table."""
-    one = Passes(list=photos.list, keep="images", memory=photos.room("images"), num_workers=1, output="uint8")
+    one = Passes(list=photos.list, keep="images", memory=photos.room("images"), workers=1, output="uint8")
     rows: list[list[Any]] = []
     copy_bytes = photos.row_bytes("images")
 

@@ -170,6 +170,7 @@ def training_step(args: argparse.Namespace, half: Any) -> Callable[..., None]:
     from torch import nn
 
     torch.manual_seed(0)
+    model: Any
     if args.model == "tiny":
         model = nn.Sequential(
             nn.Conv2d(3, 8, 7, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000)

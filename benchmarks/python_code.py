@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def main() -> None:
     results = in_turn(
         args.rounds,
         {
-            name: lambda name=name: last_json([sys.executable, __file__, args.path, "--only", name, *given])
+            name: partial(last_json, [sys.executable, __file__, args.path, "--only", name, *given])
             for name in RUNS
         },
     )

@@ -50,7 +50,7 @@ def main() -> None:
             memory=copies.room("files"),
             output="float32",
             train=True,
-            num_workers=args.workers,
+            workers=args.workers,
         )
         given = ("--rows", args.rows, "--batches", args.batches, "--rounds", args.rounds)
         env = slowed(Path(folder), str(slow / "photos"), open_ms=args.open_ms, stat_ms=args.open_ms)

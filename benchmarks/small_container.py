@@ -158,7 +158,7 @@ def inside(args: argparse.Namespace) -> dict[str, Any]:
         for _ in range(args.epochs):
             for batch in loader:
                 rows += len(batch["index"])
-                checksum = zlib.crc32(batch["image"], checksum)
+                checksum = zlib.crc32(batch["image"].data, checksum)
         budget = loader.plan.forecast.process + loader.plan.memory_bytes
         replaced = len({(bad.epoch, bad.position) for bad in loader.bad_samples})
     return {"budget": budget, "rows": rows, "replaced": replaced, "sum": checksum}

@@ -208,9 +208,8 @@ def run_torch(args: argparse.Namespace) -> dict[str, Any]:
     with Path(args.path).open() as lines:
         rows = (line.rstrip("\n").split("\t") for line in lines)
         files = [(f"{base}/{path}", int(label)) for path, label in rows]
-    loader = torch.utils.data.DataLoader(
-        PillowImages(files), args.batch, shuffle=True, num_workers=args.workers, drop_last=True
-    )
+    kind: Any = torch.utils.data.DataLoader
+    loader = kind(PillowImages(files), args.batch, shuffle=True, num_workers=args.workers, drop_last=True)
     return watched(args, memory, (len(labels) for _, labels in endless(loader)))
 
 
