@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from standpipe.engine.python.collating import Made, collated
 from standpipe.engine.queue import BatchQueue, Filled, Filling
 from standpipe.engine.replace import Origins, advise, is_replaced
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import Assignment, Failure, Workers
 from standpipe.errors import StalledError
 from standpipe.order import Cursor
@@ -55,6 +54,8 @@ class Filler:
                 filling = self._begun(slot, at)
         except Exception as error:
             filling = Filled(slot, at, error=error)
+        finally:
+            self._queue.stuck = None
         self._times.order.end(filling.rows)
         return filling
 
@@ -84,6 +85,8 @@ class Filler:
                 return Filling(slot, at, filling.rows, origins, job)
         except Exception as error:
             return Filled(slot, at, error=error)
+        finally:
+            self._queue.stuck = None
 
     def outcome(self, filling: Filling | Filled) -> Filled | None:
         """Return the finished slot, or None while rows are missing.
@@ -102,6 +105,8 @@ class Filler:
                     filled = self._made(filling)
             except Exception as error:
                 filled = Filled(filling.slot, filling.at, error=error)
+            finally:
+                self._queue.stuck = None
         if filled is not None:
             self._times.batch.end(filled.rows)
         return filled
@@ -166,15 +171,10 @@ class Filler:
             views["valid"][...] = valid
         return views
 
-    @contextmanager
-    def _own_task(self, at: Cursor, doing: str) -> Iterator[None]:
-        """Let the watchdog time the work that this thread does itself."""
+    def _own_task(self, at: Cursor, doing: str) -> OwnTask:
+        """Let the watchdog time the work that this thread does itself. Reset ``stuck`` after it."""
         batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
-        try:
-            with self._watch.own_task(batch, doing, "the thread that fills batches", give_up=self._give_up):
-                yield
-        finally:
-            self._queue.stuck = None
+        return self._watch.own_task(batch, doing, "the thread that fills batches", give_up=self._give_up)
 
     def _give_up(self, error: StalledError) -> None:
         self._queue.stuck = error

@@ -105,7 +105,26 @@ def once(index: int) -> float:
     return random.random() if index == LENGTH - 1 else float(index)
 
 
-DRAWING = [of_all, multiples_of_a_state, kept_normal, now_and_then, states, states_and_draws, coins, once]
+def given_back(index: int) -> np.ndarray:
+    """Draws from all three, and sets their states back, so that no sample moves one."""
+    before: Any = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        numbers = np.array(drawn())
+    random.setstate(before[0]), np.random.set_state(before[1])  # noqa: NPY002
+    return numbers
+
+
+DRAWING = [
+    of_all,
+    multiples_of_a_state,
+    kept_normal,
+    now_and_then,
+    states,
+    states_and_draws,
+    coins,
+    once,
+    given_back,
+]
 
 
 def pipeline(make: Callable[[int], Any], rows: int = 32) -> sp.Pipeline:

@@ -6,7 +6,7 @@ belong to its code alone. Setting them for each sample would add some 20 µs to 
 - A sample is made with the generators in a state that depends on (seed, epoch). A sample that uses them is made again,
   with the generators set by (seed, epoch, position). Which samples these are depends on the samples alone, and
   so do batches.
-- While no sample uses them, the generators are compared once a task, after all of its samples.
+- While no sample uses them, the generators are compared once a task, after all of its samples, and set back.
 - Once a task has changed them, each of its samples is checked separately, and so are those of later tasks. As long as
   most samples use them, generators are set for each sample at once.
 - Functions of a batch are checked in the same way, and use the batch's first position.
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from standpipe import _native
-from standpipe.engine.python.generators import GENERATORS, Marks, marks, moved, seed_all, those_there
+from standpipe.engine.python.generators import GENERATORS, Marks, changed, read_marks, seed_all, those_there
 from standpipe.engine.rows import RowKey
 from standpipe.transform import BATCH_OP, EPOCH_OP, SAMPLE_OP
 
@@ -64,7 +64,8 @@ class Draws:
         self._samples, self._batches = _Habit(), _Habit()
         self.together = True
         self._epoch: int | None = None  # whose state the generators are in
-        self._base: Marks = {}  # that state
+        self._base_key = 0  # by which they were set to that state
+        self._base: Marks = {}  # marks of that state
 
     def task(self, epoch: int, make: Callable[[], Made]) -> Made:
         """Return ``make()``, which makes each sample inside ``sample()`` and may be called again."""
@@ -132,11 +133,15 @@ class Draws:
         while True:
             begin()
             if self._epoch != epoch:
-                seed_all(_native.sample_key(self._seed, epoch, 0, 0, EPOCH_OP))
-                self._epoch, self._base = epoch, marks()
+                self._epoch, self._base_key = epoch, _native.sample_key(self._seed, epoch, 0, 0, EPOCH_OP)
+                seed_all(self._base_key)
+                self._base = read_marks()
+                seed_all(self._base_key)
             made = make()
-            after = marks()
-            if drew := moved(self._base, after):
+            after = read_marks()
+            drew = changed(self._base, after)
+            seed_all(self._base_key)
+            if drew:
                 self._epoch, habit.generator = None, drew[0]
             if after.keys() == self._base.keys():
                 return made, bool(drew)
@@ -147,16 +152,20 @@ class Draws:
     ) -> tuple[Made, bool]:
         """Make something with generators that are set for it; return it, and whether it used them.
 
-        It checks the generator that the last one used, since reading the states of all takes some 40 µs.
+        It checks only the generator that the last one used, since setting all a second time takes some 20 µs.
         """
         while True:
             begin()
-            self._key(key, op)
-            there, before = those_there(), habit.generator.state()
+            number = self._key(key, op)
+            there, before = those_there(), habit.generator.mark()
+            habit.generator.seed(number)
             made = make()
             if those_there() == there:
-                return made, not habit.generator.is_same(before, habit.generator.state())
+                return made, habit.generator.mark() != before
 
-    def _key(self, key: RowKey, op: int) -> None:
+    def _key(self, key: RowKey, op: int) -> int:
+        """Set the generators for a sample or a batch; return the number by which they were set."""
         self._epoch = None
-        seed_all(_native.sample_key(self._seed, key.epoch, key.position, key.attempt, op))
+        number = _native.sample_key(self._seed, key.epoch, key.position, key.attempt, op)
+        seed_all(number)
+        return number

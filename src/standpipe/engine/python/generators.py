@@ -18,9 +18,11 @@ _numpy: Any = np.random  # whose stubs lack some of its public functions
 class GlobalGenerator:
     """One generator of the process, which any code may use.
 
-    is_there  whether code can have drawn from it
+    is_there  returns True if code can have drawn from it
     seed      sets it to a function of a 64-bit key
-    state     reads it
+    state     reads it, and leaves it as it is
+    mark      returns a value that shows its state; ``seed`` must follow, as this may draw. With NumPy it takes a
+              fiftieth of the time of ``state``. Two states with one mark are as rare as a collision of 64 random bits
     """
 
     name: str
@@ -28,6 +30,7 @@ class GlobalGenerator:
     seed: Callable[[int], object]
     state: Callable[[], Any]
     is_same: Callable[[Any, Any], bool]
+    mark: Callable[[], Any]
 
 
 def those_there() -> list[GlobalGenerator]:
@@ -44,6 +47,16 @@ def moved(before: Marks, after: Marks) -> list[GlobalGenerator]:
     """Return the generators that were drawn from in between, of those that were there."""
     both = (each for each in GENERATORS if each.name in before)
     return [each for each in both if not each.is_same(before[each.name], after[each.name])]
+
+
+def read_marks() -> Marks:
+    """Return the mark of every generator that is there. ``seed_all`` must follow."""
+    return {each.name: each.mark() for each in those_there()}
+
+
+def changed(before: Marks, after: Marks) -> list[GlobalGenerator]:
+    """Return the generators of ``before`` with another mark in ``after``."""
+    return [each for each in GENERATORS if each.name in before and before[each.name] != after[each.name]]
 
 
 def seed_all(key: int) -> None:
@@ -69,6 +82,12 @@ def _seed_numpy(key: int) -> None:
         _numpy.set_bit_generator(type(bits)(key))
 
 
+def _numpy_mark() -> tuple[int, int]:
+    """Draw two raw numbers, of 32 bits each from the default bit generator and of 64 from most others."""
+    bits = _numpy.get_bit_generator()
+    return bits.random_raw(), bits.random_raw()
+
+
 def _is_same_numpy(one: Any, other: Any) -> bool:
     return list(_flat(one)) == list(_flat(other))
 
@@ -89,10 +108,23 @@ GENERATORS = (  # the one that is read soonest first
         lambda key: _torch().default_generator.manual_seed(key >> 1),
         lambda: _torch().random.get_rng_state(),
         lambda one, other: bool(_torch().equal(one, other)),
+        lambda: _torch().random.get_rng_state().numpy().tobytes(),
     ),
-    GlobalGenerator("random", lambda: True, random.seed, random.getstate, lambda one, other: one == other),
     GlobalGenerator(
-        "numpy.random", lambda: True, _seed_numpy, lambda: _numpy.get_state(legacy=False), _is_same_numpy
+        "random",
+        lambda: True,
+        random.seed,
+        random.getstate,
+        lambda one, other: one == other,
+        lambda: random.getrandbits(64),
+    ),
+    GlobalGenerator(
+        "numpy.random",
+        lambda: True,
+        _seed_numpy,
+        lambda: _numpy.get_state(legacy=False),
+        _is_same_numpy,
+        _numpy_mark,
     ),
     GlobalGenerator(
         "torch.cuda",
@@ -100,5 +132,6 @@ GENERATORS = (  # the one that is read soonest first
         lambda key: _torch().cuda.manual_seed_all(key >> 1),
         lambda: _torch().cuda.get_rng_state_all(),
         lambda one, other: all(map(_torch().equal, one, other)),
+        lambda: [state.numpy().tobytes() for state in _torch().cuda.get_rng_state_all()],
     ),
 )

@@ -29,19 +29,16 @@ class SlotJob:
         self.number = assignment.at.consumed
         self.slot = assignment.slot
         self.rows = len(assignment.positions)
+        of_samples = plan.batch.sample_fields
         self.content = Rows(
             assignment.at.epoch,
             assignment.records.index.tolist(),
             counted(assignment.positions),
             [0] * self.rows,
             Inputs(assignment.records),
-            {name: assignment.views[name] for name in plan.batch.sample_fields},
+            {name: assignment.views[name] for name in of_samples},
             {name: [None] * self.rows for name in plan.batch.made_apart},
-            {
-                name: assignment.views[name]
-                for name in assignment.views
-                if name not in plan.batch.sample_fields
-            },
+            {name: array for name, array in assignment.views.items() if name not in of_samples},
             plan.batch.known_from,
         )
         self.made: BatchMade | None = None
