@@ -20,19 +20,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 FIRST_KEY = 1 << 40  # record numbers from here on stand for keys
+MOST_NAMED = 100  # characters of a key that an error shows
 
 
-def record_name(index: int, path: str | None, end: str = "") -> str:
+def record_name(index: Any, path: str | None, end: str = "") -> str:
     """Return a record's name for messages: ``"record 7, photos/7.jpg"``, or ``"key 'dog'"``.
 
-    path  the record's file, or the key that the number stands for
-    end   text after a file's path, such as a comma
+    index  the record's number; a key that isn't an integer is named itself
+    path   the record's file, or the key that the number stands for
+    end    text after a file's path, such as a comma
     """
     if path is None:
-        return f"record {index}"
+        return f"record {index}" if hasattr(index, "__index__") else f"key {key_name(index)}"
     return f"record {index}, {path}{end}" if index < FIRST_KEY else f"key {path}"
+
+
+def key_name(key: object) -> str:
+    """Return a key's name in messages, of limited length."""
+    return repr(key)[:MOST_NAMED]
 
 
 class StandpipeError(Exception):
@@ -70,7 +78,8 @@ class SampleError(StandpipeError):
     place : str
         The place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``.
     index : int
-        The record's number in its source.
+        The record's number in its source. If the sampler of a ``standpipe.torch.DataLoader`` gave a key that
+        isn't an integer, that key.
     path : str or None
         The record's file as a printable string; None for records without a file.
     offset : int

@@ -132,6 +132,7 @@ def test_a_key_that_is_no_integer_is_named_alone(
         )
         with pytest.raises((sp.SampleError, sp.StalledError, sp.WorkerDiedError)) as error:
             list(loader)
+        assert (error.value.index, error.value.path) == (key, None)
         caught.append(str(error.value))
     never.set()
     assert caught[0].endswith("(source, key 'bad')")
@@ -140,6 +141,18 @@ def test_a_key_that_is_no_integer_is_named_alone(
     told = [record.getMessage() for record in caplog.records]
     assert [text for text in told if text.startswith("key 'hang' has taken")]
     assert re.findall(r"\d{13}", "".join([*caught, *told])) == []
+
+
+@pytest.mark.parametrize("key", ["bad", ("bad", 1), ["bad"]], ids=repr)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_errors_index_is_the_key_that_the_sampler_named(key: Any, workers: int) -> None:
+    more = THREADS if workers else {}
+    dataset = Of(fails(lambda: KeyError("label")))
+    loader = standpipe.torch.DataLoader(dataset, 1, sampler=[key], num_workers=workers, **more)
+    with pytest.raises(KeyError, match=re.escape(f"(source, key {key!r})")) as error:
+        next(iter(loader))
+    assert isinstance(error.value, sp.SampleError)
+    assert (error.value.index, error.value.path) == (key, None)
 
 
 def wait_for_ever() -> None:

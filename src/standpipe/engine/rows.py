@@ -10,7 +10,8 @@ import numpy as np
 
 from standpipe.contracts import Records
 from standpipe.engine.workers import CantWorkError, Failure
-from standpipe.source import KEY, key_name, shown
+from standpipe.errors import key_name
+from standpipe.source import KEY, shown
 from standpipe.spec import AnyArray, Int64Array
 
 Sample = dict[str, Any]

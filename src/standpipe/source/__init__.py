@@ -10,7 +10,7 @@ from standpipe.source.fixed import FixedRecords
 from standpipe.source.folder import ImageFolder
 from standpipe.source.idx import IdxFiles
 from standpipe.source.index import IndexCheckReport, IndexReport, build_index, verify_index
-from standpipe.source.indexed import KEY, NAMES, MapSource, key_name
+from standpipe.source.indexed import KEY, NAMES, MapSource
 from standpipe.source.packed import SharedList, share_list
 from standpipe.source.stream import IterableSource, Stream, StreamEnded
 
@@ -38,7 +38,6 @@ __all__ = [
     "claimed",
     "is_believed",
     "is_settled",
-    "key_name",
     "open_concat",
     "published",
     "share_list",

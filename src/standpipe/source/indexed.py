@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from standpipe.contracts import OpenSource, Records
-from standpipe.errors import FIRST_KEY, PlanError
+from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source._python import OpenPython
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 NAMES = ("image", "label")
 RESERVED = ("index", "valid")
 KEY = "dataset[key]"  # the field that sends keys to the workers
-MOST_NAMED = 100  # characters of a key that an error shows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,11 +161,6 @@ class OpenIndexed(OpenPython):
     def name(self, index: int) -> str | None:
         """Return the record's key, if it has one."""
         return key_name(self.keys[index]) if self.keys and index in self.keys else None
-
-
-def key_name(key: object) -> str:
-    """Return a key's name in messages, of limited length."""
-    return repr(key)[:MOST_NAMED]
 
 
 def _class_name(dataset: object) -> str:

@@ -184,8 +184,11 @@ class Epoch(_BaseDataLoaderIter):
                 self._stop()
             raise
         except (sp.SampleError, sp.StalledError, sp.WorkerDiedError) as error:
+            # Before it is forgotten. In this thread samples have no numbers, and a key may have no hash.
+            index: Any = error.index
+            key = index if self._here is not None else self._keys.get(index, index)
             self._passed()
-            raise _told(error, self._limit) from error.__cause__
+            raise _told(error, self._limit, key) from error.__cause__
         self._passed()
         if self._pin_memory:
             data = _pinned(data, self._pin_memory_device)
@@ -332,10 +335,11 @@ def _is_misfit(error: sp.SampleError) -> bool:
     return isinstance(error.__cause__, NotPlain) or error.place == "batch"
 
 
-def _told(error: Exception, limit: str) -> Exception:
+def _told(error: sp.SampleError | sp.StalledError | sp.WorkerDiedError, limit: str, key: Any) -> Exception:
     """The error in words of a DataLoader, and without advice on a pipeline, which its user hasn't written.
 
     limit  the argument that says how long a sample may take; workers have ``stall_timeout_s`` to start
+    key    what the sampler named the sample
 
     One that the user's code raised is of that type too, as torch raises it.
     """
@@ -347,6 +351,8 @@ def _told(error: Exception, limit: str) -> Exception:
             .replace("start_timeout_s=", "stall_timeout_s=")
         )
         error.args = (f"DataLoader timed out after {error.seconds:.0f} seconds: {text}",)
+    if key is not error.index:  # its number stands for the key, and its path is the key's name
+        error.index, error.path = key, None
     cause = error.__cause__
     if isinstance(error, sp.SampleError) and isinstance(cause, Exception):
         with contextlib.suppress(Exception):  # types that can't be one
