@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeGuard, cast
+from typing import Any, Literal, Never, NoReturn, TypeGuard, cast
 
 from standpipe.batch import Collate, checked_collate
 from standpipe.cache import Cache, Cached
@@ -29,9 +29,6 @@ from standpipe.spec import (
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction, Function
 from standpipe.transform.function import InputFormat
-
-if TYPE_CHECKING:
-    pass
 
 BATCH_ARGUMENTS = (
     *("batch_size", "budget", "length_column", "max_batch_size", "packing"),

@@ -305,7 +305,7 @@ def _memory(plan: Plan) -> list[str]:
         ("index", forecast.index, ""),
         ("slots", forecast.slots, "without what is measured at start" if plan.batch.open else ""),
         *([("outside slots", forecast.waiting, "samples outside the slots")] if forecast.waiting else []),
-        ("workers", forecast.workers, _worker_memory(plan)),
+        ("workers", forecast.workers, _memory_per_worker(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
@@ -338,7 +338,7 @@ def _rows_bytes(plan: Plan) -> int:
         return 0
 
 
-def _worker_memory(plan: Plan) -> str:
+def _memory_per_worker(plan: Plan) -> str:
     shared = plan.pool.cost.shared
     if not shared:
         return ""

@@ -299,8 +299,9 @@ class _Fixed:
             side = large_image_memory
             given["large_image_memory"] = side - needs.least_side
         if (memory_per_worker := options.bytes_of("memory_per_worker")) is not None:
+            _check_per_worker(memory_per_worker, cost)
             given["memory_per_worker"] = memory_per_worker - worker
-            worker = _worker_memory(worker + given["memory_per_worker"], cost)
+            worker = memory_per_worker
         if workers != "auto":
             given["num_workers"] = (workers - 1) * worker
         return cls(slots, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
@@ -325,8 +326,8 @@ class _Fixed:
         )
 
 
-def _worker_memory(memory_per_worker: int, cost: WorkerCost) -> int:
-    """The setting. Raises ``PlanError`` without processes, ``BudgetError`` when each has more from the beginning."""
+def _check_per_worker(memory_per_worker: int, cost: WorkerCost) -> None:
+    """Raise ``PlanError`` without processes, ``BudgetError`` if each has more from the beginning."""
     if not cost.shared:
         raise PlanError(
             "memory_per_worker= works with worker processes only. Use executor='process', or leave it out"
@@ -339,7 +340,6 @@ def _worker_memory(memory_per_worker: int, cost: WorkerCost) -> int:
             budget_bytes=memory_per_worker,
             smallest_bytes=cost.each + GROWTH_BYTES,
         )
-    return memory_per_worker
 
 
 def _many(workers: int, cost: WorkerCost) -> str:

@@ -89,7 +89,7 @@ class Watch:
     """
 
     def __init__(self, slow_sample_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
-        self._slow_after_s, self._stall_timeout_s = slow_sample_s, stall_timeout_s
+        self._slow_sample_s, self._stall_timeout_s = slow_sample_s, stall_timeout_s
         self._run_bell = run_bell
         self._bell = _native.Bell()
         self.ended: StandpipeError | None = None
@@ -164,7 +164,7 @@ class Watch:
             if self._idle:
                 seen = self._bell.wait(seen)
                 continue
-            pause_s = self._tried(self, partial(self._look, works), self._slow_after_s)
+            pause_s = self._tried(self, partial(self._look, works), self._slow_sample_s)
             seen = self._bell.wait_for(seen, min(pause_s, MOST_S))
 
     def _tried(self, at: object, look: Callable[[], Result], otherwise: Result) -> Result:
@@ -189,7 +189,7 @@ class Watch:
         elif self._nobody_works_since_s is None:
             self._nobody_works_since_s = now
         # Work that begins until the next look may reach its timeout before it is slow.
-        again = now + min(self._slow_after_s, self._stall_timeout_s or self._slow_after_s)
+        again = now + min(self._slow_sample_s, self._stall_timeout_s or self._slow_sample_s)
         looks = [self._tried(work.hand, partial(self._look_at, work, now), again) for work in works]
         # Not before that: an error that goes on is known from those who had it before.
         alive: set[object] = {self, *self._parties, *hands}
@@ -198,17 +198,17 @@ class Watch:
 
     def _look_at(self, work: Work, now: float) -> float:
         """Name or give up one of them, if it is time to; when to look again."""
-        begin_s, again = work.begin_s, now + self._slow_after_s
+        begin_s, again = work.begin_s, now + self._slow_sample_s
         if work.waits:
             if self._nobody_works_since_s is None:
                 return again  # what it waits for is in somebody's hands, which are looked at too
             begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
         if work.hand in self._named:
             self._see_again(work, now)
-        elif begin_s + self._slow_after_s <= now:
+        elif begin_s + self._slow_sample_s <= now:
             self._name(work)
         else:
-            again = begin_s + self._slow_after_s
+            again = begin_s + self._slow_sample_s
         if self._stall_timeout_s is None or work.hand in self._given_up:
             return again
         ends_s = begin_s + max(self._stall_timeout_s, work.least_s)
