@@ -72,7 +72,8 @@ from standpipe.source import (
 )
 from standpipe.spec import ArraySpec, DecodeLimits, Raise, Reads, Replace
 from standpipe.stats.bad_samples import BadSample
-from standpipe.stats.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
+from standpipe.stats.counters import PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
+from standpipe.stats.latency import Latency
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.workers import worker_id

@@ -13,7 +13,7 @@ import standpipe as sp
 from photos import encoded, picture, write_list, write_photos
 from standpipe._native import latency_bucket
 from standpipe.engine.tuner.adjusting import Headroom, is_odd
-from standpipe.stats.counters import BUCKETS
+from standpipe.stats.latency import BUCKETS
 from standpipe.stats.memory import GROWTH
 
 MEMORY = "512MiB"

@@ -14,7 +14,7 @@ from standpipe._native import latency_bucket
 from standpipe.observe import Diagnosis
 from standpipe.observe.judge import diagnose
 from standpipe.plan.tuning import untried
-from standpipe.stats.counters import BUCKETS
+from standpipe.stats.latency import BUCKETS
 
 LOOP_S = 10.0
 ROWS = 1000

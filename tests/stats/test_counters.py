@@ -19,7 +19,7 @@ import standpipe as sp
 from photos import WAIT_S, write_photos
 from programs import output
 from standpipe._native import latency_bucket as bucket
-from standpipe.stats.counters import BUCKETS, edges
+from standpipe.stats.latency import BUCKETS, edges
 
 LONGEST_S = 60
 SLOW_S = 0.004

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from standpipe import _native
-from standpipe.stats.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
+from standpipe.stats.counters import PlaceStats, SlotStats, Stats, StepStats
+from standpipe.stats.latency import Latency
 
 # Timing a task costs about 20 µs. These limits bound that cost.
 EVERY_NS = 10_000_000  # nanoseconds between two timed tasks

@@ -9,7 +9,8 @@ from standpipe.source.filelist import FileList
 from standpipe.source.fixed import FixedRecords
 from standpipe.source.folder import ImageFolder
 from standpipe.source.idx import IdxFiles
-from standpipe.source.index import IndexCheckReport, IndexReport, build_index, verify_index
+from standpipe.source.index import IndexReport, build_index
+from standpipe.source.index_check import IndexCheckReport, verify_index
 from standpipe.source.indexed import KEY, NAMES, MapSource
 from standpipe.source.packed import SharedList, share_list
 from standpipe.source.stream import IterableSource, Stream, StreamEnded

@@ -12,20 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import Encoded, OpenSource, Records, Rows
-from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import read_fully
+from standpipe.errors import PlanError
+from standpipe.source._fixed_file import FixedFile, opened_file
 from standpipe.source._npy import check_dtype
-from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.source._paths import AnyPath, absolute, shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 ImageAxes = Literal["HWC", "CHW", "HW"]
 
 RESERVED = "index"  # the batch place adds it to every batch
-MOST_AT_ONCE = 512  # buffers of one preadv call; systems allow at least 1,024
 AT_ONCE_BYTES = 1 << 20  # bytes that one read of a column's piece covers
 SMALL_RECORD_BYTES = 4096  # of larger records, a column's read covers only the field's bytes
-DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # number and size of the pieces of each file in the digest
-GZIP = b"\x1f\x8b"
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -125,107 +122,6 @@ class FixedRecords:
         first = f"'{shown(self._paths[0])}'" if self._paths else "no files"
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return f"FixedRecords({first}{more})"
-
-
-@dataclass(frozen=True, slots=True)
-class FixedFile:
-    """A file of records of one size, in the state of its opening.
-
-    begin    offset of the first record, in bytes
-    records  number of records
-    stamp    size, modification and change time in ns, inode
-    sample   digest of up to 1 MiB of the file
-    """
-
-    path: bytes
-    begin: int
-    records: int
-    stamp: tuple[int, int, int, int]
-    sample: str
-
-    def read_into(
-        self, memory: UInt8Array, rows: Int64Array, numbers: Int64Array, *, at: int, step: int
-    ) -> None:
-        """Fill ``rows`` (n,) of ``memory`` with bytes of the records ``numbers`` (n,), in ascending order.
-
-        at    offset of these bytes in a record
-        step  bytes from one record to the next
-
-        Neighbours are read together. Raises ``StandpipeError`` if the file can't be read, or has changed.
-        """
-        size = memory.shape[1]
-        follows = (np.diff(numbers) == 1) & (size == step)
-        follows[MOST_AT_ONCE - 1 :: MOST_AT_ONCE] = False
-        starts = np.flatnonzero(np.r_[True, ~follows])
-        begins = (self.begin + numbers[starts] * step + at).tolist()
-        views = memory.reshape(-1).data
-        places = [views[row * size : (row + 1) * size] for row in rows.tolist()]
-        try:
-            with open_regular(self.path) as file:
-                descriptor = file.fileno()
-                if _stamp(os.fstat(descriptor)) != self.stamp:
-                    raise StandpipeError(
-                        f"{shown(self.path)} has changed since the loader was planned; plan again"
-                    )
-                _advise(descriptor, begins, size)
-                for start, stop, begin in zip(starts, [*starts[1:], len(numbers)], begins, strict=True):
-                    _read(descriptor, places[start:stop], begin)
-        except (OSError, EOFError) as error:
-            raise StandpipeError(f"can't read records of {shown(self.path)}: {error}") from error
-
-
-def _read(descriptor: int, places: list[memoryview], begin: int) -> None:
-    """Fill all of ``places``, which have the same size, with the bytes from ``begin`` on."""
-    if os.preadv(descriptor, places, begin) == len(places) * len(places[0]):
-        return
-    for number, place in enumerate(places):  # the file is too short, or the system read less than was asked
-        place[:] = read_fully(descriptor, len(place), begin + number * len(place))
-
-
-def _advise(descriptor: int, begins: list[int], size: int) -> None:
-    """Let the system start reading all ranges, so that slow storage reads them in parallel."""
-    if len(begins) > 1 and hasattr(os, "posix_fadvise"):
-        for begin in begins:
-            os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def opened_file(path: bytes, begin: int, record: np.dtype[Any]) -> FixedFile:
-    """Open a file of records. Raises ``PlanError`` if its size isn't a multiple of a record's."""
-    with open_regular(path) as file, reading(path):
-        descriptor = file.fileno()
-        status = os.fstat(descriptor)
-        size, each = status.st_size, record.itemsize
-        records, over = divmod(size - begin, each)
-        is_gzip = os.pread(descriptor, len(GZIP), 0) == GZIP
-        if is_gzip and (path.endswith((b".gz", b".tgz")) or over or records < 1):
-            raise PlanError(
-                f"{shown(path)} is compressed with gzip; decompress it first, for example with gunzip"
-            )
-        if size <= begin:
-            raise PlanError(
-                f"{shown(path)} has {size:,} bytes, so no record follows its header of {begin:,} bytes"
-            )
-        if over:
-            raise PlanError(
-                f"{shown(path)} has {size:,} bytes: after a header of {begin:,} bytes and {records:,} records of "
-                f"{each:,} bytes, {over:,} bytes are left; the file is cut, or fields= describes another format"
-            )
-        return FixedFile(path, begin, records, _stamp(status), _sample(descriptor, size))
-
-
-def _sample(descriptor: int, size: int) -> str:
-    """Return a digest of pieces of a file, evenly spaced from its first to its last byte."""
-    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
-
-    digest = blake2b(f"{size} bytes;".encode(), digest_size=16)
-    last = max(size - DIGEST_PIECE_BYTES, 0)
-    for begin in sorted({last * piece // (DIGEST_PIECES - 1) for piece in range(DIGEST_PIECES)}):
-        digest.update(read_fully(descriptor, min(DIGEST_PIECE_BYTES, size - begin), begin))
-    return digest.hexdigest()
 
 
 def _checked_record(fields: object) -> np.dtype[Any]:

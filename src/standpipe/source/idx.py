@@ -11,8 +11,9 @@ import numpy as np
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
+from standpipe.source._fixed_file import GZIP, opened_file
 from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
-from standpipe.source.fixed import GZIP, RESERVED, ImageAxes, OpenFixed, Part, opened_file
+from standpipe.source.fixed import RESERVED, ImageAxes, OpenFixed, Part
 
 # Dtypes by the third byte of a file; the format is big-endian.
 DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

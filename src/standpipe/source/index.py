@@ -1,4 +1,4 @@
-"""Build index files with additional columns, and check them."""
+"""Build index files with additional columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from standpipe.source._index_store import (
     Progress,
     Subject,
     build_at,
-    build_temporary,
     keep_columns,
     places,
 )
@@ -78,42 +77,6 @@ class IndexReport:
     dropped: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexCheckReport:
-    """The result of ``verify_index``.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The index file.
-    records : int
-        Number of records in it.
-    differences : tuple of str
-        A text for each kind of difference from the list or folder; empty if there is none.
-    ok : bool
-        True if there are no differences.
-
-    Examples
-    --------
-    >>> source = sp.FileList("list.txt")
-    >>> _ = sp.build_index(source)
-    >>> with open("list.txt", "a") as file:
-    ...     print("photos/cat/000.jpg cat", file=file)
-    >>> report = sp.verify_index(source)
-    >>> report.ok, report.records, report.differences[1]
-    (False, 24, 'it has 24 records, the list has 25')
-    """
-
-    path: Path
-    records: int
-    differences: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """True if there are no differences."""
-        return not self.differences
-
-
 def build_index(
     source: FileList | ImageFolder,
     *,
@@ -159,7 +122,7 @@ def build_index(
     >>> report.columns
     ('width',)
     """
-    subject = _subject(source)
+    subject = subject_of(source)
     adding = dict(columns or {})
     for name in adding:
         _check_name(name)
@@ -185,54 +148,8 @@ def build_index(
     )
 
 
-def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> IndexCheckReport:
-    """Compare an index file with its list or folder, byte for byte.
-
-    It checks the file that a run would use. It reads the whole index and the whole list or folder.
-
-    Parameters
-    ----------
-    source : FileList or ImageFolder
-        The list or folder.
-    on_progress : callable, optional
-        As for ``build_index``.
-
-    Returns
-    -------
-    standpipe.reports.IndexCheckReport
-        The differences.
-
-    Raises
-    ------
-    PlanError
-        If there is no index file, or the source can't be indexed.
-
-    Examples
-    --------
-    >>> source = sp.FileList("list.txt")
-    >>> _ = sp.build_index(source)
-    >>> with open("list.txt", "a") as file:
-    ...     print("photos/cat/000.jpg cat", file=file)
-    >>> sp.verify_index(source).ok
-    False
-    """
-    subject = _subject(source)
-    found = [path for path in places(subject) if os.path.lexists(path)]
-    if not found:
-        raise PlanError(
-            f"there is no index file of {subject.name}; build one with 'standpipe index' (a run works without)"
-        )
-    path = Path(os.fsdecode(found[0]))
-    try:
-        with reading(found[0]):
-            index = read_index(found[0])
-    except Damaged as error:
-        return IndexCheckReport(path, 0, (f"the file: {error}",))
-    differences = [*_damage(index), *_differences(subject, index, on_progress)]
-    return IndexCheckReport(path, index.facts.rows, tuple(differences))
-
-
-def _subject(source: object) -> Subject:
+def subject_of(source: object) -> Subject:
+    """Return the list or folder of an index file. Raises ``PlanError`` for other sources."""
     if not isinstance(source, FileList | ImageFolder):
         raise PlanError(f"{source!r} has no index file; only FileList and ImageFolder have one")
     return source.subject()
@@ -365,67 +282,3 @@ def _option(name: str, value: str) -> str:
     import shlex
 
     return f"{name} {shlex.quote(value)}"
-
-
-def _damage(index: IndexFile) -> Iterator[str]:
-    """Yield a text for each section whose data isn't as written."""
-    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
-
-    for name, section in index.facts.sections.items():
-        digest = blake2b(digest_size=16)
-        try:
-            for block in index.blocks(name):
-                digest.update(block.data)
-        except StandpipeError as error:
-            yield f"the section '{name}': {error}"
-            continue
-        if digest.hexdigest() != section.digest:
-            yield f"the section '{name}' isn't as it was written: its digest differs"
-
-
-def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:
-    """Yield a text for each difference between the index and the list or folder."""
-    try:
-        if (objection := subject.objection(index)) is not None:
-            yield f"a run wouldn't use it: {objection}"
-    except StandpipeError as error:
-        yield str(error)
-    fresh = build_temporary(subject, on_progress)
-    old, new = index.facts, fresh.facts
-    if old.kind != new.kind or old.options != new.options:
-        return
-    if old.rows != new.rows:
-        yield f"it has {old.rows:,} records, the {new.kind} has {new.rows:,}"
-    if old.classes != new.classes:
-        yield f"it has {_classes(old)}, the {new.kind} has {_classes(new)}"
-    if old.manifest != new.manifest or old.label != new.label:
-        yield _first_difference(Listing(subject, index), Listing(subject, fresh))
-
-
-def _classes(facts: Facts) -> str:
-    return "no class names" if facts.classes is None else f"{len(facts.classes):,} class names"
-
-
-def _first_difference(old: Listing, new: Listing) -> str:
-    """Describe the first record that differs."""
-    rows = min(old.num_records, new.num_records)
-    for start in range(0, rows, ROWS_AT_ONCE):
-        indices = np.arange(start, min(start + ROWS_AT_ONCE, rows))
-        try:
-            here, there = (_described(listing, indices) for listing in (old, new))
-        except StandpipeError as error:
-            return str(error)
-        for row, (mine, theirs) in enumerate(zip(here, there, strict=True)):
-            if mine != theirs:
-                return f"record {start + row} is {mine} in the index, and {theirs} in the {new.subject.kind}"
-    return "the records that both have are the same"
-
-
-def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
-    found = listing.locate(indices)
-    paths = found.files["image"].paths
-    labels = found.plain.get("label")
-    return [
-        f"{shown(paths[row])}" + ("" if labels is None else f", label {labels[row]}")
-        for row in range(len(paths))
-    ]

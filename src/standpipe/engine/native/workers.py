@@ -38,7 +38,8 @@ from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
-from standpipe.stats.counters import Latency, PlaceStats, Stats, WorkerStats
+from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
+from standpipe.stats.latency import Latency
 from standpipe.transform.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]

@@ -17,7 +17,8 @@ from standpipe.engine.watchdog.board import step_text
 from standpipe.engine.workers import NO_FLAWS, Assignment, DrivesItself, Failure, Flaws, Substitutes
 from standpipe.errors import StandpipeError
 from standpipe.plan.plan import Plan
-from standpipe.stats.counters import Latency, PlaceStats, Stats
+from standpipe.stats.counters import PlaceStats, Stats
+from standpipe.stats.latency import Latency
 
 MEMORY = 0.8  # how much of a worker's pace is that of the pieces of work before the last one
 
