@@ -26,6 +26,7 @@ from typing import Any
 
 from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
+from standpipe.system.files import is_at
 
 VERSION = "v1"
 FOLDERS = ("sessions", "sets", "spilled", "temporary")
@@ -145,8 +146,7 @@ class Home:
 def open_home(directory: str, access: Access, *, make: bool) -> Home:
     """Open standpipe's folder in ``directory``; with ``make``, create it if it doesn't exist.
 
-    Raises ``FileNotFoundError`` if it doesn't exist and ``make`` is False, ``CacheError`` if it can't be
-    used.
+    Raises ``FileNotFoundError`` if it doesn't exist and ``make`` is False, ``CacheError`` if it can't be used.
     """
     path = os.path.join(directory, access.name)  # noqa: PTH118 (text, as everywhere here)
     opened: dict[str, int] = {}
@@ -244,7 +244,7 @@ def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
             continue
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_at(made, home.temporary, name):
+            if is_at(made, name, home.temporary):
                 return name, made
         os.close(made)
     raise CacheError(f"{home.path}: other processes remove each new file there at once")
@@ -332,16 +332,6 @@ def names_in(folder: int) -> list[str]:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
-
-
-def is_at(descriptor: int, folder: int, name: str) -> bool:
-    """Return True if ``name`` in ``folder`` is the file or folder that is open as ``descriptor``."""
-    mine = os.fstat(descriptor)
-    try:
-        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 def remove(folder: int, name: str) -> None:

@@ -14,12 +14,12 @@ from standpipe.cache.directory import (
     Home,
     Unusable,
     damage_of,
-    is_at,
     read_manifest,
     write_manifest,
 )
 from standpipe.cache.spilled import SET, Place
 from standpipe.identity.cached_set import Identity
+from standpipe.system.files import is_at
 
 FORMAT = 1
 MOST_RECORDS = 1 << 40
@@ -110,7 +110,7 @@ def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
         yield
     except OSError as error:
         damage = damage_of(error)
-        if damage is None or not is_at(folder, home.sets, digest):
+        if damage is None or not is_at(folder, digest, home.sets):
             raise
         raise damaged(digest, damage) from error
 

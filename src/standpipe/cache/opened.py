@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe import _native
-from standpipe.cache.directory import Home, is_at, open_folder
+from standpipe.cache.directory import Home, open_folder
 from standpipe.cache.extents import FULL, Extent
 from standpipe.cache.growth import Full, Tier, Wish, grow
 from standpipe.cache.manifest import Manifest, read_set
@@ -18,6 +18,7 @@ from standpipe.cache.session import Limits, Session
 from standpipe.cache.spilled import Place, Spilled, make_spilled
 from standpipe.cache.users import Counts, User, claimed, fold
 from standpipe.errors import CacheError
+from standpipe.system.files import is_at
 
 KEPT = 8  # extents that are kept open: a store writes only to its last few
 CLOSE_MS = 5000  # to wait for rows that are still being written to a disk
@@ -71,7 +72,7 @@ class OpenSet:
     @property
     def is_there(self) -> bool:
         """False once the set was destroyed. Loaders that have it open still read it, and store nothing more."""
-        return is_at(self._parts.folder, self._parts.home.sets, self._manifest.digest)
+        return is_at(self._parts.folder, self._manifest.digest, self._parts.home.sets)
 
     def supply(self) -> None:
         """Give the store the room that it asks for, if the limits allow.

@@ -14,7 +14,6 @@ from standpipe.cache.directory import (
     READ_FOLDER,
     Home,
     clear_aside,
-    is_at,
     names_in,
     read_manifest,
     remove,
@@ -26,6 +25,7 @@ from standpipe.cache.spilled import SET, Place, Spilled, remove_spilled
 from standpipe.cache.users import claimed, is_used, usage
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import is_at
 
 USERS = "users"
 
@@ -98,7 +98,7 @@ def drop_damaged(home: Home, digest: str, folder: int) -> bool:
     """
     with claimed(folder) as free:
         return (
-            free and is_at(folder, home.sets, digest) and remove_set(home, digest, used_too=True) is not None
+            free and is_at(folder, digest, home.sets) and remove_set(home, digest, used_too=True) is not None
         )
 
 

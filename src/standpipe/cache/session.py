@@ -16,7 +16,6 @@ from standpipe.cache.directory import (
     Damaged,
     Home,
     damage_of,
-    is_at,
     names_in,
     new_folder,
     open_folder,
@@ -28,6 +27,7 @@ from standpipe.cache.directory import (
 from standpipe.cache.room import free_bytes
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import is_at
 
 MANIFEST = "session.json"
 LINKS = "sets"
@@ -132,7 +132,7 @@ class Session:
     @property
     def is_there(self) -> bool:
         """False once the session was destroyed."""
-        return is_at(self.folder, self._home.sessions, self.name)
+        return is_at(self.folder, self.name, self._home.sessions)
 
     @property
     def sets(self) -> list[str]:

@@ -16,7 +16,6 @@ from standpipe.cache.directory import (
     Damaged,
     Home,
     Unusable,
-    is_at,
     new_folder,
     open_folder,
     open_home,
@@ -35,6 +34,7 @@ from standpipe.cache.users import User
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import is_at
 
 QUEUE_BYTES = 16 << 20  # of rows that are being written to a disk
 QUEUE_ROWS = 4  # the queue holds at least this many
@@ -116,7 +116,7 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
                 session.link(wanted.digest)
         except FileNotFoundError as error:
             raise _Gone from error
-        if not (session.is_there and is_at(folder, home.sets, wanted.digest)):
+        if not (session.is_there and is_at(folder, wanted.digest, home.sets)):
             raise _Gone
         limits = session.limits.of(cache)
         with _damage_is_dropped(home, folder, wanted.digest):

@@ -6,7 +6,6 @@ from standpipe.errors import PlanError
 from standpipe.plan.memory import FILES_OF_PROCESS
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead
-from standpipe.spec import Executor
 from standpipe.system import machine
 
 SPARE_FILES = 16  # open files that reading threads leave to the user's code
@@ -21,7 +20,7 @@ def check_files(plan: Plan) -> None:
 
 def least_files(plan: Plan) -> int:
     """Return how many open files a run needs to start. A thread that can't open a file later tries again."""
-    if plan.samples.program is None or plan.pool.executor is not Executor.PROCESS:
+    if not plan.in_processes:
         return 2  # the arena of slots, and a file that is read
     # The arena, and the descriptor that wakes the filling thread.
     return 2 + plan.files_of_server + plan.pool.workers * FILES_OF_PROCESS

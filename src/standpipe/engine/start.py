@@ -47,7 +47,7 @@ def started(
     StandpipeError   the system refuses threads, processes or memory
     """
     check_files(plan)
-    if plan.samples.program is not None and plan.pool.executor is Executor.PROCESS:
+    if plan.in_processes:
         from standpipe.engine.processes.start import (
             in_processes,  # takes a fifth of the time of importing standpipe
         )

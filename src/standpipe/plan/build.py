@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from standpipe.batch import placed
 from standpipe.contracts import (
     Device,
-    Encoded,
     OpenSource,
     PythonSource,
     ReadsRecords,
@@ -20,7 +19,14 @@ from standpipe.errors import PlanError
 from standpipe.order import AnyOrder, Batches, Given, Steps
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
-from standpipe.plan.fields import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
+from standpipe.plan.fields import (
+    bytes_apart,
+    device_share,
+    has_files,
+    has_more_than_slots,
+    sample_contents,
+    slot_layout,
+)
 from standpipe.plan.memory import (
     ENGINE_BYTES,
     NATIVE_WORKERS,
@@ -250,7 +256,7 @@ def _needs(
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
         whole=whole or described.options.in_turn,
-        side=any(isinstance(spec, Encoded) for spec in source.fields.values())
+        side=has_files(source)
         or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),
         frame=frame,
     )
@@ -290,7 +296,7 @@ def _cost(described: _Described) -> WorkerCost:
         cost = NATIVE_WORKERS
     else:
         cost = PROCESSES if described.executor is Executor.PROCESS else THREADS
-        if any(isinstance(spec, Encoded) for spec in described.source.fields.values()):
+        if has_files(described.source):
             reads = 1 if described.options.reads.hedge_after_s is None else 2
             cost = replace(cost, each=cost.each + READ_BYTES * reads)
     return cost if described.cache is None else described.cache.of_worker(cost)

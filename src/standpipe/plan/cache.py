@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 
 from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
-from standpipe.contracts import Encoded, OpenSource, PythonSource, StreamSource, Transform
+from standpipe.contracts import OpenSource, PythonSource, StreamSource, Transform
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
 from standpipe.identity.parts import code_parts
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.cache_benefit import costs_of, here_of, payoff
-from standpipe.plan.fields import kernels_around
+from standpipe.plan.fields import has_files, kernels_around
 from standpipe.plan.memory import WorkerCost
 from standpipe.spec import PIXEL_CONTRACT
 from standpipe.transform import Function, ImageKernel, SampleProgram, decoder_version, first_random
@@ -90,7 +90,7 @@ def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
     cached = pipeline.cached
     if cached is None or cached.chosen or cached.cache.is_off:
         return pipeline
-    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+    if not has_files(source):
         raise PlanError("cache(place='auto') works for files only. Write cache() where rows should be kept")
     costs = costs_of(source)
     room = room_bytes(look(cached.cache, Identity({}, "")))
@@ -149,8 +149,7 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
             f"cache() after {drawn.describe()} would keep its random choices: every epoch would see the "
             f"same ones. Put cache() {place}, before the random transform"
         )
-    encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
-    if not before and not encoded and not isinstance(source, PythonSource):
+    if not before and not has_files(source) and not isinstance(source, PythonSource):
         raise PlanError("cache() right after arrays would keep what is in memory already. Leave cache() out")
     if before and pipeline.gpu is not None:
         raise PlanError(
@@ -164,8 +163,7 @@ def _kept(
 ) -> tuple[Kind, ImageKernel | None, int | None]:
     """Return the kind of rows that are kept, the kernel that makes them, and their bytes if they are known."""
     assert pipeline.cached is not None
-    encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
-    if encoded and pipeline.cached.after == 0:
+    if has_files(source) and pipeline.cached.after == 0:
         return "encoded", None, None
     if program is not None:
         return "samples", None, None

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from standpipe.contracts import Encoded, KeepsIndex, PythonSource
+from standpipe.contracts import KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
 from standpipe.plan.cache_benefit import costs_of, payoff
-from standpipe.plan.fields import ALL
+from standpipe.plan.fields import ALL, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
@@ -101,7 +101,7 @@ def _order(plan: Plan) -> list[str]:
 def _read(plan: Plan) -> list[str]:
     if isinstance(plan.source, PythonSource):
         return ["samples by the dataset, in the workers"]
-    if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
+    if not has_files(plan.source):
         return ["rows in memory"]
     ahead = show_bytes(plan.memory.forecast.read_ahead)
     by = (
@@ -169,7 +169,7 @@ def _cache(plan: Plan) -> list[str]:
         *([cached.why] if cached.why else []),
         f"session {kept.cache.name!r}, set {kept.identity.digest}",
         *_payoff(plan),
-        checked if _has_files(plan) else "rows aren't compared with files, as the source has none",
+        checked if has_files(plan.source) else "rows aren't compared with files, as the source has none",
     ]
 
 
@@ -203,10 +203,6 @@ def _payoff(plan: Plan) -> list[str]:
         f"{brings.share:.0%} of them",
         f"a row costs {without * 1e6:,.0f} µs without the cache, {said}; {pays}",
     ]
-
-
-def _has_files(plan: Plan) -> bool:
-    return any(isinstance(spec, Encoded) for spec in plan.source.fields.values())
 
 
 def _decoder(plan: Plan) -> list[str]:

@@ -122,6 +122,11 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
     return mixings if plain and len(mixings) == len(functions) else ()
 
 
+def has_files(source: OpenSource) -> bool:
+    """Return True if a record has encoded bytes in a file."""
+    return any(isinstance(spec, Encoded) for spec in source.fields.values())
+
+
 def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
     """Raise ``PlanError`` where the GPU can't decode: its files come from native threads."""
     if in_python:
@@ -129,7 +134,7 @@ def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
             "decode('gpu') and decode('hybrid') work with native transforms only, and this pipeline has "
             f"{' and '.join(in_python)}. Leave that out, or use decode('exact')"
         )
-    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+    if not has_files(source):
         raise PlanError(
             "decode('gpu') and decode('hybrid') work for image files only, and this source has none. Use "
             "decode('exact')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 
@@ -68,8 +68,7 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
             getattr(pipeline.bad, "at_most", 0), float
         ),
     }
-    if any(asked.values()):
-        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+    if what := _named(asked):
         raise PlanError(
             f"batch(batch_sampler=True) can't be combined with {what}: the caller names the records of "
             "each batch"
@@ -86,8 +85,7 @@ def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
         "repeat_each()": pipeline.repeats != 1,
         "batch(budget=…)": pipeline.budget is not None,
     }
-    if any(asked.values()):
-        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+    if what := _named(asked):
         raise PlanError(
             f"a stream has its own order, so it can't be combined with {what}. Do that inside the "
             "factory, or give a dataset with dataset[index] as MapSource(dataset)"
@@ -95,6 +93,11 @@ def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
     if source.length is None:
         return Streamed(MAX_POSITIONS, known=False)
     return Streamed(source.length * pipeline.world_size, known=True)
+
+
+def _named(asked: Mapping[str, bool]) -> str:
+    """Return the names of what is asked for, as a list in text."""
+    return ", ".join(name for name, is_asked in asked.items() if is_asked)
 
 
 def order_of(pipeline: Pipeline, source: OpenSource) -> Order:

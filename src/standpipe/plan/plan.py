@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 
 from standpipe.contracts import (
     Device,
-    Encoded,
     KeepsIndex,
     OpenSource,
 )
@@ -16,6 +15,7 @@ from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.running import runner
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
+from standpipe.plan.fields import has_files
 from standpipe.plan.memory import (
     FILES_OF_CACHE,
     FILES_OF_FORK_SERVER,
@@ -151,9 +151,9 @@ class Plan:
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
-        if self.samples.program is not None and self.pool.executor is Executor.PROCESS:
+        if self.in_processes:
             return self.files_of_server + FILES_OF_PROCESS * self.pool.most_workers + others
-        reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        reads = has_files(self.source)
         if self.probes:
             others += FILES_OF_SERVER + FILES_OF_PROCESS
         ahead = ReadAhead.for_workers(self.pool.workers, self.memory.forecast.read_ahead)
@@ -234,8 +234,11 @@ class Plan:
     @property
     def decodes_exactly(self) -> bool:
         """True if images are decoded exactly, so that ``decode("fast")`` would change something."""
-        encoded = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
-        return encoded and self.pipeline.decoding.mode is DecodeMode.EXACT and self.pipeline.gpu is None
+        return (
+            has_files(self.source)
+            and self.pipeline.decoding.mode is DecodeMode.EXACT
+            and self.pipeline.gpu is None
+        )
 
     @property
     def gathers(self) -> bool:
@@ -248,15 +251,19 @@ class Plan:
         return self.options.in_turn
 
     @property
+    def in_processes(self) -> bool:
+        """True if worker processes make samples."""
+        return self.samples.program is not None and self.pool.executor is Executor.PROCESS
+
+    @property
     def hands_over(self) -> bool:
         """True if worker processes send values outside the slots."""
-        in_processes = self.samples.program is not None and self.pool.executor is Executor.PROCESS
-        return in_processes and bool(self.batch.made_apart or self.functions)
+        return self.in_processes and bool(self.batch.made_apart or self.functions)
 
     @property
     def side_grows(self) -> bool:
         """True if the side arena would be larger with more memory."""
-        used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        used = self.hands_over or has_files(self.source)
         return used and self.options.large_image_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
 
     @property

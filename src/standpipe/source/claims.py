@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from standpipe.source._paths import shown
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import is_at
 
 BUILDING = b".building"
 NOT_BELIEVED = (
@@ -59,7 +60,7 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
             file = os.open(building, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 _lock(file, path)
-                if _is_at(file, building):
+                if is_at(file, building):
                     break
             except BaseException:
                 os.close(file)
@@ -70,8 +71,8 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
     try:
         yield file
     finally:
-        if not keep and _is_at(file, building):  # nothing was built
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if not keep and is_at(file, building):  # nothing was built
                 os.unlink(building)  # noqa: PTH108
         fcntl.flock(file, fcntl.LOCK_UN)  # closing doesn't unlock while a copy of the descriptor is open
         os.close(file)
@@ -101,13 +102,3 @@ def _lock(file: int, path: bytes) -> None:
 
         logging.getLogger("standpipe").info("waiting for another process that builds %s", shown(path))
         fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _is_at(file: int, path: bytes) -> bool:
-    """Return True if ``path`` is the name of the open ``file``."""
-    mine = os.fstat(file)
-    try:
-        there = os.lstat(path)
-    except OSError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

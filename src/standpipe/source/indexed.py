@@ -97,14 +97,11 @@ class MapSource:
             ) from error
         if length < 1:
             raise PlanError(f"MapSource({kind}): the dataset is empty")
-        names = (
-            (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
-        )
-        check_names("MapSource", names)
+        names = sample_names("MapSource", self.fields)
         if self.spec is not None:
             check_spec("MapSource", self.spec)
         known = _columns(kind, self.columns, length)
-        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.share_lists, self.keys)
+        return OpenIndexed(self.dataset, length, names, self.spec, known, self.share_lists, self.keys)
 
     def describe(self) -> str:
         """Return the dataset's class, for ``explain()``."""
@@ -165,6 +162,13 @@ class OpenIndexed(OpenPython):
 
 def _class_name(dataset: object) -> str:
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def sample_names(kind: str, fields: tuple[str, ...] | str | None) -> tuple[str, ...]:
+    """Return the names of a tuple's items, from the argument ``fields``. Raises ``PlanError``."""
+    names = (fields,) if isinstance(fields, str) else NAMES if fields is None else fields
+    check_names(kind, names)
+    return tuple(names)
 
 
 def check_names(kind: str, names: object) -> None:

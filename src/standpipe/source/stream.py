@@ -10,7 +10,7 @@ from typing import Any
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source._python import OpenPython
-from standpipe.source.indexed import NAMES, check_names, check_spec
+from standpipe.source.indexed import check_spec, sample_names
 from standpipe.spec import ArraySpec
 
 UNKNOWN = 1 << 62  # the length of a stream whose length isn't known
@@ -96,14 +96,11 @@ class IterableSource:
                 "from 1"
             )
         kind = "IterableSource"
-        names = (
-            (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
-        )
-        check_names(kind, names)
+        names = sample_names(kind, self.fields)
         if self.spec is not None:
             check_spec(kind, self.spec)
         return OpenIterable(
-            Stream(self.factory, self.length), self.length, tuple(names), self.spec, self.share_lists
+            Stream(self.factory, self.length), self.length, names, self.spec, self.share_lists
         )
 
     def describe(self) -> str:

@@ -128,10 +128,9 @@ def worker_owner(plan: Plan) -> str:
 def planned_memory(plan: Plan) -> MemoryLedger:
     """The ledger of a loader that hasn't started: what is there is the index."""
     forecast, cost = plan.memory.forecast, plan.pool.cost
-    processes = plan.samples.program is not None and plan.pool.executor is Executor.PROCESS
     workers = (
         cost.shared + plan.pool.workers * plan.pool.worker_bytes
-        if processes
+        if plan.in_processes
         else cost.of(plan.pool.most_workers)
     )
     slots = plan.memory.most_slots * plan.batch.layout.stride_bytes
@@ -139,7 +138,11 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
         MemoryOwner(SLOTS, forecast.slots, 0, 0, slots),
         MemoryOwner(
-            WAITING, forecast.waiting, 0, 0, plan.memory.batches_bytes if processes else forecast.waiting
+            WAITING,
+            forecast.waiting,
+            0,
+            0,
+            plan.memory.batches_bytes if plan.in_processes else forecast.waiting,
         ),
         MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),

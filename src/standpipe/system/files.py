@@ -50,3 +50,16 @@ def check_place(path: str | os.PathLike[str]) -> None:
         raise StandpipeError(f"can't write {target}: it is a folder")
     if not target.parent.is_dir():
         raise StandpipeError(f"can't write {target}: there is no folder {target.parent}")
+
+
+def is_at(descriptor: int, name: str | bytes, folder: int | None = None) -> bool:
+    """Return True if ``name`` is the file or folder that is open as ``descriptor``. Links aren't followed.
+
+    folder  descriptor of the folder of ``name``; None: ``name`` is a path
+    """
+    mine = os.fstat(descriptor)
+    try:
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(mine, there)
