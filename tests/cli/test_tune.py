@@ -16,7 +16,7 @@ def arguments(two_photos: Path, *more: str) -> list[str]:
 def test_what_is_printed_is_code_that_fits_80_columns(
     two_photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments(two_photos, "--save", "tuned.json")) == 0
+    assert main(arguments(two_photos, "--output", "tuned.json")) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if len(line) > 80] == []
     assert "images/s with" in out
@@ -39,8 +39,8 @@ def test_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (["--seconds", "0"], "--seconds must be above 0"),
         (["--step-ms", "-1"], "--step-ms must be from 0"),
-        (["--save", "no/such/folder.json"], "no/such/folder.json"),
-        (["--save", "photos"], "--save photos is a folder"),
+        (["--output", "no/such/folder.json"], "can't write no/such/folder.json: there is no folder no/such"),
+        (["--output", "photos"], "can't write photos: it is a folder"),
         (["--memory", "1MiB"], "need memory="),
     ],
 )

@@ -6,7 +6,6 @@ import argparse
 import math
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import standpipe as sp
@@ -36,29 +35,26 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_task_arguments(parser)
     add_time_arguments(parser, seconds=30.0, text="how long at most")
-    parser.add_argument("--save", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
+    parser.add_argument("--output", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from standpipe.cli.terminal import print_json, printable, say, verbatim
+    from standpipe.cli.terminal import print_json, say, verbatim
+    from standpipe.system.files import check_place
 
     check_times(args)
-    if args.save is not None and Path(args.save).is_dir():
-        raise sp.PlanError(f"--save {printable(args.save)} is a folder. Name a file")
-    if args.save is not None and not Path(args.save).parent.is_dir():
-        raise sp.PlanError(
-            f"--save {printable(args.save)}: its folder doesn't exist. Create it, or name another one"
-        )
+    if args.output is not None:
+        check_place(args.output)
     tuning, rows_per_s = _tuned(args)
     if args.json:
         print_json(_facts(tuning, rows_per_s))
     else:
-        say(verbatim(_text(tuning, rows_per_s, args.save)))
-    if args.save is not None:
-        tuning.save(args.save)
+        say(verbatim(_text(tuning, rows_per_s, args.output)))
+    if args.output is not None:
+        tuning.save(args.output)
     return 0
 
 

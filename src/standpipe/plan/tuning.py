@@ -121,7 +121,7 @@ def untried(plan: Plan) -> Tuning:
 
 
 def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings that ``loader.tuning().save(path)`` or ``standpipe tune --save`` wrote.
+    """Return the settings that ``loader.tuning().save(path)`` or ``standpipe tune --output`` wrote.
 
     They fit every pipeline: they name neither data nor functions.
 
