@@ -57,8 +57,8 @@ class Pad:
     """Batch samples that differ in shape by padding each one at its end.
 
     The batch also has ``<field>_length``, int64: the length of each sample, (rows,), or for several axes its
-    shape,
-    (rows, axes). Samples are arrays, or lists of numbers. A larger one than allowed is a ``TransformError``.
+    shape, (rows, axes). Samples are arrays, or lists of numbers. A larger one than allowed is a
+    ``TransformError``.
 
     Parameters
     ----------

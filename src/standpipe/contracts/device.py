@@ -34,8 +34,7 @@ class Mix:
     image, label  names of fields
     classes       number of classes
     share         weight of a row's own label in its new one; without a box, of its own image too
-    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted
-    means
+    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted means
     planar        True if images are (channels, H, W)
     """
 

@@ -108,8 +108,7 @@ def loader(
 
     Without ``.shard(rank, world_size)`` in the pipeline, each process makes the rows that the sharding gives
     to its devices; without a sharding, each process has its own part of the rows. An array is the batch of
-    all
-    processes, (world_size × rows, …).
+    all processes, (world_size × rows, …).
 
     On the CPU an array shares the batch's memory, if JAX can take it. standpipe reuses that memory after JAX
     has released it. While JAX or your code holds as many batches as the plan has slots, further batches are

@@ -147,8 +147,7 @@ class Loader(Observable):
 
         The pipeline needs ``batch(batch_size, batch_sampler=True)``. After ``skip_steps`` or
         ``load_state_dict`` the iterator is the rest of an epoch, and ``batches`` names only that. A batch
-        that
-        can't be made raises an error; the next ``next()`` continues with the batch after it.
+        that can't be made raises an error; the next ``next()`` continues with the batch after it.
 
         Parameters
         ----------

@@ -163,8 +163,7 @@ class Observable:
         """Return the memory of each purpose: forecast, present and largest since the start.
 
         ``str()`` of it is a table. Before the first batch it has the forecast only. A call is cheap enough
-        for
-        every step: native code counts its bytes, and worker processes are measured once a second.
+        for every step: native code counts its bytes, and worker processes are measured once a second.
 
         Returns
         -------
@@ -207,8 +206,7 @@ class Observable:
         """Show the run's progress on stderr while a ``with`` block runs.
 
         A terminal with rich gets live lines below other output, a notebook with tqdm gets a bar, and any
-        other
-        output gets a line every ten seconds.
+        other output gets a line every ten seconds.
 
         Examples
         --------

@@ -43,8 +43,7 @@ def diagnose(
     tuning           its workers, and what tuning tried
     cores            processors that the process may use
     step_rows_per_s  measured rate of the training loop when it never waits; default: computed from its own
-    time between
-                     batches, which is too high where a device works asynchronously
+                     time between batches, which is too high where a device works asynchronously
     """
     return _Judge(done, plan, tuning, cores, step_rows_per_s).diagnosis()
 

@@ -166,8 +166,7 @@ class Chain:
     """The records of a source that are used, and how often each, by place.
 
     num_records  records of the source
-    selections   the first selects from the source's records, each further one from those that the one before
-    it selected
+    selections   the first selects from the source's records, each further one from what the one before it selected
     times        how many places in a row each record of the last selection has
     """
 

@@ -110,8 +110,7 @@ def sorted_by(keys: Iterable[AnyArray]) -> Table:
 def grouped_by(keys: Iterable[AnyArray], num_groups: int) -> tuple[Int64Array, Table]:
     """Return the groups' sizes, (num_groups,) int64, and a table of the places of keys, group by group.
 
-    keys        arrays of integers in [0, num_groups), (any,) each, one after another; each group keeps their
-    order
+    keys        arrays of integers in [0, num_groups), (any,) each, one after another; each group keeps their order
     num_groups  8 bytes of memory each
     """
     table, counts = _sorted(keys, num_groups)

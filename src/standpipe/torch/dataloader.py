@@ -39,8 +39,7 @@ class DataLoader(data.DataLoader[Sample]):
 
     It asks the sampler for batches when torch's loader does, so the same sampler and generator give the same
     order. A batch is what ``collate_fn`` makes of the samples, by default torch's ``default_collate``.
-    Workers
-    write tensors, arrays and numbers of one shape straight into the batch's memory, without pickling.
+    Workers write tensors, arrays and numbers of one shape straight into the batch's memory, without pickling.
 
     The random numbers of a data set in worker processes depend on (base seed, epoch, position), so the
     process that makes a sample doesn't matter. They differ from those of torch's workers. With

@@ -40,10 +40,8 @@ def image_folder_loaders(
 
     In validation, ``Resize`` makes the shorter side 256/224 of ``size``, and ``CenterCrop(size)`` and
     ``Normalize()`` follow. A batch is ``(images, labels, valid)``, and every image is valid exactly once. In
-    one
-    process the last batch is shorter. In several processes, whose steps must be equal in number, the last
-    rows
-    are padding, and ``valid``, (rows,) bool, is False there.
+    one process the last batch is shorter. In several processes, whose steps must be equal in number, the last
+    rows are padding, and ``valid``, (rows,) bool, is False there.
 
     Parameters
     ----------

@@ -18,8 +18,7 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
     """A ``torch.utils.data.DataLoader`` whose batches standpipe makes. ``standpipe.torch.loader`` makes it.
 
     Each ``iter()`` is the next epoch, and ``len()`` its number of batches. ``batch_size`` is None, because
-    the
-    data set's items are batches, and ``num_workers`` is 0, because standpipe has its own workers.
+    the data set's items are batches, and ``num_workers`` is 0, because standpipe has its own workers.
 
     Attributes
     ----------
@@ -73,9 +72,8 @@ def loader(
     """Return a ``DataLoader`` of a pipeline's batches, for torch's own loops and frameworks.
 
     On the CPU a tensor shares the batch's memory. A CUDA device gets images as bytes: the next batch is
-    copied
-    from pinned memory while the step works on this one. Normalisation, dtype and memory format are one kernel
-    there, on the current stream, with the bits that the CPU gives.
+    copied from pinned memory while the step works on this one. Normalisation, dtype and memory format are one
+    kernel there, on the current stream, with the bits that the CPU gives.
 
     Parameters
     ----------
