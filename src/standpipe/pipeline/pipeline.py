@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Never, NoReturn, TypeGuard, cast
+from typing import Any, Literal, Never, NoReturn
 
 from standpipe.batch import Collate, checked_collate
-from standpipe.cache import Cache, Cached
-from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.habits import BATCH, unknown_argument
 from standpipe.order import Budget
-from standpipe.pipeline.records import Ordered
 from standpipe.pipeline.running import Runnable
-from standpipe.plan.options import check_at_most, checked_gpu
-from standpipe.spec import (
-    ArraySpec,
-    DecodeLimits,
-    DecodeMode,
-    Decoding,
-    GpuDecode,
-    Labels,
-    LastBatch,
-    Raise,
-    Replace,
-)
+from standpipe.pipeline.samples import Transformed
+from standpipe.plan.options import check_at_most
+from standpipe.spec import LastBatch, Raise, Replace
 from standpipe.system.launcher import DeviceMesh, data_rank
-from standpipe.transform import BatchFunction, Function
-from standpipe.transform.function import InputFormat
+from standpipe.transform import BatchFunction
 
 BATCH_ARGUMENTS = (
     *("batch_size", "budget", "length_column", "max_batch_size", "packing"),
@@ -38,7 +25,7 @@ MOST_SHOWN = 600  # characters of a pipeline's repr
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(Ordered, Runnable):
+class Pipeline(Transformed, Runnable):
     """A description of the batches that a loader delivers: source → order → transform → batch.
 
     A pipeline is frozen: every method returns a new one. It opens no file and starts nothing before
@@ -69,7 +56,6 @@ class Pipeline(Ordered, Runnable):
     (8, 3, 32, 32) (8,)
     """
 
-    transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     batch_size: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
@@ -78,14 +64,7 @@ class Pipeline(Ordered, Runnable):
     last_batch: LastBatch | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     world_size: int = field(default=1, kw_only=True)
-    decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
-    gpu: GpuDecode | None = field(default=None, kw_only=True)
-    limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
-    allow_truncated: bool = field(default=False, kw_only=True)
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
-    finite: tuple[str, ...] | None = field(default=None, kw_only=True)
-    labels: tuple[Labels, ...] = field(default=(), kw_only=True)
-    cached: Cached | None = field(default=None, kw_only=True)
 
     def __iter__(self) -> NoReturn:
         """Raise ``TypeError``: a pipeline has no batches, a loader has."""
@@ -120,109 +99,6 @@ class Pipeline(Ordered, Runnable):
         text = ".".join(steps)
         half = MOST_SHOWN // 2
         return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
-
-    def map(
-        self,
-        *transforms: Transform | Callable[..., Any],
-        field: str | None = None,
-        input_format: InputFormat | None = None,
-        spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
-    ) -> Pipeline:
-        """Append transforms, which are applied in the order in which they are written.
-
-        standpipe's own transforms are native, and adjacent ones run as one. Other callables are Python code,
-        which workers run (see ``executor`` of ``plan``): functions, torchvision and albumentations
-        transforms. A function takes a sample, a dict of values by field, and returns the new sample. With
-        ``field`` it takes that field's value and returns the new value. torchvision and albumentations
-        transforms take the image, unless ``field`` names another field; albumentations transforms also take
-        the sample's ``mask``, ``bboxes`` and ``keypoints``.
-
-        Images between transforms are (H, W, 3) uint8 arrays. A function with a parameter named ``rng`` gets a
-        ``numpy.random.Generator``. The global generators of ``random``, NumPy and torch are seeded too. All
-        these seeds depend only on seed, epoch and position, so results don't depend on the worker.
-
-        Parameters
-        ----------
-        *transforms : Transform or callable
-            Transforms of standpipe, or Python code.
-        field : str, optional
-            For Python code: the field that it takes and returns.
-        input_format : {"numpy", "pil", "tensor"}, optional
-            For Python code: the form of images that it takes. ``"tensor"`` is (3, H, W) uint8. Default:
-            ``"numpy"``, and ``"pil"`` for torchvision transforms.
-        spec : ArraySpec or mapping of str to ArraySpec, optional
-            For Python code: shape and dtype of the value that it returns with ``field``, or of all fields by
-            name. Default: measured on one sample when a loader starts.
-
-        Examples
-        --------
-        >>> def brighten(image, rng):
-        ...     return np.minimum(image + rng.integers(50), 255).astype(np.uint8)
-        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).map(brighten, field="image")
-        >>> with pipeline.batch(8).loader(executor="thread", num_workers=1) as loader:
-        ...     print(next(iter(loader))["image"].shape)
-        (8, 32, 32, 3)
-        """
-        appended = [
-            Function.of(each, field=field, input_format=input_format, spec=spec)
-            if _is_python(each)
-            else cast(Transform, each)
-            for each in transforms
-        ]
-        if any(option is not None for option in (field, input_format, spec)) and not any(
-            map(_is_python, transforms)
-        ):
-            raise PlanError(
-                "map(): field=, input_format= and spec= apply to Python callables only. Leave them out "
-                "for standpipe's own transforms"
-            )
-        return replace(self, transforms=(*self.transforms, *appended))
-
-    def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Pipeline:
-        """Keep the intermediate result at this place for later epochs and for other jobs on this machine.
-
-        Directly after the source, the cache keeps the bytes of files. After deterministic transforms, it
-        keeps their result: images as (H, W, 3) uint8, which take a quarter of their float32 size.
-        ``Normalize``, ``ToDtype`` and ``ToLayout`` are applied when rows are read from the cache, wherever
-        they are written. Batches are the same as without a cache, bit for bit.
-
-        Parameters
-        ----------
-        cache : Cache or "auto"
-            The settings: where rows are kept, how many bytes, and when rows are compared with their files.
-            ``"auto"`` is ``Cache("auto")`` at the place that the plan chooses.
-        place : {"here", "auto"}, default "here"
-            ``"auto"``: the plan chooses the place, from the available room and from the cost of reading and
-            decoding. ``explain()`` gives the reason.
-
-        Raises
-        ------
-        PlanError
-            By ``plan()``, if the place is after a random transform: all epochs would get the same random
-            numbers.
-
-        Examples
-        --------
-        >>> cache = sp.Cache("pets", memory="64MiB", directory=".")
-        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).cache(cache)
-        >>> with pipeline.map(sp.RandomHorizontalFlip()).batch(8).loader(num_workers=1) as loader:
-        ...     rows = [sum(len(batch["label"]) for batch in loader) for _ in range(2)]
-        >>> rows
-        [24, 24]
-        """
-        if cache == "auto":
-            cache, place = Cache("auto"), "auto"
-        if place not in ("here", "auto"):
-            raise PlanError(f"cache: place must be 'here' or 'auto', got {place!r}")
-        if not isinstance(cache, Cache):
-            raise PlanError(
-                f"cache() takes a Cache, such as sp.Cache('imagenet', memory='8GiB'), got {cache!r}"
-            )
-        if self.cached is not None:
-            raise PlanError(
-                "a pipeline can have only one .cache(). Keep the last one: it saves the work of all steps before it"
-            )
-        return replace(self, cached=Cached(cache, len(self.transforms), chosen=place == "here"))
 
     def batch(
         self,
@@ -392,68 +268,6 @@ class Pipeline(Ordered, Runnable):
         rank, world_size = data_rank(rank, world_size, replicate=replicate, mesh=mesh, dims=dims)
         return replace(self, rank=rank, world_size=world_size)
 
-    def decode(
-        self,
-        mode: Literal["exact", "fast", "gpu", "hybrid"] = "exact",
-        *,
-        share: float | None = None,
-        gpu_memory: int | str = "256MiB",
-        limits: DecodeLimits | None = None,
-        allow_truncated: bool = False,
-    ) -> Pipeline:
-        """Choose how images are decoded.
-
-        Parameters
-        ----------
-        mode : {"exact", "fast", "gpu", "hybrid"}, default "exact"
-            ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of their
-            size, if the crop still has enough pixels; its error is documented. ``"gpu"``: the GPU decodes
-            baseline JPEGs (``standpipe[gpu]``), whose pixels differ from Pillow's. ``"hybrid"``: the GPU decodes
-            those of a fraction of the records. All other images are decoded exactly.
-        share : float, optional
-            For ``"hybrid"``: the fraction of the records, between 0 and 1. A record's number determines
-            whether it is one of them.
-        gpu_memory : int or str, default "256MiB"
-            Bytes (or text) of the GPU's memory for decoding. Larger images than fit, above 2.8 million pixels
-            by default, are decoded exactly.
-        limits : DecodeLimits, optional
-            Limits that are checked from a file's header.
-        allow_truncated : bool, default False
-            Decode a file that ends too soon, after its header, as far as it goes. Missing pixels are grey in
-            a JPEG and black in other formats, as with Pillow's ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()``
-            counts such rows. Other damage that Pillow refuses is still an error.
-
-        Examples
-        --------
-        >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).decode("fast", allow_truncated=True)
-        >>> with pipeline.map(sp.RandomResizedCrop(32)).batch(8).loader() as loader:
-        ...     print(next(iter(loader))["image"].shape)
-        (8, 32, 32, 3)
-        """
-        gpu = checked_gpu(mode, share, gpu_memory)
-        if gpu is None and mode not in (each.value for each in DecodeMode):
-            raise PlanError(f"decode: mode must be 'exact', 'fast', 'gpu' or 'hybrid', got {mode!r}")
-        if not isinstance(allow_truncated, bool):
-            raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
-        return replace(
-            self,
-            decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
-            gpu=gpu,
-            limits=self.limits if limits is None else limits,
-            allow_truncated=allow_truncated,
-        )
-
-    @property
-    def decoding(self) -> Decoding:
-        """The settings of ``decode``, as one value.
-
-        Examples
-        --------
-        >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
-        'fast'
-        """
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
-
     def on_error(self, policy: Raise | Replace) -> Pipeline:
         """Choose what happens to samples that can't be read, decoded or transformed.
 
@@ -484,65 +298,6 @@ class Pipeline(Ordered, Runnable):
         if isinstance(policy, Replace):
             check_at_most(policy.at_most)
         return replace(self, bad=policy)
-
-    def check_finite(self, *fields: str) -> Pipeline:
-        """Treat samples with NaN or infinity as bad. By default they pass.
-
-        The check comes after all transforms of a sample and before functions of whole batches. It covers
-        floats and complex numbers, arrays and tensors of them, and lists, tuples and dicts of these. Images
-        that native code makes from bytes are always finite.
-
-        Parameters
-        ----------
-        *fields : str
-            Names of the fields to check. Default: all fields of a sample.
-
-        Examples
-        --------
-        >>> source = sp.MapSource([{"x": 1.0}, {"x": float("nan")}])
-        >>> with sp.Pipeline(source).check_finite().batch(2).loader(executor="thread") as loader:
-        ...     next(iter(loader))
-        Traceback (most recent call last):
-            ...
-        standpipe.errors.TransformError: ...
-        """
-        if wrong := [name for name in fields if not isinstance(name, str)]:
-            raise PlanError(f"check_finite takes names of fields, got {wrong[0]!r}")
-        return replace(self, finite=fields)
-
-    def check_labels(self, num_classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
-        """Refuse labels outside 0 to ``num_classes`` − 1.
-
-        If the labels are a column of the source, ``plan()`` checks all selected records and raises
-        ``PlanError`` with the first invalid one. Labels that Python code makes or changes are checked per
-        sample: a sample with an invalid label is bad.
-
-        Parameters
-        ----------
-        num_classes : int
-            Number of classes, such as the number of a model's outputs.
-        field : str, default "label"
-            The field of the labels, one or many per sample, such as a mask.
-        ignore : int, optional
-            A further valid number, such as a loss function's ``ignore_index``.
-
-        Examples
-        --------
-        >>> sp.Pipeline(sp.Arrays(label=np.array([0, 1, 5]))).check_labels(3).batch(1).plan()
-        Traceback (most recent call last):
-            ...
-        standpipe.errors.PlanError: ...
-        """
-        if (
-            not isinstance(num_classes, int)
-            or isinstance(num_classes, bool)
-            or not 1 <= num_classes <= 1 << 62
-        ):
-            raise PlanError(f"check_labels: num_classes must be an integer from 1 on, got {num_classes!r}")
-        if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
-            raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
-        others = tuple(labels for labels in self.labels if labels.field != field)
-        return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
 
 
 def _within(
@@ -585,8 +340,3 @@ def _described(part: object) -> str:
     """Return one line about a source, selection or transform, also one that ``plan()`` refuses."""
     described = None if isinstance(part, type) else getattr(part, "describe", None)
     return " ".join((repr(part) if described is None else str(described())).split())
-
-
-def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for a user's callable; classes and standpipe's own transforms aren't."""
-    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)
