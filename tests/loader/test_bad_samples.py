@@ -636,14 +636,14 @@ def test_streams_have_no_substitutes() -> None:
     described = (
         sp.Pipeline(sp.IterableSource(lambda: iter(range(5)))).on_error(sp.Replace(at_most=1)).batch(2)
     )
-    with pytest.raises(sp.PlanError, match="a stream's samples can't be replaced"):
+    with pytest.raises(sp.PlanError, match="can't replace a stream's samples"):
         described.plan()
 
 
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        (sp.Replace, "it is a class, write Replace"),
+        (sp.Replace, "got a class. Write Replace"),
         ("replace", "Raise\\(\\) or Replace"),
         (sp.Replace(at_most=0.0), "as a fraction of the epoch's rows, must be above 0"),
         (sp.Replace(at_most=1.5), "as a fraction of the epoch's rows, must be above 0"),

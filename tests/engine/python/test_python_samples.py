@@ -289,7 +289,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         (Squares(), r"Squares.* is not a source. Write MapSource\(dataset\)"),
         (Stream(), r"For a stream, write IterableSource\(factory\)"),
         (Stream().__iter__, r"For a stream, write IterableSource\(factory\)"),
-        ("photos", r"Pipeline\('photos'\): a source such as ImageFolder\(path\)"),
+        ("photos", r"Pipeline\('photos'\) is not a source\. Give a source such as ImageFolder\(path\)"),
         (
             sp.MapSource(Stream()),
             r"len\(dataset\) fails: TypeError.*for a stream use IterableSource\(factory\)",
@@ -343,7 +343,7 @@ def test_declared_shapes_need_no_measuring() -> None:
     wrong = sp.Pipeline(sp.MapSource(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
     with pytest.raises(sp.SampleError, match=r"'label' is .* int64, and"):
         epoch(wrong, executor="thread")
-    with pytest.raises(sp.PlanError, match=r"declared as .* and is .* in the first sample"):
+    with pytest.raises(sp.PlanError, match=r"declared as .* but it is .* in the first sample"):
         epoch(wrong, executor="process")
 
 
