@@ -325,6 +325,45 @@ def test_a_sample_that_waits_is_named_with_the_datasets_line() -> None:
     )
 
 
+OURS = replace(
+    LOCKED,
+    number=12,
+    parent=10,
+    command="python -B -c import marshal, sys",
+    threads=(
+        replace(
+            LOCKED.main,
+            call="sleep",
+            stack=(
+                "Photos.__getitem__ (train.py:12)",
+                "Samples.__getcolumns__.<locals>.<listcomp> (standpipe/torch/samples.py:100)",
+                "Samples.__getcolumns__ (standpipe/torch/samples.py:100)",
+                "SampleMaker.at_once (standpipe/engine/python/samples.py:197)",
+                "Worker.run (standpipe/engine/processes/server.py:228)",
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("call", "waits"), [("sleep", "sleeps"), ("futex", "waits for a lock")])
+def test_a_sample_of_standpipes_worker_is_named_too(call: str, waits: str) -> None:
+    worker = replace(OURS, threads=(replace(OURS.main, call=call),))
+    (finding,) = judge_process(replace(SCENE, processes=(SCRIPT, worker)))
+    assert finding.title == "the script waits for a sample that 1 worker didn't finish"
+    assert finding.evidence == (f"worker 12 {waits}, in Photos.__getitem__ (train.py:12)",)
+
+
+@pytest.mark.parametrize("delivers", [False, True])
+def test_a_sample_of_standpipes_worker_that_computes_for_ever_is_named(delivers: bool) -> None:
+    worker = replace(OURS, threads=(replace(OURS.main, state="R", call="", cpu_s=2.0),))
+    found = judge_process(replace(SCENE, processes=(SCRIPT, worker), delivers=delivers))
+    assert [finding.title for finding in found] == (
+        [] if delivers else ["the script waits, and 1 of 1 worker computes"]
+    )
+    assert delivers or "Photos.__getitem__ (train.py:12)" in found[0].evidence[0]
+
+
 def test_advice_on_threads_has_the_calls_that_limit_them() -> None:
     (finding,) = judge_process(replace(SCENE, throttled_s=1.0))
     for call in ("OMP_NUM_THREADS=1", "torch.set_num_threads(1)", "cv2.setNumThreads(0)"):

@@ -203,22 +203,33 @@ def _files(scene: Scene) -> list[Finding]:
 
 
 def _spinning(scene: Scene) -> list[Finding]:
-    busy = [worker for worker in scene.workers if scene.is_busy(worker)]
-    if not busy or scene.is_busy(scene.script) or len(busy) == len(scene.workers) > 1:
+    makers = _makers(scene)
+    busy = [worker for worker in makers if scene.is_busy(worker)]
+    if not busy or scene.is_busy(scene.script) or len(busy) == len(makers) > 1:
         return []
     evidence = [
         f"worker {told(worker)}: {worker.cpu_s:.1f} s of CPU in {scene.seconds:.1f} s"
         for worker in busy[:SHOWN]
     ]
     evidence.append(f"the script: {told(scene.script)}")
-    title = f"the script waits, and {len(busy)} of {several(len(scene.workers), 'worker')} computes"
+    title = f"the script waits, and {len(busy)} of {several(len(makers), 'worker')} computes"
     return _finding(scene, "worker-busy", Severity.WARNING, title, evidence + _spy(scene))
+
+
+def _makers(scene: Scene) -> list[Process]:
+    """Return the workers, and standpipe's that make a sample, which aren't children of the script."""
+    own = [each for each in scene.processes[1:] if sample_frame(each) and not scene.delivers]
+    return [*scene.workers, *(each for each in own if each not in scene.workers)]
 
 
 def _waiting_sample(scene: Scene) -> list[Finding]:
     """A sample that waits for something, such as a server, while nobody computes."""
-    stuck = [worker for worker in scene.workers if sample_frame(worker) and worker.main.state == "S"]
-    if scene.works or not stuck or any(_is_locked(worker, scene) for worker in stuck):
+    stuck = [worker for worker in _makers(scene) if sample_frame(worker) and worker.main.state == "S"]
+    if (
+        scene.works
+        or not stuck
+        or any(_is_locked(worker, scene) for worker in stuck if worker in scene.workers)
+    ):
         return []
     evidence = [f"worker {told(worker)}" for worker in stuck[:SHOWN]]
     title = f"the script waits for a sample that {several(len(stuck), 'worker')} didn't finish"

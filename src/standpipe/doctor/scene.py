@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from standpipe.doctor.processes import Process, Thread
 from standpipe.system.thresholds import THRESHOLDS
 
-FETCH = "torch/utils/data/_utils/fetch.py"  # calls the dataset
+CALLERS = (  # code that calls the dataset, of torch and of standpipe
+    "torch/utils/data/_utils/fetch.py",
+    "standpipe/torch/samples.py",
+    "standpipe/engine/python/",
+)
 STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager", "standpipe-forks")
 
 
@@ -111,5 +115,7 @@ def told(process: Process) -> str:
 def sample_frame(process: Process) -> str | None:
     """Return the dataset's function and line where a worker makes a sample; None where it makes none."""
     stack = process.main.stack
-    fetching = next((place for place, frame in enumerate(stack) if FETCH in frame), 0)
-    return stack[fetching - 1] if fetching > 0 else None
+    calling = next(
+        (place for place, frame in enumerate(stack) if any(caller in frame for caller in CALLERS)), 0
+    )
+    return stack[calling - 1] if calling > 0 else None
