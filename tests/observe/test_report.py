@@ -256,6 +256,14 @@ def test_threads_that_had_nothing_to_do_are_a_number() -> None:
     assert "reading thread" not in text
 
 
+def test_slots_that_the_budget_would_allow_are_none_of_the_run() -> None:
+    loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    now = replace(loader.snapshot(), stats=sp.Stats(slots=sp.SlotStats(most=71, ready=1, filling=2)))
+    text = page(known_of(loader, now), now, [])
+    assert "1 ready, 2 being made" in Page(text).texts["text"]
+    assert ">1 of 71" not in text
+
+
 def test_a_histogram_has_a_bar_for_each_count() -> None:
     latency = sp.Latency((0,) * 80 + (3, 0, 6) + (0,) * 126)
     drawn = histogram(latency, "x")

@@ -142,7 +142,7 @@ def _boxes(now: Snapshot, records: int | None) -> list[Box]:
             f"{show_seconds(latency.p50)} {each}" if latency.count else "",
         ]
         if name == "batch":
-            texts.append(f"{stats.slots.ready} of {stats.slots.most} slots ready")
+            texts.append(f"{stats.slots.ready} ready, {stats.slots.filling} being made")
         boxes.append(Box(name, now.recent.load[name], tuple(texts), name == limit))
     step = stats.step
     waits = now.recent.wait_share
