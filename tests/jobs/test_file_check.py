@@ -316,7 +316,7 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ({"source": numbers(3)}, "it has no image files"),
-        ({"source": sp.ImageFolder}, r"check_files\(ImageFolder\): it is a class"),
+        ({"source": sp.ImageFolder}, r"check_files\(ImageFolder\) got a class. Write ImageFolder"),
         ({"source": "photos"}, "a source such as ImageFolder"),
         ({"source": sp.FileList("gone.txt")}, "can't read"),
         ({"num_workers": 0}, "num_workers=0: num_workers must be a positive integer or 'auto'"),

@@ -69,7 +69,7 @@ class Supplies:
     def of(
         cls, recipe: Recipe, side: _native.SideArena, makers: int = 1, kept: Kept | None = None
     ) -> Supplies:
-        """Make them for a recipe and a number of makers."""
+        """Make the supplies for a recipe and a number of makers."""
         reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
         return cls(reader, side, kept)
 
