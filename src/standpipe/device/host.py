@@ -1,4 +1,4 @@
-"""Batches in host memory: the slot itself, lent."""
+"""Deliver batches in host memory: the caller gets NumPy arrays over the slot itself, without a copy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from standpipe.spec import UInt8Array
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """NumPy arrays over the slot. Satisfies ``contracts.Device``, and ``OpenDevice``: there is nothing to open."""
+    """The device for host memory: a batch is NumPy arrays over its slot.
+
+    It implements ``contracts.Device`` and ``contracts.OpenDevice``, because host memory needs no opening.
+    """
 
     lends = True
     mixes = False
     copying_s = 0.0
 
     def writes(self, finish: Finish) -> Finish:
-        """Return ``finish`` unchanged: the pipeline's own form."""
+        """Return ``finish`` unchanged: host memory has values in the form that the pipeline describes."""
         return finish
 
     def cpus(self) -> None:
@@ -29,7 +32,7 @@ class HostMemory:
         """Do nothing: host memory is always available."""
 
     def describe(self, fields: Mapping[str, SlotField], finish: Finish | None) -> Sequence[str]:
-        """Lines for ``explain()``."""
+        """Return the lines of ``explain()`` about this device."""
         return ["host memory: NumPy arrays over the slot, no copy"]
 
     def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> HostMemory:
@@ -43,11 +46,11 @@ class HostMemory:
     def take(
         self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Mix]
     ) -> Mapping[str, Any]:
-        """Return the same arrays."""
+        """Return ``batch`` unchanged: the caller gets the arrays over the slot."""
         return batch
 
     def settle(self) -> bool:
-        """The caller has the slots, and nobody waits for him here."""
+        """Return True: no copy from a slot is in progress, so there is nothing to wait for."""
         return True
 
     def rest(self) -> None:

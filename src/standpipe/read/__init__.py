@@ -1,4 +1,4 @@
-"""The read place: how encoded bytes come into memory, ahead of need. The reading itself is native."""
+"""The read place: settings for reading encoded bytes ahead of decoding. Native code does the reading."""
 
 from standpipe.read.ahead import ReadAhead
 from standpipe.read.policy import read_policy

@@ -10,10 +10,10 @@ THREADS = (16, 128)  # least and most
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Bounds of the reading threads, which start when reads turn out slow.
+    """Limits for the threads that read files ahead of decoding; they start only if reads are slow.
 
-    limit_bytes  encoded bytes in memory at once: being read, waiting, and being decoded
-    threads      reads in flight at once
+    limit_bytes  most encoded bytes in memory at once: being read, waiting, and being decoded
+    threads      most reads in flight at once
     """
 
     limit_bytes: int
@@ -21,6 +21,6 @@ class ReadAhead:
 
     @classmethod
     def for_workers(cls, workers: int, limit_bytes: int) -> ReadAhead:
-        """Enough reads in flight to keep ``workers`` decoding threads busy on slow storage."""
+        """Return limits with enough reads in flight to keep ``workers`` decoding threads busy on slow storage."""
         low, high = THREADS
         return cls(limit_bytes, min(max(workers * THREADS_PER_WORKER, low), high))

@@ -1,4 +1,4 @@
-"""Convert the settings for failing reads to native code's."""
+"""Convert the settings for reads that fail or take long to the form that native code takes."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from standpipe.spec import Reads
 
 
 def read_policy(reads: Reads) -> _native.ReadPolicy:
-    """The native form of ``reads``, which a plan has checked."""
+    """Return the native form of ``reads``: retries, backoff and hedging. A plan has checked the values."""
     return _native.ReadPolicy(reads.retries, reads.backoff_s, reads.hedge_after_s or 0)
