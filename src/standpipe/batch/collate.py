@@ -1,4 +1,4 @@
-"""Fields whose samples differ in shape: filled up to one shape, or one after another."""
+"""Collate fields whose samples differ in shape: pad the samples, or store them one after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ MOST_MULTIPLE = 1 << 40
 
 
 class TooMuch(Exception):
-    """The samples of a batch need more room than there is. ``row``: the first that has none."""
+    """Raised when the samples of a batch need more room than the slot has.
+
+    row     the first row that doesn't fit
+    reason  the text of the error
+    """
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(row, reason)
@@ -28,11 +32,11 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Room for one field of a batch whose shape is known when the batch is.
+    """The part of a slot for one field whose shape differs from batch to batch.
 
-    most   values at most
-    dtype  of each
-    text   the shape, for people
+    most   the largest number of values in one batch
+    dtype  dtype of a value
+    text   the shape as text for ``explain()``
     """
 
     most: int
@@ -41,11 +45,11 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """The size of the room, in bytes."""
+        """The size of this part of the slot, in bytes."""
         return self.most * self.dtype.itemsize
 
     def array(self, memory: UInt8Array, shape: Shape) -> AnyArray:
-        """The field over the beginning of its room, (nbytes,) uint8."""
+        """Return the field in ``shape``, as an array over the first bytes of ``memory``, (nbytes,) uint8."""
         return memory[: math.prod(shape) * self.dtype.itemsize].view(self.dtype).reshape(shape)
 
     def __str__(self) -> str:
@@ -105,13 +109,13 @@ class Pad:
             raise PlanError(f"Pad(value={self.value!r}): value must be a number")
 
     def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Padded:
-        """Room for a batch.
+        """Return how a slot stores the padded field ``name``.
 
-        sample  what one sample looks like: its dtype and axes
-        rows    of the largest batch
-        budget  what a batch may hold along the first axis, rows × longest
+        sample  shape and dtype of one sample
+        rows    number of rows of the largest batch
+        budget  the length budget: the most that rows × longest sample may be; None without a budget
 
-        Raises ``PlanError`` when nothing says how much room that is.
+        Raises ``PlanError`` if the options don't fit the field or don't determine its largest size.
         """
         axes = len(sample.shape)
         if axes == 0:
@@ -175,7 +179,10 @@ class Ragged:
             object.__setattr__(self, "max_values", _shape("Ragged(max_values=…)", self.max_values)[0])
 
     def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Joined:
-        """Room for a batch, as ``Pad.planned`` says; ``budget`` is of all rows together."""
+        """Return how a slot stores the joined field ``name``.
+
+        The arguments are those of ``Pad.planned``, but ``budget`` is the most values of all rows together.
+        """
         most = budget if self.max_values is None else self.max_values
         if not sample.shape:
             raise PlanError(
@@ -194,14 +201,16 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """A planned field: its room in a slot, and how padded samples are put there.
+    """A field with ``Pad`` in a plan: its size in a slot, and how samples are padded into the slot.
 
-    dtype     of the samples
+    name      name of the field
+    dtype     dtype of the samples
     most      the largest shape of a sample
-    fixed     the shape of every sample in the batch, or None: the batch's largest, rounded up to ``multiple``
-    room      values of a batch, at most
-    rows      of the largest batch
-    value     what fills up
+    fixed     the shape to which all samples are padded; None: the batch's largest, rounded up to ``multiple``
+    multiple  padded sizes are a multiple of this along each axis, unless ``fixed`` is given
+    room      the largest number of values in a batch, padding included
+    rows      number of rows of the largest batch
+    value     the padding value
     """
 
     name: str
@@ -215,7 +224,7 @@ class Padded:
 
     @property
     def regions(self) -> Mapping[str, Region]:
-        """The padded samples, and how long they are."""
+        """The parts of a slot by name: the padded samples, and the length or shape of each sample."""
         sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple)]
         axes = () if len(self.most) == 1 else (len(self.most),)
         return {
@@ -230,8 +239,9 @@ class Padded:
         return np.empty((0,) * len(self.most), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
-        """Return what keeps a sample from being padded: another dtype, other axes, too large; None if it
-        fits.
+        """Return why a sample of this shape and dtype can't be padded, as text; None if it fits.
+
+        A sample doesn't fit if its number of axes or dtype is wrong, or if it is larger than ``most``.
         """
         fits = len(shape) == len(self.most) and all(a <= b for a, b in zip(shape, self.most, strict=True))
         if fits and _safe(dtype, self.dtype):
@@ -240,7 +250,10 @@ class Padded:
         return f"{self.name!r} is {ArraySpec(shape, dtype)}; there is room for {most} at most"
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
-        """Return the shape of a padded batch: the largest size in each axis."""
+        """Return the shapes of the padded field and of its lengths, by name, for samples of these shapes.
+
+        Raises ``TooMuch`` if the padded batch has more than ``room`` values.
+        """
         largest = np.array(samples).max(axis=0)
         shape = self.fixed or _up(largest.tolist(), self.multiple)
         if len(samples) * math.prod(shape) > self.room:
@@ -254,7 +267,7 @@ class Padded:
         return {self.name: (len(samples), *shape), f"{self.name}_length": (len(samples), *axes)}
 
     def fill(self, samples: Sequence[AnyArray], fields: Mapping[str, AnyArray]) -> None:
-        """Write each sample, and what fills it up behind."""
+        """Write the samples, the padding behind each one, and their lengths into ``fields``."""
         rows, lengths = fields[self.name], fields[f"{self.name}_length"]
         lengths[...] = np.array([sample.shape for sample in samples]).reshape(lengths.shape)
         for row, sample in zip(rows, samples, strict=True):
@@ -266,12 +279,13 @@ class Padded:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A planned field: its room in a slot, and how samples are put there one behind the other.
+    """A field with ``Ragged`` in a plan: its size in a slot, and how samples are joined in the slot.
 
-    dtype  of the samples
-    sides  their axes after the first
-    most   of a batch, along the first
-    rows   of the largest batch
+    name   name of the field
+    dtype  dtype of the samples
+    sides  shape of a sample without its first axis
+    most   the largest length of a batch along the first axis, all rows together
+    rows   number of rows of the largest batch
     """
 
     name: str
@@ -282,7 +296,7 @@ class Joined:
 
     @property
     def regions(self) -> Mapping[str, Region]:
-        """The values, and where each row begins."""
+        """The parts of a slot by name: the values, and the offsets at which the rows begin."""
         return {
             self.name: Region(
                 self.most * math.prod(self.sides), self.dtype, shape_text(f"≤{self.most}", *self.sides)
@@ -297,8 +311,9 @@ class Joined:
         return np.empty((0, *self.sides), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
-        """Return what keeps a sample from being joined: another dtype, or other axes behind the first; None
-        if it fits.
+        """Return why a sample of this shape and dtype can't be joined, as text; None if it fits.
+
+        A sample doesn't fit if its dtype or its shape after the first axis is wrong.
         """
         if shape and shape[1:] == self.sides and _safe(dtype, self.dtype):
             return None
@@ -308,7 +323,10 @@ class Joined:
         )
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
-        """Return the shape of a joined batch: the sum of the lengths."""
+        """Return the shapes of the joined field and of its offsets, by name, for samples of these shapes.
+
+        Raises ``TooMuch`` if the samples together are longer than ``most``.
+        """
         ends = np.cumsum([sample[0] for sample in samples])
         if ends[-1] > self.most:
             row = int(np.searchsorted(ends, self.most, "right"))
@@ -320,7 +338,7 @@ class Joined:
         return {self.name: (int(ends[-1]), *self.sides), f"{self.name}_offsets": (len(samples) + 1,)}
 
     def fill(self, samples: Sequence[AnyArray], fields: Mapping[str, AnyArray]) -> None:
-        """Write one sample behind the other."""
+        """Write the samples one after another, and the offset of each row, into ``fields``."""
         values, offsets = fields[self.name], fields[f"{self.name}_offsets"]
         offsets[0] = 0
         np.cumsum([len(sample) for sample in samples], out=offsets[1:])
@@ -335,14 +353,14 @@ Contents = Mapping[str, ArraySpec | Listed | Collation | None]
 def placed(
     samples: Mapping[str, ArraySpec | Listed | None], collate: Collate, rows: int, budget: int | None
 ) -> Contents:
-    """Return how a batch holds each field: an ``ArraySpec`` has its rows in the slot; None isn't known before
-    a run.
+    """Return how a batch stores each field, by name; None if that isn't known before a run.
 
-    samples  shape and dtype of each field of a sample
-    rows     rows of the largest batch
-    budget   what a batch may hold along the first axis
+    samples  shape and dtype of each field of a sample; None: not known before a run
+    collate  ``Pad``, ``Ragged`` or list for the fields that need it
+    rows     number of rows of the largest batch
+    budget   the length budget, along the first axis; None without a budget
 
-    Raises ``PlanError`` for a field that can't be collated as asked.
+    Raises ``PlanError`` for a field that ``collate`` doesn't fit.
     """
     contents: dict[str, ArraySpec | Listed | Collation | None] = {}
     for name, spec in samples.items():
@@ -365,7 +383,7 @@ def placed(
 
 
 def checked_collate(collate: object) -> Collate:
-    """``collate`` itself, unless it is none: then a ``PlanError``."""
+    """Return ``collate`` as a dict. Raises ``PlanError`` unless it maps names to ``Pad``, ``Ragged`` or list."""
     if not isinstance(collate, Mapping):
         raise PlanError(f"batch: collate must be a dict such as {{'tokens': Pad()}}, got {collate!r}")
     for name, how in collate.items():
@@ -383,7 +401,7 @@ def _up(sides: Sequence[int], multiple: int) -> Shape:
 
 
 def _shape(name: str, value: object) -> Shape:
-    """Return integers from 1 on, or a single one, as a tuple."""
+    """Return a positive integer, or several, as a tuple. Raises ``PlanError`` with ``name`` for other values."""
     sides = value if isinstance(value, tuple | list) else (value,)
     whole = all(isinstance(side, SupportsIndex) and not isinstance(side, bool) for side in sides)
     if not sides or not whole or min(map(operator.index, sides)) < 1:

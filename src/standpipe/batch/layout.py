@@ -15,12 +15,13 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Fields one after another, each starting on a cache line; the largest first, so on a page.
+    """The places of a batch's fields in its slot: largest field first, each aligned to a cache line.
 
-    fields   shape and dtype of one row, by name
-    rows     rows of a batch
-    regions  fields whose shape isn't the same in every batch, by name
-    offsets  where each field begins, bytes from the slot's start
+    fields      shape and dtype of one row, by field name
+    rows        number of rows of the largest batch
+    regions     fields whose shape differs from batch to batch, by name
+    offsets     first byte of each field, counted from the slot's start
+    slot_bytes  bytes that the fields take together, rounded up to cache lines
     """
 
     fields: Mapping[str, ArraySpec]
@@ -40,7 +41,7 @@ class SlotLayout:
 
     @property
     def in_slot(self) -> Mapping[str, SlotField]:
-        """Bytes and dtype of each field in the slot."""
+        """The size in bytes and the dtype of each field in the slot, by name."""
         fields = {
             name: SlotField(self.rows * spec.row_bytes, spec.dtype) for name, spec in self.fields.items()
         }
@@ -50,16 +51,19 @@ class SlotLayout:
 
     @property
     def stride_bytes(self) -> int:
-        """Memory of one slot: whole pages."""
+        """The bytes from one slot to the next: ``slot_bytes`` rounded up to whole pages."""
         return -(-self.slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @property
     def waiting_bytes(self) -> int:
-        """Memory of samples of ``regions`` until all of a batch are there, at most."""
+        """The most bytes of samples that wait outside the slot until their batch is complete.
+
+        Fields of ``regions`` can be collated only when all samples of the batch exist.
+        """
         return sum(region.nbytes for region in self.regions.values())
 
     def views(self, slot: UInt8Array, rows: int) -> dict[str, AnyArray]:
-        """The fields of a slot's first ``rows`` rows, as arrays over it.
+        """Return the fields of a slot's first ``rows`` rows as arrays over the slot, by name.
 
         slot  (slot_bytes,) uint8
         """
@@ -71,7 +75,7 @@ class SlotLayout:
         return batch
 
     def shaped(self, slot: UInt8Array, shapes: Mapping[str, Shape]) -> dict[str, AnyArray]:
-        """The fields of ``regions``, in the shapes that a batch has them in."""
+        """Return the fields of ``regions`` as arrays over the slot, in the shapes that this batch needs."""
         return {
             name: self.regions[name].array(slot[self.offsets[name] :], shape)
             for name, shape in shapes.items()
