@@ -14,7 +14,10 @@ from standpipe.pipeline.mix import OpenMixture
 
 
 def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
-    """Return a mixture's weights in the order of its components. Raises ``PlanError`` for other weights."""
+    """Return a mixture's weights in the order of its components.
+
+    Raises ``PlanError`` if the names aren't exactly those of the components. A list is returned unchecked.
+    """
     names = source.component_names if isinstance(source, OpenMixture) else ()
     if isinstance(weights, list | tuple | np.ndarray):
         return list(weights)
@@ -29,7 +32,10 @@ def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float])
 
 
 def reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
-    """Return the order after an edit."""
+    """Return the order after ``edit``; a skip of steps doesn't change the order.
+
+    Raises ``PlanError`` if ``edit`` has weights and the order isn't that of a mixture.
+    """
     if "reweigh" not in edit:
         return order
     if not isinstance(order, Mixed):

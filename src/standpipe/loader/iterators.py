@@ -37,9 +37,9 @@ class Epoch:
 class GivenEpoch:
     """An iterator over one epoch of batches that the caller names while it runs.
 
-    order    the batches that were named
-    batches  names the batches
-    ahead    number of batches that are named before they are needed
+    order    the record numbers that the caller has given so far
+    batches  the caller's iterator: it yields the record numbers of each batch
+    ahead    number of batches whose record numbers are taken before the batches are needed
     """
 
     def __init__(self, loader: Loader, order: Given, batches: Iterator[Iterable[int]], ahead: int) -> None:
@@ -97,7 +97,7 @@ class GivenEpoch:
 
 
 class SomeSteps:
-    """An iterator over a number of batches, across epochs."""
+    """An iterator over the next ``number`` batches, across epochs."""
 
     def __init__(self, loader: Loader, number: int) -> None:
         self._loader = loader
@@ -119,12 +119,12 @@ class SomeSteps:
 
 
 class RepeatedSteps:
-    """Repeat a few batches, to measure the training loop when it never waits.
+    """An iterable that repeats a few batches, to measure the training loop when it never waits.
 
-    Afterwards the loader is where it was before.
+    Afterwards the loader's next batch is the same as before.
 
-    number   number of timed steps, after one with each of the batches
-    batches  number of batches that are held, from the next one on
+    number   number of timed steps; before them, each batch is delivered once untimed
+    batches  number of batches that are repeated, from the loader's next one on
     """
 
     def __init__(self, loader: Loader, number: int, batches: int) -> None:

@@ -480,13 +480,13 @@ class Loader(Observable):
         self.close()
 
     def _enter(self) -> None:
-        """Advance to the next epoch if a batch of this one was already asked for."""
+        """Advance to the next epoch if the caller has already asked for a batch of the present epoch."""
         if self._entered == self._cursor.epoch:
             self._cursor = Cursor(self._cursor.epoch + 1)
 
     @contextmanager
     def _returning(self) -> Iterator[None]:
-        """Return the loader to its present place after a ``with`` block."""
+        """Return the loader to its present place after a ``with`` block, whose batches don't count."""
         cursor, entered, iterator = self._cursor, self._entered, self._iterator
         self._returns = True
         try:
@@ -499,18 +499,18 @@ class Loader(Observable):
                 self._run.consumer.seek(cursor)
 
     def _leave_out(self) -> None:
-        """Skip the next batch."""
+        """Skip the next batch, without a record in ``edits``."""
         self._cursor = self.plan.steps.after(self._cursor)
         if self._run is not None:
             self._run.consumer.seek(self._cursor)
 
     def _look(self) -> None:
-        """Let the run look for further batches to fill."""
+        """Let a started run look for further batches that it can begin to fill."""
         if self._run is not None:
             self._run.consumer.look()
 
     def _follow(self, order: AnyOrder) -> None:
-        """Deliver by another order from the next batch on."""
+        """Replace the order of records from the next batch on."""
         self.plan = replace(self.plan, order=order)
         if self._run is not None:
             self._run.consumer.follow(order, self._cursor)
@@ -526,7 +526,7 @@ class Loader(Observable):
             raise StandpipeError("the loader is closed")
 
     def _rest(self) -> Epoch:
-        """Return the rest of the epoch that the next batch is in."""
+        """Return an iterator over the rest of the epoch that the next batch belongs to; start the run if needed."""
         self._check_open()
         self._seek()
         iterator = Epoch(self, self._cursor.epoch)
@@ -557,7 +557,10 @@ class Loader(Observable):
             raise
 
     def _deliver(self, iterator: Epoch) -> dict[str, AnyArray] | None:
-        """Return the next batch, or None at the epoch's end."""
+        """Return the next batch, or None at the epoch's end.
+
+        iterator  the iterator that asks; raises ``StandpipeError`` if a later one has replaced it
+        """
         if self._closed or self._run is None:
             raise StandpipeError("the loader is closed")
         consumer = self._run.consumer

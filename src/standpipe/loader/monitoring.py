@@ -1,4 +1,4 @@
-"""The part of a loader that reports about it: live, in files, over time."""
+"""``Observable``: the methods of a loader that report about the run, such as ``stats()`` and ``report()``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Observable:
-    """The part of a loader that reports about it.
+    """The base class of ``Loader`` with the methods that report about the run.
 
-    history  the run over time: its ``moments``, and ``recent()`` seconds as one
+    history  measurements of the run over time: all ``moments``, and ``recent()``, a sum over the newest seconds
     """
 
     plan: Plan

@@ -105,7 +105,7 @@ def check_states(states: Sequence[Facts | None]) -> None:
 
 
 def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
-    """Describe which ranks have which value; empty if all agree."""
+    """Return text about which ranks have which value of ``key``; an empty string if all values are equal."""
     ranks: dict[str, list[int]] = {}
     for rank, facts in enumerate(of_ranks):
         ranks.setdefault(shown(facts.get(key), most=1 << 20), []).append(rank)
@@ -118,7 +118,7 @@ def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
 
 
 def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
-    """Describe how the recipe of these ranks differs from rank 0's."""
+    """Return text about how the recipe in ``facts``, that of ``ranks``, differs from ``first``, rank 0's."""
     recipe, other = facts["recipe"], first["recipe"]
     texts = [
         f"{key} is {shown(recipe.get(key))}, not {shown(other.get(key))}" for key in differing(recipe, other)
@@ -131,7 +131,7 @@ def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
 
 
 def _but(names: list[object], others: list[object]) -> list[str]:
-    """Return the names that aren't among the others."""
+    """Return the values of ``names`` that aren't in ``others``, as text."""
     known = set(map(shown, others))
     return [name for name in map(shown, names) if name not in known]
 

@@ -1,4 +1,4 @@
-"""Check a loader's state against a plan before it is used."""
+"""Check a state from ``state_dict()`` against a plan before the loader uses the state."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_SHOWN = 1000  # characters of a value in a message
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A state that belongs to a plan.
+    """The contents of a state whose recipe is that of the plan.
 
-    cursor    where it continues
-    edits     its record of edits
-    bad_rows  bad rows of its epoch so far: this rank's part, if all ranks had the same number
-    decoder   version of the decoder that it was saved with
+    cursor    the epoch and position at which the run continues
+    edits     the edits before that, in order
+    bad_rows  number of bad rows in the epoch so far, for one rank: all ranks' rows divided by the world size
+    decoder   libjpeg-turbo's version when the state was saved
     """
 
     cursor: Cursor
@@ -64,17 +64,17 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
 
 
 def differing(was: Mapping[Any, object], now: Mapping[Any, object]) -> list[Any]:
-    """Return the names of the parts of a recipe that have changed."""
+    """Return the sorted keys whose values differ between two recipes."""
     return [key for key in sorted({*was, *now}, key=str) if not _same(was.get(key), now.get(key))]
 
 
 def _same(one: object, other: object) -> bool:
-    """Return True if two plain values are equal; other values aren't compared."""
+    """Return True if two values are equal and both a str, an int or None; False for values of other types."""
     return type(one) is type(other) and isinstance(one, str | int | None) and one == other
 
 
 def shown(value: object, most: int = MOST_SHOWN) -> str:
-    """Return a value for a message; the content of a damaged state may have any size and depth."""
+    """Return a value as text of about ``most`` characters, for a message about a state that may be damaged."""
     try:
         text = repr(value)
     except Exception as error:
@@ -90,7 +90,7 @@ def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
 
 
 def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
-    """Return the record of edits in a state. Raises ``StateError`` if it is invalid."""
+    """Return the edits in a state. Raises ``StateError`` if they are invalid."""
     edits = state.get("edits", [])
     if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
         raise StateError(f"the state is damaged: edits {shown(edits)}")
