@@ -1,1 +1,1 @@
-"""Values that say how a run goes: counters, memory by owner, bad samples."""
+"""Measurements of a run: counters, memory by purpose, bad samples."""

@@ -1,4 +1,4 @@
-"""Bad samples: what is known of each, and how many a run takes before it ends."""
+"""Bad samples: facts about each one, and the limit above which a run ends with an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BadSample:
     Attributes
     ----------
     epoch : int
-        The epoch in which it came.
+        The epoch in which the sample was due.
     position : int
         Its position in the epoch's global order.
     attempt : int
@@ -46,7 +46,7 @@ class BadSample:
     reason : str
         What is wrong.
     replacement : int or None
-        The number of the record that was tried next.
+        The number of the record that was tried next in place of this one.
     counts : bool
         True if it counts against the limit of ``Replace``. Rows that pad the last batch don't count.
 
@@ -86,13 +86,13 @@ class BadSample:
 
 
 class Ledger:
-    """The bad samples of what one rank was delivered.
+    """The bad samples in the batches that one rank has delivered, checked against the limit of ``Replace``.
 
-    policy      what happens to a bad sample
-    epoch_rows  of all ranks together
-    world_size  data ranks
-    rank        this one
-    path        of a file to which every bad sample is added as a line of JSON; None: of none
+    policy      ``Raise`` or ``Replace``, which says how many bad rows an epoch may have
+    epoch_rows  number of rows of an epoch, all ranks together
+    world_size  number of data ranks
+    rank        this data rank
+    path        the file to which each bad sample is appended as a line of JSON; None: no file
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Ledger:
         self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
 
     def samples(self, until: Cursor) -> list[BadSample]:
-        """The newest 10,000 of batches before a place, the oldest of them first."""
+        """Return the newest 10,000 bad samples, oldest first, without the batch that begins at ``until``."""
         return list(self._taken.until(until).samples)
 
     def open(self) -> None:
-        """See that the file can be written. Raises ``PlanError``."""
+        """Check that the log file can be written. Raises ``PlanError`` if it can't."""
         if self._path is None:
             return
         try:
@@ -117,29 +117,29 @@ class Ledger:
             raise PlanError(f"error_log={str(self._path)!r} can't be written: {error.strerror}") from error
 
     def start(self, epoch: int, rows: int) -> None:
-        """Start to count an epoch's bad rows, from a number on."""
+        """Set the epoch whose bad rows are counted, and set the count to ``rows``."""
         self._taken = _Taken(samples=self._taken.samples, epoch=epoch, rows=rows)
         self._logged = None, []
 
     def rows(self, until: Cursor) -> int:
-        """Bad rows that count, of the epoch that a place is in and before it."""
+        """Return how many bad rows that count are in the epoch of ``until``, before that cursor."""
         taken = self._taken.until(until)
         return taken.rows if taken.epoch == until.epoch else 0
 
     def check(self, samples: Sequence[BadSample], error: SampleError) -> None:
-        """Raise ``TooManyBadSamples`` when a batch alone has more of them than an epoch may.
+        """Raise ``TooManyBadSamples`` if one batch alone has more bad samples than an epoch may have.
 
-        error  the last one's
+        error  the error of the last sample in ``samples``
         """
         self._check(_Taken(epoch=samples[0].epoch).more(None, samples), error)
 
     def add(self, at: Cursor, samples: Sequence[BadSample], error: SampleError) -> None:
-        """Take down a batch's bad samples as it is delivered.
+        """Count and log the bad samples of a batch that is being delivered.
 
-        at     where the batch begins. One that an interrupt kept from its consumer comes again, and is taken down once
-        error  the last one's
+        at     the cursor where the batch begins. If an interrupt makes the same batch come twice, it counts once
+        error  the error of the last sample in ``samples``
 
-        Raises ``TooManyBadSamples`` when the epoch has too many with them; then nothing is taken down.
+        Raises ``TooManyBadSamples`` if the epoch then has too many; in that case nothing is counted or logged.
         """
         taken = self._taken.until(at).more(at, samples)
         self._check(taken, error)
@@ -174,7 +174,7 @@ class Ledger:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
 
     def _write(self, at: Cursor, samples: Sequence[BadSample]) -> None:
-        """One line each, in one write: so those of several ranks don't mix."""
+        """Append one line per sample to the log file, in one write, so that lines of several ranks don't mix."""
         if self._logged[0] != at:
             self._logged = at, []
         written = self._logged[1]
@@ -201,11 +201,12 @@ class Ledger:
 class _Taken:
     """The bad samples that the ledger has counted.
 
-    epoch   the newest batch's
-    rows    of that epoch that were bad and count
-    kinds   bad samples of that epoch by what is wrong with them
-    newest  where the newest batch with bad samples begins
-    before  the ledger's count before that batch
+    samples  the newest 10,000 bad samples, oldest first
+    epoch    the epoch that is counted
+    rows     number of bad rows in that epoch that count against the limit
+    kinds    number of bad samples in that epoch by ``BadSample.kind``
+    newest   the cursor where the newest batch with bad samples begins; None: no batch yet
+    before   the counts before that batch
     """
 
     samples: tuple[BadSample, ...] = ()
@@ -216,11 +217,11 @@ class _Taken:
     before: _Taken | None = None
 
     def until(self, at: Cursor) -> _Taken:
-        """Return the count without the batch that begins there, if it was the newest."""
+        """Return the counts without the batch that begins at ``at``, if that is the newest batch."""
         return self if self.before is None or self.newest != at else self.before
 
     def more(self, at: Cursor | None, samples: Sequence[BadSample]) -> _Taken:
-        """Return the count with the samples of a batch."""
+        """Return the counts with the bad samples of one more batch, which begins at ``at``."""
         epoch = samples[0].epoch
         rows, kinds = (self.rows, self.kinds) if epoch == self.epoch else (0, Counter[str]())
         return _Taken(
@@ -234,7 +235,7 @@ class _Taken:
 
 
 def _facts(sample: BadSample) -> dict[str, object]:
-    """Return the values for the log file, without those that don't apply."""
+    """Return a bad sample's line in the log file as a dict; ``padding`` marks a row that only pads its batch."""
     facts = asdict(sample)
     if facts.pop("counts"):
         return facts

@@ -15,8 +15,9 @@ T = TypeVar("T")
 
 
 def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
-    """Return the difference of two snapshots, field by field; fields in ``keep`` and those that aren't
-    counters stay.
+    """Return ``after - before``, field by field.
+
+    Fields named in ``keep``, and fields whose values can't be subtracted, keep their value of ``after``.
     """
     left = {
         each.name: getattr(after, each.name) - getattr(before, each.name)
@@ -39,16 +40,17 @@ class PlaceStats:
     bytes : int
         Bytes of encoded samples.
     busy_s : float
-        Seconds of work, summed over the threads. For ``device`` also the seconds of copies.
+        Seconds of work, summed over the threads. For ``device``, copies to the device are included.
     cpu_s : float
-        The seconds of ``busy_s`` that were spent on a processor, if they are measured: of Python code, and of
-        ``device`` those of the host. Else 0.
+        The part of ``busy_s`` that a CPU spent on the work, in seconds. It is measured for Python code, and
+        for ``device`` on the host. Else 0.
     queued_s : float
-        Seconds in which Python code waited for a processor.
+        Seconds in which Python code was ready to run and waited for a CPU.
     wait_s : float
         Seconds without work, summed over the threads.
     latency : Latency
-        The duration of each row; of ``read`` each file; of ``order``, ``batch`` and ``device`` each batch.
+        Durations: of each file for ``read``, of each batch for ``order``, ``batch`` and ``device``, and of each
+        row for ``transform``.
 
     Examples
     --------
@@ -81,7 +83,7 @@ class WorkerStats:
     name : str
         Such as ``"decoding thread 1"`` or ``"worker 1 (process 4711)"``.
     rows : int
-        Rows that it made.
+        Rows that the worker made.
     busy_s : float
         Seconds of work.
 
@@ -111,17 +113,17 @@ class SlowSample:
     Attributes
     ----------
     what : str
-        The work, for people: ``"record 37"``, ``"the batch of the records 8, 9"``.
+        The work as text: ``"record 37"``, ``"the batch of the records 8, 9"``.
     index : int or None
-        The record's number in the source; None if it isn't a single sample.
+        The record's number in the source; None if the work isn't for a single sample.
     path : str or None
-        Its file, as a printable string.
+        The record's file, as a printable string; None if it has none.
     doing : str
-        What took long: ``"the dataset"``, ``"reading its file"``, or a function's name.
+        The step that took long: ``"the dataset"``, ``"reading its file"``, or a function's name.
     worker : str
         The thread or process: ``"worker 3 (process 4711)"``.
     seconds : float
-        The least time that it took. The watchdog looks again after each ``slow_sample_s``.
+        Seconds that the work took, at least: the watchdog measures it once per ``slow_sample_s``.
 
     Examples
     --------
@@ -148,7 +150,7 @@ class StepStats:
     Attributes
     ----------
     steps : int
-        Batches that it took.
+        Batches that the training loop took.
     rows : int
         Rows of these batches.
     step_s : float
@@ -179,13 +181,13 @@ class StepStats:
 
     @property
     def wait_share(self) -> float:
-        """Share of the time that it waited for batches, from 0 to 1."""
+        """The fraction of its time that the training loop waited for batches, from 0 to 1."""
         whole = self.step_s + self.wait_s
         return self.wait_s / whole if whole else 0.0
 
     @property
     def rows_per_s(self) -> float:
-        """Rows that it took in a second of its steps and waits."""
+        """Rows per second of the training loop, waits included; 0 before its first batch."""
         whole = self.step_s + self.wait_s
         return self.rows / whole if whole else 0.0
 
@@ -208,7 +210,7 @@ class SlotStats:
     ready : int
         Finished batches that wait to be taken.
     no_slot_s : float
-        Seconds in which the loader could make nothing, because it had no free slot.
+        Seconds in which the loader could make no batch, because no slot was free.
 
     Examples
     --------
@@ -237,9 +239,10 @@ class Stats:
     Attributes
     ----------
     time_s : float
-        The time of reading, by ``time.monotonic()``; 0 before the loader started.
+        When these counters were read, in seconds of ``time.monotonic()``; 0 before the loader started.
     cpu_s : float
-        CPU seconds of this whole process since then, training included, worker processes excluded.
+        CPU seconds of this whole process since the loader started. Training is included, worker processes are
+        excluded.
     epoch : int
         The epoch of the next batch.
     rows : int
@@ -247,47 +250,50 @@ class Stats:
     foreign : int
         Rows that Pillow decoded: formats other than JPEG, and unusual JPEGs.
     gpu_rows, gpu_refused : int
-        Rows whose JPEG went to the GPU's decoder, and those of them that it refused, which the CPU decoded.
+        Rows whose JPEG was given to the GPU's decoder, and how many of these JPEGs it refused. The CPU decodes
+        refused ones.
     damaged : int
         Rows of JPEGs with damage that Pillow also decodes.
     truncated : int
-        Rows of files that end too soon, with ``decode(allow_truncated=True)``.
+        Rows of images whose file ends too soon. They are delivered with ``decode(allow_truncated=True)``.
     bad : int
         Rows that couldn't be made; each counts once.
     retries, hedged : int
-        Reads that were tried again, and slow reads that got a second one beside them.
+        Reads that were tried again, and slow reads beside which a second read of the same bytes was started.
     slowest_read_s : float
         Seconds of the slowest try of a read.
     side_peak_bytes : int
-        The peak of the side arena.
+        The most bytes of large-image memory that were in use at once.
     reading_ahead : bool
         True if storage is slow, so that threads read ahead.
     slow, stalled : int
-        Samples, and other work, that took longer than ``slow_sample_s``, and than ``stall_timeout_s``.
+        Samples and other pieces of work: those that took longer than ``slow_sample_s``, and those that took
+        longer than ``stall_timeout_s``.
     deaths, recycled : int
-        Worker processes that died, and that were replaced because they had too much memory.
+        Worker processes that died, and those that were replaced because they used too much memory.
     cache_hits, cache_misses : int
-        Rows that came from the cache, and rows that it lacked or had for an older file.
+        Rows that came from the cache, and rows that weren't in it or were made from an older file.
     cache_stored, cache_skipped : int
-        Rows that were stored, and rows without room, or that another process was storing.
+        Rows that were stored in the cache, and rows that weren't: the cache was full, or another process was
+        storing them.
     cache_stale : int
-        Misses whose files have changed, or may have.
+        Cache misses of rows whose files have changed, or may have changed, since they were stored.
     cache_errors : int
-        Rows that couldn't be read from the cache, were damaged, or couldn't be written.
+        Cached rows that couldn't be read or were damaged, and rows that couldn't be written.
     cache_bytes : int
         Bytes of the rows that came from the cache.
     order, read, transform, batch, device : PlaceStats
-        The places. ``read`` includes the time of cache look-ups. ``transform`` makes rows: decoding, native
+        Counters of each place. ``read`` includes cache look-ups. ``transform`` includes decoding, native
         transforms and Python code.
     step : StepStats
-        The training loop.
+        Counters of the training loop.
     slots : SlotStats
-        The batches' memory.
+        The number of slots in each state.
     workers : tuple of WorkerStats
-        Each thread or process that makes rows.
+        Counters of each thread or process that makes rows.
     functions : mapping of str to float
-        Estimated seconds of the data set, of each Python function and of native transforms, by name. Empty
-        without Python code.
+        Estimated seconds that the data set, each Python function and the native transforms took, by name.
+        Empty without Python code.
 
     Examples
     --------
@@ -337,8 +343,10 @@ class Stats:
     functions: Mapping[str, float] = field(default_factory=dict)
 
     def __sub__(self, before: Stats) -> Stats:
-        """Return the counts since ``before``; ``time_s`` is the number of seconds. Other values are the newest:
-        ``epoch``, ``slowest_read_s``, ``side_peak_bytes``, ``reading_ahead``, numbers of threads and slots.
+        """Return the counts since ``before``; ``time_s`` is the number of seconds between the two.
+
+        Values that aren't counters are those of the later snapshot: ``epoch``, ``slowest_read_s``,
+        ``side_peak_bytes``, ``reading_ahead``, numbers of threads and slots.
         """
         earlier = {worker.name: worker for worker in before.workers}
         workers = tuple(worker - earlier.get(worker.name, WorkerStats("")) for worker in self.workers)

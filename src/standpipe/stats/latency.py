@@ -34,7 +34,7 @@ class Latency:
 
     @property
     def count(self) -> int:
-        """Number of durations."""
+        """The number of durations that were counted."""
         return sum(self.counts)
 
     @property
@@ -44,16 +44,19 @@ class Latency:
 
     @property
     def p90(self) -> float:
-        """Seconds that nine of ten took at most."""
+        """The 90th percentile, in seconds; 0 when nothing was timed."""
         return self.quantile(0.9)
 
     @property
     def p99(self) -> float:
-        """Seconds that 99 of a hundred took at most."""
+        """The 99th percentile, in seconds; 0 when nothing was timed."""
         return self.quantile(0.99)
 
     def quantile(self, share: float) -> float:
-        """Seconds that this share of them took at most, within 6%; 0 when nothing was timed."""
+        """Return a quantile of the durations, in seconds, accurate to 6%; 0 when nothing was timed.
+
+        ``share`` is the fraction of durations that are at most this long: 0 < share <= 1. 0.5 is the median.
+        """
         wanted = share * self.count
         if wanted <= 0:
             return 0.0
@@ -79,7 +82,10 @@ def _joined(one: Latency, other: Latency, sign: int) -> Latency:
 
 
 def edges(bucket: int) -> tuple[float, float]:
-    """The seconds between which a bucket of ``Latency.counts`` counts, as native/system/latency.h has it."""
+    """Return the lower and upper limit of bucket number ``bucket`` of ``Latency.counts``, in seconds.
+
+    native/system/latency.h counts with the same limits.
+    """
     doubling, part = divmod(bucket, PARTS)
     begin = LEAST_NS * (1 << doubling)
     width = begin / PARTS

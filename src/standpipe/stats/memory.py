@@ -20,20 +20,20 @@ ENGINE, GROWTH = "engine", "growth of this process"
 
 @dataclass(frozen=True, slots=True)
 class MemoryOwner:
-    """The bytes of one owner in a ``MemoryLedger``.
+    """The bytes of one owner in a ``MemoryLedger``: one purpose for which memory is used.
 
     Attributes
     ----------
     name : str
-        The owner.
+        The purpose, such as ``"slots"``.
     forecast : int
         Bytes that the plan expects.
     now : int
-        Bytes that it has now.
+        Bytes that this owner uses now.
     peak : int
-        The most bytes that it had since the loader started.
+        The most bytes that this owner has used since the loader started.
     most : int or None
-        The most bytes that it may have; None if nothing limits it.
+        The most bytes that this owner may use; None if nothing limits it.
     note : str
         A remark, such as how many slots are lent.
 
@@ -63,13 +63,14 @@ class MemoryLedger:
     limit : int
         ``memory=``, the ceiling of all ``owners`` together.
     owners : tuple of MemoryOwner
-        The owners of what standpipe allocates.
+        The owners of the memory that standpipe allocates.
     parts : tuple of MemoryOwner
-        The parts of the owner ``worker processes``: their server, and each of them.
+        The parts of the owner ``worker processes``: the worker server, and each worker process.
     outside : tuple of MemoryOwner
-        Memory that ``memory=`` doesn't count: the process at its start, and its growth for other reasons.
+        Memory that ``memory=`` doesn't count: the process's memory before the loader started, and the growth
+        of the process for other reasons.
     peak : int
-        The most bytes that all owners together were seen to have.
+        The most bytes that all owners together have used at a measurement.
 
     Examples
     --------
@@ -99,7 +100,7 @@ class MemoryLedger:
         return sum(owner.now for owner in self.owners)
 
     def __getitem__(self, name: str) -> MemoryOwner:
-        """The owner of that name, also a part, or one outside. ``KeyError`` for another name."""
+        """Return the owner, part or outside entry of this name. Raises ``KeyError`` for another name."""
         for owner in (*self.owners, *self.parts, *self.outside):
             if owner.name == name:
                 return owner
@@ -119,14 +120,14 @@ class MemoryLedger:
 
 
 def worker_owner(plan: Plan) -> str:
-    """Return the name of the workers in the ledger."""
+    """Return the name under which the ledger lists the memory of a plan's workers."""
     if plan.samples.program is None:
         return "decoding threads"
     return PROCESSES if plan.pool.executor is Executor.PROCESS else "Python threads"
 
 
 def planned_memory(plan: Plan) -> MemoryLedger:
-    """The ledger of a loader that hasn't started: what is there is the index."""
+    """Return the ledger of a loader that hasn't started: forecasts, and the memory of the index."""
     forecast, cost = plan.memory.forecast, plan.pool.cost
     workers = (
         cost.shared + plan.pool.workers * plan.pool.worker_bytes
@@ -165,7 +166,7 @@ def _owner(owner: MemoryOwner, indent: str = "") -> str:
 
 
 def _line(name: str, numbers: Iterable[str], note: str) -> str:
-    """A row of the table; a long note goes on below itself."""
+    """Return a line of the table. A long note continues on further lines, in the note's column."""
     columns = f"{name:<{NAME_COLUMNS}s}" + "".join(f"{number:>{NUMBER_COLUMNS}s}" for number in numbers)
     indent = len(columns) + 2
     notes = textwrap.wrap(note, COLUMNS - indent) or [""]
