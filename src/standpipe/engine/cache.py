@@ -43,7 +43,7 @@ COUNTS = {
 
 
 def counted(store: _native.CacheStore) -> dict[str, Any]:
-    """Return a store's counters, by their names in ``Stats``."""
+    """Return the counters of a cache store, by their names in ``Stats``."""
     found = store.stats()
     return {name: getattr(found, theirs) for theirs, name in COUNTS.items()}
 
@@ -56,7 +56,8 @@ def warn(text: str) -> None:
 def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
     """Open the cache set of a plan. If that isn't possible, report why and return None.
 
-    strict  raise a ``CacheError`` instead
+    tell    called with the text of the report
+    strict  True: raise a ``CacheError`` instead
     """
     try:
         return open_set(
@@ -77,11 +78,11 @@ class Keeper:
     """An open cache set of one process, with a thread that maintains it.
 
     The thread reserves room for new rows, records the set's use, reports problems, and closes the set at the
-    end. So workers never wait for storage: while it blocks the thread, new rows aren't stored, and the rest
-    continues.
+    end. So workers never wait for storage. While the storage blocks the thread, new rows aren't stored, and
+    workers continue.
 
-    store   index of the rows, for any thread
-    checks  True if cached rows are checked against their files
+    store   native index of the cached rows, which any thread may use
+    checks  True if cached rows are compared with their files' present size and time
     """
 
     def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = warn) -> None:
@@ -112,7 +113,10 @@ class Keeper:
         self._supplied.wait(FIRST_S)
 
     def enter(self, epoch: int) -> None:
-        """Note that rows of this epoch are made from now on. Rows of the previous epoch may still follow."""
+        """Record that workers now make rows of this epoch. Rows of the previous epoch may still follow.
+
+        When the epoch rises, the store asks for room again, and with ``validate="epoch"`` checks files again.
+        """
         if epoch <= self._epoch:
             return
         with self._entering:
@@ -165,7 +169,10 @@ class Keeper:
 
 
 class Costing:
-    """Note once how long rows take without a cache; later plans decide by that where to cache."""
+    """Measures how long rows take without a cache, and stores that once for later plans.
+
+    Later plans use these costs to decide at which point to cache.
+    """
 
     def __init__(self, source: OpenSource) -> None:
         self._source = source
@@ -173,7 +180,7 @@ class Costing:
         self._noted = False
 
     def enter(self, epoch: int, counted: Callable[[], Stats]) -> None:
-        """Note the costs so far when a new epoch begins.
+        """Record that workers now make rows of this epoch; if an epoch went before, store its costs.
 
         counted  returns the current counters
         """
@@ -182,7 +189,10 @@ class Costing:
         self._epoch = epoch
 
     def note(self, made: Stats) -> None:
-        """Store the costs of a row, if enough rows were made and none came from a cache."""
+        """Store the mean costs of a row, from the counters ``made``, once.
+
+        Do nothing if fewer than 16 rows were made, or if any row came from a cache.
+        """
         if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
             return
         self._noted = True

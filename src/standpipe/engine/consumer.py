@@ -1,8 +1,8 @@
 """The training loop's side of a run: take batches in order, and set where the run continues.
 
 ``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. After a ``break``, an error or
-an interrupt, the next batch in the queue may not be the one that the loop wants. Then filling starts again at that
-one, so that no batch is lost or delivered twice.
+an interrupt, the next batch in the queue may not be the batch that the loop wants. Then filling starts again at the
+wanted batch, so that no batch is lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """The taker of one run's batches, in one thread at a time.
+    """Takes the batches of one run for the training loop, in one thread at a time.
 
-    probe    finds functions that use this process's global random generators; None if no such code can run
-    drawing  names of the functions that use them, as far as known
+    ledger   counts the bad samples of delivered batches
+    probe    finds user functions that use this process's global random generators; None if no user code runs here
+    drawing  names of the functions found so far that use these generators
     """
 
     def __init__(
@@ -56,10 +57,10 @@ class Consumer:
     def take(self, at: Cursor, *, counts: bool = True) -> Delivered:
         """Wait for the batch that starts at ``at``, and return it.
 
-        counts  True: count it as a training step, and record its bad samples; False: the same batch is taken again
-                later
+        counts  True: count the batch as a training step, and record its bad samples; False: don't, because the
+                same batch is taken again later
 
-        Raises the error that kept the batch from being made. The next call for the same batch tries again.
+        Raises the error because of which the batch can't be made. The next call for the same batch tries again.
         """
         queue, steps = self._queue, self._times.steps
         queue.check_process()
@@ -86,13 +87,13 @@ class Consumer:
         return delivered
 
     def seek(self, at: Cursor) -> None:
-        """Continue at ``at``. Drop prefetched batches, unless the next one starts there."""
+        """Set the next batch: the one that starts at ``at``. Drop prefetched batches if they start elsewhere."""
         self._queue.check_process()
         with self._queue.lock:
             self._aim(self._steps.settled(at))
 
     def follow(self, order: AnyOrder, at: Cursor) -> None:
-        """Continue at ``at`` by another order, and drop all batches that were prefetched by the old one."""
+        """Continue at ``at`` by another order, and drop all batches that were prefetched by the old order."""
         self._queue.check_process()
         with self._queue.lock:
             self._queue.plan = replace(self._queue.plan, order=order)
@@ -100,7 +101,7 @@ class Consumer:
             self._aim(self._steps.settled(at))
 
     def leave(self) -> None:
-        """Note that the loop takes no more batches of the current epoch."""
+        """Record that the training loop takes no more batches of the current epoch."""
         if not self._queue.is_here:
             return  # in a forked child the lock may be held for ever, by a thread that exists only in the parent
         with self._queue.lock:
@@ -109,7 +110,7 @@ class Consumer:
                 self._delivery.rest()
 
     def look(self) -> None:
-        """Wake the filling thread: more batches were given."""
+        """Wake the filling thread, because the caller has named the records of more batches."""
         self._queue.bell.ring()
 
     def _hand_over(self, at: Cursor, counts: bool) -> Delivered | None:
@@ -175,10 +176,11 @@ class Consumer:
         self._torn = False
 
     def _help(self) -> bool:
-        """Do one task of the awaited batch in this thread if there are no other workers; return True if it did.
+        """Do one task of the awaited batch in the calling thread, and return True if there was one.
 
-        It does no tasks of later batches. Otherwise timing would decide if the user's code runs between two
-        training steps, and random numbers from the process's global generators would differ from run to run.
+        Only ``executor="inline"`` works like this; with other workers, return False. The thread does no tasks of
+        later batches. Otherwise timing would decide if the user's code runs between two training steps, and random
+        numbers from the process's global generators would differ from run to run.
         """
         if not self._workers.helps:
             return False
@@ -207,7 +209,7 @@ class Consumer:
         queue.news.acquire(timeout=INTERRUPTED_S)
 
     def _tell_of_draws(self, probe: Probe) -> None:
-        """Warn once about code that uses this process's global generators, when the probe has its result."""
+        """Warn once about functions that use this process's global generators, after the probe has found them."""
         if probe.drawing is None:
             return
         self._probe = None

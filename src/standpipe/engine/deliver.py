@@ -47,7 +47,7 @@ class Delivery:
         self._epoch: int | None = None
 
     def enter(self, epoch: int) -> None:
-        """Note the epoch whose batches the training loop takes now."""
+        """Set the epoch whose batches the training loop takes now; only these are sent to the device."""
         self._epoch = epoch
 
     def send(self, ready: Iterable[Filled]) -> None:
@@ -71,11 +71,14 @@ class Delivery:
 
     @property
     def copying_s(self) -> float:
-        """The seconds of copying by the device, in parallel with the host."""
+        """The seconds that the device has spent on copies, in parallel with the host."""
         return self._device.copying_s
 
     def settle(self) -> bool:
-        """Free the slots of taken batches that the device has finished reading; return True if none is left."""
+        """Free the slots of taken batches that the device has finished reading.
+
+        Return True if the device reads no slot of a taken batch any more.
+        """
         return self._device.settle()
 
     def rest(self) -> None:
@@ -89,7 +92,7 @@ class Delivery:
         self._ring.release_ready()
 
     def close(self) -> None:
-        """Release the slots, and send no more batches."""
+        """Close the device. If it may still read slots, keep their memory mapped until the process ends."""
         self._epoch = None
         if not self._device.close():
             _read_yet.append(self._ring)

@@ -26,8 +26,10 @@ NO_SLOT = "no slot was free to make the batch again with another sample: raise m
 class Filler:
     """The steps of the filling thread for one slot: begin a batch, and finish it.
 
-    queue  has the plan; gets the error if this thread hangs
-    times  counts this work, and bad rows
+    queue   has the plan and the slots; gets the error if the filling thread hangs
+    ledger  the limit of bad samples
+    watch   the watchdog, which times the work of the filling thread
+    times   counters of this work and of bad rows
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Filler:
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
-        """Begin to fill a slot with the batch at a cursor; return a ``Filled`` with the error if that fails."""
+        """Begin to fill a slot with the batch that starts at ``at``. If that fails, the error is in a ``Filled``."""
         self._times.order.begin()
         filling: Filling | Filled
         try:
@@ -60,9 +62,9 @@ class Filler:
         return filling
 
     def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
-        """Begin to make a batch again in another slot, without the failed row.
+        """Begin to make a batch again in another slot, with another record in place of the failed row's.
 
-        Return a ``Filled`` with the row's error if rows aren't replaced, or no slot is free.
+        Return a ``Filled`` with the row's error if bad samples aren't replaced, or if no slot is free.
         """
         at, origins, plan = filling.at, filling.origins, self._queue.plan
         self._count([failure])
@@ -172,7 +174,10 @@ class Filler:
         return views
 
     def _own_task(self, at: Cursor, doing: str) -> OwnTask:
-        """Let the watchdog time the work that this thread does itself. Reset ``stuck`` after it."""
+        """Return a context in which the watchdog times this thread's own work on the batch at ``at``.
+
+        If the work takes too long, ``queue.stuck`` is set to the error. The caller resets it after the work.
+        """
         batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
         return self._watch.own_task(batch, doing, "the thread that fills batches", give_up=self._give_up)
 

@@ -111,7 +111,10 @@ class FillingThread:
     # Batches whose slots are being filled.
 
     def _obey_seek(self) -> None:
-        """Start again at the loop's new cursor, once no worker writes to a slot any more."""
+        """Drop all batches and start again at ``queue.sought``, if the training loop has set that cursor.
+
+        Wait first until no worker writes to a slot any more.
+        """
         queue = self._queue
         if queue.sought is None:
             return
@@ -134,9 +137,9 @@ class FillingThread:
             queue.next, queue.sought = queue.sought, None
 
     def _isolate(self, *, again: bool = True) -> None:
-        """Quarantine slots that a hanging thread may still write to, and free those that are safe again.
+        """Quarantine slots that a hanging thread may still write to; free slots whose thread has finished.
 
-        again  True: make their batches again in other slots
+        again  True: make the batches of quarantined slots again in other slots; False: drop them
         """
         over = [(slot, job) for slot, job in self._quarantined if job.done]
         for each in over:
@@ -152,7 +155,7 @@ class FillingThread:
                     self._start_on(other)
 
     def _collect(self) -> None:
-        """Hand over finished slots, oldest first."""
+        """Move finished batches from ``queue.filling`` to ``queue.ready``, oldest first, up to an unfinished one."""
         queue = self._queue
         while queue.filling:
             filled = self._filler.outcome(queue.filling[0])
@@ -197,7 +200,7 @@ class FillingThread:
             self._start_on(filling)
 
     def _start_on(self, filling: Filling | Filled) -> None:
-        """Give a batch to the workers, unless it is finished."""
+        """Give a batch to the workers; if it is finished already, ring the bell so that it is collected."""
         if isinstance(filling, Filling):
             self._workers.submit(filling.job)
             self._watch.wake()
@@ -206,6 +209,6 @@ class FillingThread:
             self._queue.bell.ring()  # so that it is collected
 
     def _wake_helper(self) -> None:
-        """Wake the training loop for new work, if it makes rows itself."""
+        """Wake the training loop if it makes rows itself (``executor="inline"``)."""
         if self._workers.helps:
             self._queue.tell()

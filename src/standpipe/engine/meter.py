@@ -38,13 +38,13 @@ TAKEN = ("lent", "filling", "ready", "quarantined", "held")  # states of slots t
 
 
 class Meter:
-    """A meter of a run's memory. It measures once a second in the filling thread, and on request.
+    """Measures a run's memory by owner, once a second in the filling thread, and on request.
 
-    Native code counts its own memory and its peak. The thread that drives worker processes measures them. The
-    rest of this process's growth since ``start`` is attributed to its threads and the engine, up to their
-    forecast. What remains is attributed to other causes.
+    Native code counts its own memory and its peak. The thread that drives worker processes measures their
+    memory. Other growth of this process since ``start`` counts as memory of its threads and the engine, up to
+    their forecast. Growth above that counts as memory of other causes.
 
-    claim  gets the memory that the run may still take
+    claim  gets the number of bytes that the run may still take, for other loaders of the machine
     due_s  time of the next measurement, in seconds of ``time.monotonic()``
     start  heaps and stacks of this process before the run began, in bytes
     """
@@ -61,7 +61,7 @@ class Meter:
         self._closed = False
 
     def close(self) -> None:
-        """Note that the run's threads have ended, and take no memory any more."""
+        """Record that the run's threads have ended, so that no memory is attributed to them any more."""
         self._closed = True
 
     def look(self) -> None:
@@ -105,10 +105,7 @@ class Meter:
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
-        """Return the parts of this process's growth that no owner counts itself, in bytes.
-
-        These are the parts of its threads, of the engine, and of other causes.
-        """
+        """Return this process's growth that isn't counted elsewhere, in bytes: of threads, the engine, other causes."""
         in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now + memory.cache.now
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
@@ -122,7 +119,7 @@ class Meter:
         return threads, engine, left - threads - engine
 
     def _seen(self, owner: MemoryOwner, use: Use) -> MemoryOwner:
-        """Return an owner with its current use. The caller holds the lock."""
+        """Return an owner with its current use, and its peak raised if needed. The caller holds the lock."""
         note = ""
         if owner.name == SLOTS:
             counts = {state: self._ring.count(state) for state in TAKEN}
@@ -135,12 +132,12 @@ class Meter:
         )  # replace() takes three times as long
 
     def _peak(self, name: str, now: int) -> int:
-        """Return the highest value of an owner so far. The caller holds the lock."""
+        """Return the most bytes that the owner ``name`` has used, ``now`` included. The caller holds the lock."""
         self._peaks[name] = max(self._peaks.get(name, 0), now)
         return self._peaks[name]
 
     def _excesses(self, ledger: MemoryLedger) -> Iterator[tuple[str, str]]:
-        """Yield each owner that uses more than its forecast while memory runs short, and a warning's text."""
+        """Yield owners that use more than their forecast while memory runs short, each with a warning's text."""
         worst = max(ledger.owners, key=_above)
         short = ledger.now >= WARNED_SHARE * ledger.limit
         for owner in ledger.owners:

@@ -1,4 +1,4 @@
-"""Prepare mixing on a device: choose partners and factors as workers would, and check the batches."""
+"""Prepare mixing (such as MixUp) on a device: draw its random choices as workers would, and check labels."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def check_files(plan: Plan) -> None:
 
 
 def least_files(plan: Plan) -> int:
-    """Return how many open files a run needs to start. A thread that can't open a file later tries again."""
+    """Return how many open files a run needs to start, besides those that this process has open already."""
     if not plan.in_processes:
         return 2  # the arena of slots, and a file that is read
     # The arena, and the descriptor that wakes the filling thread.
@@ -27,7 +27,7 @@ def least_files(plan: Plan) -> int:
 
 
 def reading_threads(plan: Plan) -> int:
-    """Return how many read-ahead threads may have a file open at the same time, at least 1."""
+    """Return the number of read-ahead threads, at least 1, for which the limit of open files suffices."""
     open_now, limit = machine.open_files()
     each = 1 if plan.options.reads.hedge_after_s is None else 2
     free = (limit - open_now - SPARE_FILES) // each - plan.pool.workers

@@ -1,7 +1,7 @@
 """Find user functions that use global random generators, by making one sample in another process.
 
-With the executors ``thread`` and ``inline`` these functions use the trainer's own generators. standpipe never reads
-these, so it can't detect their use in the trainer.
+With the executors ``thread`` and ``inline``, user functions use the trainer's own generators. standpipe never reads
+the trainer's generators, so it can't detect there that a function uses them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ NICENESS = 10  # so that the process doesn't delay the first batches
 
 
 class Probe:
-    """A process that makes one sample, and the functions that it finds.
+    """Finds functions that use global generators, by making one sample in another process.
 
+    at       the cursor whose first sample is made
     drawing  functions that use global generators, each with the generators' names; None until the probe has ended
     looked   True if the sample was made
     """
@@ -53,7 +54,10 @@ class Probe:
                 self._thread.start()
 
     def run(self) -> None:
-        """Make the sample. For a dataset that can't be sent, or is too large, ``drawing`` stays empty."""
+        """Make the sample in another process, and set ``drawing``.
+
+        ``drawing`` is empty if no function uses global generators, or if the dataset can't be sent or is too large.
+        """
         found: tuple[str, ...] = ()
         with contextlib.suppress(Exception):  # an error that matters also occurs in the run, which raises it
             found = self._found()
@@ -98,9 +102,9 @@ class Probe:
         return tuple(f"{name} ({', '.join(generators)})" for name, generators in drawn.items())
 
     def _sample(self) -> tuple[RowKey, Records]:
-        """Return the key and record of the run's first sample; for given batches, of the dataset's first one.
+        """Return the key and record of the sample to make: the one at the cursor where the run starts.
 
-        For a stream it is the epoch's first sample.
+        With ``batch_sampler=True`` it is the dataset's first record, and for a stream the epoch's first sample.
         """
         plan, epoch = self._plan, self._at.epoch
         if plan.pipeline.batch_sampler:

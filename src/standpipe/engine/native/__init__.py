@@ -1,1 +1,1 @@
-"""Slots filled by the native pool."""
+"""Workers that are native threads, and the GPU's decoder behind them."""

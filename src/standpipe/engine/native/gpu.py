@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class GpuDecoding:
     """The GPU's decoder, and the thread that gives it files. A new thread replaces one that hangs.
 
-    device  GPU number, from ``decode_device=``
-    ends    called with the error of a thread that ends by itself
+    plan  names the GPU, as ``decode_device=``
+    pool  the native pool, whose threads hand over encoded files and get decoded pixels back
+    ends  called with the error if a thread ends because of one
 
     Raises ``PlanError`` if the decoder isn't installed.
     """
@@ -61,7 +62,7 @@ class GpuDecoding:
                 batch.hand_back(decoded)
 
     def _tell_of_refusals(self, count: int) -> None:
-        """Warn once that the GPU refused JPEGs, which another decoder decodes."""
+        """Warn once that the GPU refused JPEGs, which the CPU decodes; do nothing if ``count`` is 0."""
         if count == 0 or self._told:
             return
         self._told = True

@@ -1,4 +1,4 @@
-"""Workers that are native threads. Python threads help with images that aren't JPEGs."""
+"""Workers that are native threads. Python threads decode the images that native code can't, with Pillow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """The row that a thread is making."""
+    """The row that a native thread is making, to recognise later if the thread still makes the same row.
+
+    thread      the thread's number
+    rows_begun  how many rows the thread has begun, this one included
+    row         the native description of the row
+    """
 
     thread: int
     rows_begun: int
@@ -63,9 +68,9 @@ class NativeJob:
     """The rows of one slot that native threads make.
 
     native   the native job; None if there is nothing to make
-    records  records of the rows
-    rows     (n,) int64: their row numbers in the slot
-    values   fields that no kernel makes, whose values are checked
+    records  the records from which the rows are made
+    rows     (n,) int64: the row number in the slot of each record
+    values   views of the slot's fields that no kernel makes; their values are checked
     """
 
     lists: Mapping[str, list[Any]] = {}
@@ -104,9 +109,10 @@ class NativeJob:
 
 
 class NativeWorkers(DrivesItself):
-    """The native pool, and one to ``workers`` Python threads for images that aren't JPEGs.
+    """The native pool, and 1 to ``num_workers`` Python threads that decode with Pillow what native code can't.
 
-    ends  called with the error of a thread that ends by itself
+    ends  called with the error if a thread ends because of one
+    kept  the open cache set; None without a cache
     """
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
@@ -153,7 +159,7 @@ class NativeWorkers(DrivesItself):
         self._pool.employ(self._employed)
 
     def start(self) -> None:
-        """Start the Python threads for other images, for the GPU and for the cache. The native ones run already."""
+        """Start the Python threads: for Pillow, for the GPU and for the cache. The native threads already run."""
         if self._program is not None:
             self._start_thread()
         if self._gpu is not None:
@@ -162,7 +168,7 @@ class NativeWorkers(DrivesItself):
             self._keeper.start(self._ends)
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
-        """Return a native job with the origin of each field of each row. Small values are written at once."""
+        """Return a job that describes from where the pool gets each field of each row. Write small values at once."""
         if self._keeper is not None:
             self._keeper.enter(assignment.at.epoch)
         if self._costing is not None:
@@ -179,7 +185,7 @@ class NativeWorkers(DrivesItself):
         return NativeJob(some, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
-        """Make rows again from other records, before all queued jobs."""
+        """Make the rows in ``new.rows`` again from other records, before all queued jobs."""
         assignment = new.assignment
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
@@ -189,7 +195,7 @@ class NativeWorkers(DrivesItself):
         self._submit(job, first=True)
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
-        """Return the fields of a slot that no kernel makes."""
+        """Return views of the slot's fields, except the image if the native kernel makes it."""
         made = () if self._program is None else ("image",)
         return {name: view for name, view in assignment.views.items() if name not in made}
 
@@ -235,7 +241,7 @@ class NativeWorkers(DrivesItself):
         return job
 
     def submit(self, job: NativeJob) -> None:
-        """Queue a job behind those submitted before."""
+        """Queue a job behind all jobs that were submitted before."""
         self._submit(job, first=False)
 
     def cancel(self, job: NativeJob) -> None:
@@ -244,7 +250,7 @@ class NativeWorkers(DrivesItself):
             self._pool.cancel(job.native)
 
     def help(self) -> bool:
-        """Return False: the caller's thread makes no rows."""
+        """Return False: the calling thread never makes rows, since native threads do."""
         return False
 
     def stats(self) -> Stats:
@@ -280,7 +286,7 @@ class NativeWorkers(DrivesItself):
         return [work for work in works if work is not None]
 
     def where(self, work: Work) -> str:
-        """Return the stack of a Python thread; of a native thread, its state in the kernel if it is blocked."""
+        """Return text about where a thread is: a Python thread's stack, or a blocked native thread's kernel state."""
         assert isinstance(work.hand, Hand)
         if work.hand.row.kind in ("Pillow", "GPU"):
             return stack_of_thread(work.hand.row.thread)
@@ -288,11 +294,11 @@ class NativeWorkers(DrivesItself):
         return f"  the thread is {state}" if state else ""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """Note that a thread hangs; ``take_lost`` replaces it."""
+        """Record that the thread at this work hangs; ``take_lost`` then replaces it. Return True if it was recorded."""
         return self._overdue.add(work, error)
 
     def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
-        """Return the jobs over which a thread hangs, each with the row's failure, and start other threads instead."""
+        """Return each job in which a thread hangs, with the failure of its row, and replace the hanging threads."""
         if (broken := self._pool.broken) is not None:
             self._ends(WorkerDiedError(f"the loader's {broken}"))
         lost = []
@@ -312,7 +318,7 @@ class NativeWorkers(DrivesItself):
 
     @property
     def waiting_bytes(self) -> int:
-        """Always 0: there are no worker processes."""
+        """The bytes of results outside the slots: always 0, because there are no worker processes."""
         return 0
 
     def memory(self) -> WorkersMemory:
@@ -326,9 +332,9 @@ class NativeWorkers(DrivesItself):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End all threads; return False if some are still busy, which then end by themselves.
+        """End all threads, and wait for that for at most ``patience_s`` seconds.
 
-        A thread may be inside a system call or a large image.
+        Return False if a thread is still in a system call or in a large image. It ends by itself after that.
         """
         ends = time.monotonic() + patience_s
         with self._lock:

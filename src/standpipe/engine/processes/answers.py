@@ -1,4 +1,4 @@
-"""Send results of worker processes that don't fit into slots, within the memory of the forecast."""
+"""Send results of worker processes that aren't stored in slots, within the forecast of their memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
 
 
 class TooMuch(Exception):
-    """The error for an answer above the memory limit; ``args`` has its size in bytes."""
+    """Raised for an answer above the memory limit; ``args[0]`` is the answer's size in bytes."""
 
 
 class Answers:
-    """The memory for the answers of one worker. Bytes above the forecast are taken from the side arena.
+    """The memory for one worker's answers, which are results of tasks outside the slots.
 
-    row_bytes  forecast for the values of one row that aren't stored in a slot, in bytes
+    Bytes of an answer above the forecast are taken from the side arena, the memory for large images.
+
+    row_bytes  forecast of the bytes of one row's values that aren't stored in a slot
     """
 
     def __init__(self, side: _native.SideArena, heartbeat: Heartbeat) -> None:
@@ -32,7 +34,12 @@ class Answers:
         self._held = 0  # bytes of the side arena that the current answer takes
 
     def parcel(self, answer: Answer, met: tuple[Flaws | None, Took | None], first: int, rows: int) -> Parcel:
-        """Wait for memory for the answer to a task of ``rows`` rows from ``first`` on, and pack it.
+        """Wait until there is memory for an answer, and pack the answer into a message.
+
+        answer  the failures, the values outside the slot, and the result of functions of a batch
+        met     the flaws found since the last answer, and the time of the task
+        first   the first row of the task
+        rows    number of rows of the task
 
         A row fails if its values take more than the forecast for a row plus the whole side arena. This doesn't
         depend on the other rows of the task. A batch that one worker makes as a whole fails in the same way.
@@ -49,15 +56,16 @@ class Answers:
         return parcel((failures, lists, None, *met), self._admits(rows, None))
 
     def given(self) -> None:
-        """Release the memory of the last answer, which the trainer has now."""
+        """Release the memory of the last answer, after it was sent to the trainer."""
         held, self._held = self._held, 0
         if held:
             self._side.release(held)
 
     def _admits(self, rows: int, most: int | None) -> Callable[[int], None]:
-        """Return a function that waits for memory for a number of bytes, and raises ``TooMuch`` above ``most``.
+        """Return a function that takes a number of bytes, and waits until there is memory for them.
 
-        Only the bytes above the forecast of ``rows`` rows are taken from the side arena, and at most all of it.
+        The function raises ``TooMuch`` above ``most`` bytes; None: no limit. It takes only the bytes above the
+        forecast of ``rows`` rows from the side arena, and at most the whole arena.
         """
 
         def admit(size: int) -> None:
@@ -78,7 +86,11 @@ class Answers:
         heartbeat[STEP] -= FOR_MEMORY
 
     def _too_large(self, lists: dict[str, list[Any]], first: int, most: int) -> list[Failure]:
-        """Return the failures of rows with more than ``most`` bytes of values, and drop these values."""
+        """Return the failures of rows with more than ``most`` bytes of values, and set these values to None.
+
+        lists  the values of each field, one per row
+        first  number of the first row
+        """
         failures = []
         for row, values in enumerate(zip(*lists.values(), strict=True)):
             if (size := sum(map(bytes_of, values))) > most:

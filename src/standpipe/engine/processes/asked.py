@@ -11,7 +11,11 @@ from standpipe.engine.rows import PartOfRows
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A task, and the number that the worker writes into its heartbeat while it works on it."""
+    """A task that was sent to a worker.
+
+    number  the task's number, which the worker writes into its heartbeat during the task
+    piece   the rows of the task, and their job
+    """
 
     number: int
     piece: Piece

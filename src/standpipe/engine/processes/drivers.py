@@ -57,17 +57,18 @@ AHEAD_BYTES = 64 << 10  # largest message to a worker that may be sending too: i
 
 
 class Driver:
-    """The driver of one worker: it keeps one task running in the worker, and one waiting.
+    """Sends tasks to one worker process, takes its answers, and replaces the process if it dies.
 
-    One thread drives all workers. It calls ``ask`` and ``take_answer``, which return soon. Measuring or
-    replacing a worker takes long, so another thread does it. Until that is done, the driver sends no tasks.
+    A worker has at most two tasks: one that it works on, and one that waits. One thread drives all workers.
+    It calls ``ask`` and ``take_answer``, which return soon. Measuring or replacing a worker takes long, so
+    another thread does it. Until that is done, the driver sends no tasks.
 
-    worker    the worker process; its successor once it has ended
-    deaths    how often a worker ended by itself
-    recycled  how often a worker was replaced because it used more memory than allowed
+    worker    the current worker process
+    deaths    how often a worker process ended by itself
+    recycled  how often a worker process was replaced because it used more memory than allowed
     memory    the worker's own memory
-
-    All drivers share ``unsaid``: the first one that warns about a worker's memory locks it for ever.
+    apart     counts the bytes of results outside the slots
+    unsaid    a lock that all drivers share: the first one that warns about a worker's memory locks it for ever
     """
 
     def __init__(
@@ -129,17 +130,17 @@ class Driver:
         return WorkerStats(f"worker {self.worker.number}", self._rows, self._busy_s)
 
     def let_go(self, patience_s: float) -> None:
-        """Tell the idle worker to close its cache; ``has_let_go`` waits for that."""
+        """Send the idle worker the message to close its cache within ``patience_s``; ``has_let_go`` waits for that."""
         with contextlib.suppress(Ended):
             self.worker.let_go(patience_s)
 
     def has_let_go(self, patience_s: float) -> None:
-        """Wait until the worker has closed its cache, and count the flaws that it reports, if it does in time."""
+        """Wait at most ``patience_s`` until the worker has closed its cache, and count the flaws that it reports."""
         with contextlib.suppress(Ended, Unreadable):
             self._queue.meet(self.worker.has_let_go(patience_s))
 
     def end(self) -> None:
-        """End the worker at once."""
+        """Kill the worker process, and release its channel and memory."""
         self.worker.kill()
         if self._own_task is not None:
             self._own_task.join()  # even if it is just ending, as the interpreter may end next
@@ -150,7 +151,7 @@ class Driver:
     # Methods for the watchdog.
 
     def at_work(self) -> Work | None:
-        """Return the worker's current work: its oldest task, begun or not."""
+        """Return the worker's oldest task, begun or not, for the watchdog; None if the worker has no task."""
         try:
             asked = self._asked[0]
         except IndexError:
@@ -176,7 +177,7 @@ class Driver:
         return self.worker.where()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """Kill the worker if it is still at this work; another worker replaces it. Return True if it was killed."""
+        """Kill the worker if it is still at this work, and return True if so. Another worker then replaces it."""
         now = self.at_work()
         if now is None or now.hand != work.hand:
             return False
@@ -187,7 +188,7 @@ class Driver:
     # Methods for the thread that drives all workers.
 
     def ask(self, most: int) -> None:
-        """Send tasks to the worker until it has ``most``, or there are no more."""
+        """Send tasks to the worker until it has ``most`` tasks, or the queue has no more."""
         if len(self._asked) >= most or self._away or self._over:
             return
         if self.memory.over:  # it gets no more tasks, and is measured once it is idle
@@ -205,7 +206,7 @@ class Driver:
             self._idle_since_s = time.perf_counter()
 
     def take_answer(self) -> None:
-        """Take the answer to the oldest task."""
+        """Receive the answer to the worker's oldest task; if the worker has ended, start to replace it."""
         if self._away or not self._asked:
             return
         try:
@@ -222,7 +223,11 @@ class Driver:
             self.memory.look()
 
     def _has_asked(self) -> bool:
-        """Send one more task; return False if there is none, or the worker must answer first. Raises ``Ended``."""
+        """Send the worker one more task, and return True.
+
+        Return False if the queue has no task, or if the task's message is so large that the worker must answer
+        before. Raises ``Ended`` if the worker has ended.
+        """
         worker = self.worker
         if not self._sees_slots:
             worker.map_slots(self._plan, self._ring)
@@ -250,7 +255,10 @@ class Driver:
         return True
 
     def _leave_for(self, own_task: Callable[[], bool]) -> None:
-        """Run a slow function in a thread of its own. It returns False if the worker has no successor."""
+        """Run the slow function ``own_task`` in a thread of its own.
+
+        ``own_task`` returns False if there is no worker any more, also no successor.
+        """
 
         def run() -> None:
             self._over = not own_task()
@@ -264,7 +272,7 @@ class Driver:
         self._own_task.start()
 
     def _answered(self) -> Piece:
-        """Remove the oldest task, and return it."""
+        """Remove the oldest task of the worker, and return its rows."""
         self._front_since_s = time.monotonic()
         return self._asked.popleft().piece
 
@@ -284,9 +292,9 @@ class Driver:
         self._queue.finish(piece, bad, seconds, flaws or NO_FLAWS, took)
 
     def _replace(self) -> bool:
-        """Give the tasks of a worker that has ended to others, and start its successor.
+        """Put the tasks of a worker that has ended back into the queue, and start another worker.
 
-        Return False if there is no successor.
+        Return False if no other worker was started.
         """
         if self._queue.closed:
             return False
@@ -315,9 +323,9 @@ class Driver:
         return self._succeed(f"{worker} {how}")
 
     def _recycle(self) -> bool:
-        """Measure the idle worker, and replace it if it uses more memory than allowed.
+        """Measure the idle worker's memory, and replace the worker if it uses more than allowed.
 
-        Return False if no new worker can be started, or new ones use too much memory as well.
+        Return False if no new worker can be started, or if new workers use too much memory as well.
         """
         worker, memory = self.worker, self.memory
         worker.trim()
@@ -364,7 +372,10 @@ class Driver:
         return True
 
     def _suspects(self) -> Sequence[int]:
-        """Return the rows that may have killed the worker: the current one, all rows of the task, or the batch."""
+        """Return the rows whose making may have killed the worker, by the worker's last heartbeat.
+
+        They are the row at that time, all rows of the task, or ``WHOLE`` for the batch. Empty if no task had begun.
+        """
         heartbeat = self.worker.heartbeat
         step = int(heartbeat[STEP])
         if not self._asked or heartbeat[PIECE] != self._asked[0].number or step == IDLE:
@@ -378,10 +389,12 @@ class Driver:
     def _verdict(
         self, piece: Piece, doing: str, how: str, stalled: StalledError | None
     ) -> Callable[[int], Failure]:
-        """Return a function that makes the failure of a row over which two workers were lost.
+        """Return a function that makes the failure of a row during which two workers ended.
 
-        doing  the step that the worker was at
-        how    how it ended
+        piece    the task of the row
+        doing    the step that the last worker was at
+        how      how the last worker ended, as text
+        stalled  the error if the watchdog killed the worker; None if it died by itself
         """
 
         def verdict(row: int) -> Failure:

@@ -34,9 +34,11 @@ PATIENCE_S = 1.0  # seconds that a process has to end after the request
 
 
 def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Start a new interpreter that runs ``main()`` of a module, with the descriptors in ``given``.
+    """Start a new interpreter that runs ``main()`` of ``module``.
 
-    That ``main()`` must call ``ignore_interrupts``.
+    given  open descriptors that the new process inherits; their numbers are its first arguments
+
+    That ``main()`` must call ``ignore_interrupts``, as the new process starts with SIGINT blocked.
     """
     with _interrupts_blocked():
         return subprocess.Popen(
@@ -55,10 +57,10 @@ def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
 
 
 class Forked:
-    """A worker server that is a fork, with the needed part of the interface of ``subprocess.Popen``.
+    """A worker server that is a fork, with the part of ``subprocess.Popen``'s interface that is needed.
 
-    origin  the process that forks it; None: this process
-    pid     its process number; 0: it isn't known yet
+    origin  the fork server that forks the worker server; None: this process forks it
+    pid     process number of the worker server; 0: not known yet
     """
 
     def __init__(self, origin: Preloaded | None, pid: int = 0) -> None:
@@ -70,26 +72,26 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """The process number; until the server has started, that of the process that forks it."""
+        """The worker server's process number; until it has started, the fork server's."""
         return self._pid or (self._origin.pid if self._origin is not None else 0)
 
     @property
     def extra_bytes(self) -> int:
-        """The memory of the process that forked it, in bytes; 0 for the trainer."""
+        """The memory of the fork server that forked the worker server, in bytes; 0 if the trainer forked it."""
         return 0 if self._origin is None else self._origin.bytes()
 
     def where_from(self) -> str:
-        """Return the stacks of the process that forks it; empty once the server has started."""
+        """Return the fork server's stacks as text, until the worker server has started; after that, an empty string."""
         return "" if self._pid or self._origin is None else self._origin.where()
 
     def begun(self, pid: int) -> None:
-        """Note the number of the process that has started."""
+        """Record the process number of the worker server, which has started."""
         self._pid = pid
         with contextlib.suppress(OSError):
             self._handle = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        """End it at once. Before it has started, end the process that forks it."""
+        """Kill the worker server. If it hasn't started yet, kill the fork server."""
         if not self._pid and self._origin is not None:
             self._origin.kill()
         with contextlib.suppress(OSError):
@@ -99,7 +101,10 @@ class Forked:
                 os.kill(self._pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until the process ends, and return its exit code. Raises ``subprocess.TimeoutExpired``."""
+        """Wait until the worker server ends, and return its exit code.
+
+        timeout  seconds to wait; after that, raises ``subprocess.TimeoutExpired``; None: no limit
+        """
         if self._code is None and self._handle is not None:
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)
@@ -113,7 +118,7 @@ class Forked:
         return self._code
 
     def poll(self) -> int | None:
-        """Return its exit code; None while it lives."""
+        """Return the worker server's exit code; None while it runs."""
         try:
             return self.wait(0)
         except subprocess.TimeoutExpired:
@@ -121,7 +126,7 @@ class Forked:
 
 
 class Unforkable(Exception):
-    """The error for a process that can't be forked now, with the reason."""
+    """Raised if this process can't be forked now; the text is the reason."""
 
 
 def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
@@ -131,8 +136,8 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
     close  called in the fork first, to close descriptors that only this process may have
 
     Raises ``Unforkable`` while threads of standpipe run here, as the fork would copy their locks but not the
-    threads. Other libraries' threads aren't checked, as in torch. Nor is the use of CUDA, which torch itself
-    refuses in a fork.
+    threads. As in torch, other libraries' threads aren't checked. The use of CUDA isn't checked either: torch
+    itself refuses CUDA in a fork.
     """
     if _own_threads():
         gc.collect()  # reference cycles may hold loaders, such as an exception with its frames
@@ -158,7 +163,8 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
 class Preloaded:
     """The trainer's handle of a ``ForkServer``'s process.
 
-    inherits  objects that the process must inherit: then it is a fork of this one; without any, a new interpreter
+    inherits  objects that the process must inherit, by address: with any, the process is a fork of this process;
+              without any, it is a new interpreter
     """
 
     def __init__(self, inherits: Objects) -> None:
@@ -187,7 +193,11 @@ class Preloaded:
             os.close(read_end)
 
     def _be(self, inherits: Objects, given: tuple[int, int, int]) -> None:
-        """Run the fork server's loop, in the fork of this process."""
+        """Run the fork server's loop. The fork of this process calls it.
+
+        inherits  the objects that worker servers may use
+        given     descriptors of the channel, the pipe that ends with the trainer, the file for stacks
+        """
         adopt(inherits)
         fork_on_demand(given, self._trainer)
 
@@ -198,12 +208,12 @@ class Preloaded:
 
     @property
     def pid(self) -> int:
-        """The process number."""
+        """The fork server's process number."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """True if the process lives, is this one's child, and none of its modules was reloaded here since."""
+        """True if the fork server runs, this process started it, and no module of it was reloaded here since."""
         now = _module_specs()
         return (
             self._trainer == os.getpid()
@@ -221,7 +231,10 @@ class Preloaded:
         )
 
     def bytes(self) -> int:
-        """Return its memory in bytes; for a fork of this process only its own. Return 0 if it has ended."""
+        """Return the fork server's memory in bytes, 0 if it has ended.
+
+        For a fork of this process, pages that it shares with other processes count in part.
+        """
         with contextlib.suppress(OSError, ValueError):  # it has ended
             if isinstance(self._process, Forked):
                 return own_memory_bytes(self.pid, sharers=4)  # trainer, it, server, worker
@@ -229,16 +242,27 @@ class Preloaded:
         return 0
 
     def where(self) -> str:
-        """Return its stacks."""
+        """Return the fork server's stacks as text."""
         return self._stacks.of(self.pid)
 
     def prepare(self, modules: Sequence[str], idle_s: float | None) -> None:
-        """Tell it to import modules, without waiting. Raises ``Ended``."""
+        """Send the fork server an order to import modules, without waiting for it.
+
+        idle_s  seconds without work after which the fork server ends; None: never
+
+        Raises ``Ended`` if the fork server has ended.
+        """
         with self._talk():
             send(self._control, self._order(modules, idle_s, forks=False))
 
     def fork(self, modules: Sequence[str], idle_s: float | None, given: Sequence[int]) -> None:
-        """Tell it to fork a worker server with the descriptors in ``given``, without waiting. Raises ``Ended``."""
+        """Send the fork server an order to import modules and fork a worker server, without waiting for it.
+
+        idle_s  seconds without work after which the fork server ends; None: never
+        given   descriptors for the worker server
+
+        Raises ``Ended`` if the fork server has ended.
+        """
         order = self._order(modules, idle_s, forks=True)
         with self._talk():
             send(self._control, order)
@@ -248,7 +272,10 @@ class Preloaded:
                 raise Ended(str(error)) from error
 
     def _order(self, modules: Sequence[str], idle_s: float | None, *, forks: bool) -> Order:
-        """Return an order with the current import settings, and record the modules that it may import now."""
+        """Return an order with the current import settings, and record the modules that the fork server may then have.
+
+        forks  True: the order is to fork a worker server too
+        """
         now = _module_specs()
         self._files |= _file_times(self._files, now)
         self._modules |= {name: spec for name, spec in now.items() if name not in self._modules}
@@ -256,10 +283,12 @@ class Preloaded:
         return Order(modules, path, folder, environment, idle_s, forks)
 
     def status(self, process: int) -> int | None:
-        """Return how a server ended, see ``status_of``, or None if that isn't known.
+        """Return how a worker server ended, as ``status_of`` does; None if that isn't known.
 
-        It isn't known if this thread is just exchanging other messages: a garbage collection may close a loader
-        at any time.
+        process  process number of the worker server
+
+        It isn't known if this thread is already exchanging messages with the fork server. That can happen if a
+        garbage collection closes a loader in the middle of an exchange.
         """
         if self._talks == threading.get_ident():
             return None
@@ -281,11 +310,11 @@ class Preloaded:
                 self._talks = 0
 
     def kill(self) -> None:
-        """End it at once. Its worker servers live on."""
+        """Kill the fork server. Worker servers that it forked go on running."""
         self._process.kill()
 
     def close(self) -> None:
-        """Let it end, and wait for that. Its worker servers live on."""
+        """End the fork server, and wait for that. Worker servers that it forked go on running."""
         is_ours = self._trainer == os.getpid()  # otherwise the process is the parent's
         if is_ours:
             hang_up(self._control)  # closing isn't enough, as a forked child may also hold our ends
@@ -301,7 +330,13 @@ class Preloaded:
 
 
 def fork_from(server: ForkServer, modules: Sequence[str], given: Sequence[int]) -> Forked:
-    """Tell a fork server to fork a worker server. Raises ``WorkerDiedError`` if the fork server ends twice."""
+    """Send a fork server the order to fork a worker server, and return its handle.
+
+    modules  modules to import before
+    given    descriptors for the worker server
+
+    Raises ``WorkerDiedError`` if the fork server ends twice.
+    """
     for _ in range(2):
         origin = _preloaded(server)
         with contextlib.suppress(Ended):
@@ -312,9 +347,9 @@ def fork_from(server: ForkServer, modules: Sequence[str], given: Sequence[int]) 
 
 
 def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
-    """Do the work of ``ForkServer.preload``: import the modules of values, and return the fork server to use.
+    """Import the modules that ``values`` need in the fork server, and return the fork server to use.
 
-    Errors of the system are ignored here: the loader meets them again, and raises them.
+    ``ForkServer.preload`` calls it. Errors of the system are ignored here, since the loader will raise them.
     """
     found = outline(values)
     with contextlib.suppress(Unforkable, Ended, OSError):
@@ -327,9 +362,10 @@ def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
 
 
 def heir_of(server: ForkServer | None, objects: Objects) -> ForkServer:
-    """Return a fork server that has these objects: ``server``, one of its forks, or else a new fork of this process.
+    """Return a fork server whose process has inherited ``objects``.
 
-    Raises ``Unforkable``.
+    It is ``server`` or one of the fork servers made for it before, or else a new fork of this process.
+    Raises ``Unforkable`` if this process can't be forked now.
     """
     forks: set[ForkServer] = set() if server is None else {server, *server._forks}
     for each in forks:
@@ -344,7 +380,7 @@ def heir_of(server: ForkServer | None, objects: Objects) -> ForkServer:
 
 
 def _preloaded(server: ForkServer) -> Preloaded:
-    """Return the process of a fork server. Start one if there is none, or it can't be used."""
+    """Return the process of a fork server. Start a new process if there is none, or if it isn't usable."""
     process: Preloaded | None = server._process
     if process is None or not process.is_usable:
         server.close()
@@ -379,7 +415,10 @@ def _module_specs() -> dict[str, Any]:
 
 
 def _file_times(known: Mapping[str, int], modules: Iterable[str]) -> dict[str, int]:
-    """Return the modification times of modules' files, except known ones, in nanoseconds; 0 without a file."""
+    """Return the modification time of each module's file in nanoseconds, by module name; 0 without a file.
+
+    known  modules to leave out, as their times are known
+    """
     times = {}
     for name in modules:
         if name in known or name == "__main__":  # no worker imports the main module

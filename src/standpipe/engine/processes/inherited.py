@@ -24,7 +24,7 @@ _adopted: Objects = {}  # in a fork: the objects that its worker servers may use
 
 
 def is_only_inherited(value: object) -> bool:
-    """Return True if a process can get an object only by inheritance from the process that made it."""
+    """Return True if a process can get this object only by inheriting it in a fork, not by pickling."""
     kinds = [getattr(sys.modules.get(module), name, None) for module in KINDS for name in KINDS[module]]
     return isinstance(value, tuple(filter(None, kinds))) or _is_raw(value)
 
@@ -38,7 +38,7 @@ def _is_raw(value: object) -> bool:
 
 
 def public_name(value: object) -> str:
-    """Return the public name of an object's type: ``"multiprocessing.Value"``."""
+    """Return the name of an object's type for messages, such as ``"multiprocessing.Value"``."""
     name = type(value).__name__
     if _is_raw(value):
         return "shared ctypes object of multiprocessing"
@@ -46,7 +46,7 @@ def public_name(value: object) -> str:
 
 
 def adopt(objects: Objects) -> None:
-    """Keep these objects for the worker servers that are forked from this process."""
+    """Keep these objects, by address, for the worker servers that are forked from this process."""
     global _adopted
     _adopted = objects
 

@@ -1,8 +1,8 @@
 """Send arrays and tensors of a dataset to other processes as mapped memory, instead of a copy for each.
 
-The memory is written to an anonymous file once. A process gets its own copy of a page only when it writes to it, as
-after a fork. An array that maps a file already, as ``numpy.load(…, mmap_mode="r")`` returns it, maps the same file
-there.
+The memory is written to an anonymous file once. A process gets its own copy of a page only when it writes to the page,
+as after a fork. An array that maps a file already, such as that of ``numpy.load(…, mmap_mode="r")``, maps the same file
+in the other processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A range of bytes in the file."""
+    """A range of bytes in the anonymous file.
+
+    begin     first byte
+    size      number of bytes
+    readonly  True if arrays over these bytes must not be written to
+    """
 
     begin: int
     size: int
@@ -34,14 +39,14 @@ class Block:
 
 
 class Blocks:
-    """The memory blocks of one pickle, written to a file."""
+    """Writes the large buffers of one pickle to an anonymous file, in the sending process."""
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._storages: dict[int, AnyArray] = {}  # bytes of tensors' storages, by their addresses
 
     def block(self, buffer: Any) -> Block | None:
-        """Write a ``PickleBuffer`` to the file, and return its block; None for a small one, which is copied."""
+        """Write a ``PickleBuffer`` to the file, and return its block; None if it has less than 64 KiB."""
         view = buffer.raw()
         if view.nbytes < LEAST_BYTES:
             return None
@@ -57,9 +62,9 @@ class Blocks:
         return None
 
     def _bytes_of(self, storage: Any) -> AnyArray:
-        """Return a storage's bytes, as the same array for the same memory.
+        """Return the bytes of a torch storage as an array, always the same array for the same memory.
 
-        So tensors that share memory also share it in the other process.
+        So tensors that share memory in this process also share it in the other process.
         """
         untyped = storage._untyped_storage
         if untyped.data_ptr() not in self._storages:
@@ -70,7 +75,7 @@ class Blocks:
 
 
 class BlocksThere:
-    """The memory blocks of one pickle, mapped in the receiving process."""
+    """Maps the large buffers of one pickle from its anonymous file, in the receiving process."""
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
@@ -101,9 +106,9 @@ def _storage(content: AnyArray, dtype: Any) -> Any:
 
 
 def _reduced_memmap(array: Any) -> Reduced | None:
-    """Return a function and arguments that map an array's file again.
+    """Return a function and arguments that map the file of a ``numpy.memmap`` again.
 
-    Return None if its file isn't known, it has gaps, or its changes aren't in the file.
+    Return None if the file isn't known, the array isn't contiguous, or changes of it aren't written to the file.
     """
     mapped = getattr(array, "_mmap", None)
     has_gaps = not (array.flags.c_contiguous or array.flags.f_contiguous)

@@ -20,17 +20,17 @@ LOOKS = 4  # checks before a worker that grows at its current rate reaches its l
 
 
 class WorkerMemory:
-    """The memory of a worker, checked between two tasks. The faster it grows, the sooner comes the next check.
+    """The memory of one worker process, checked between two tasks; the faster it grows, the more often.
 
-    A check reads the size of the process's heap, and so its growth since the last full measurement. It doesn't
-    see copies of shared pages. Those are measured every ``WHOLE_S``, and when the memory seems to be above the
-    limit.
+    A check reads the size of the process's heap, and so the growth since the last full measurement. A check
+    doesn't see copies of shared pages. A full measurement does. It takes place every ``WHOLE_S`` seconds, and
+    when the memory seems to be above the limit.
 
-    share         limit of the worker's own memory in bytes; a worker above it is replaced
+    share         limit of the worker's own memory in bytes; a worker above the limit is replaced
+    sharers       number of processes that share memory pages with the worker
+    side          function that returns the worker's bytes in the side arena, which aren't the worker's own memory
     over          True if the worker may be above the limit, and must be measured when it is idle
-    over_at_once  True if it was above the limit at the first check, after one task
-
-    ``side`` returns the worker's bytes in the side arena. They are counted there, and not as its own memory.
+    over_at_once  True if the worker was above the limit at the first check, after one task
     """
 
     def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
@@ -40,11 +40,11 @@ class WorkerMemory:
 
     @property
     def use(self) -> Use:
-        """The last known memory, and the peak of this worker and of those that it replaced."""
+        """The last known memory of this worker, and the peak of this worker and of those before it, in bytes."""
         return self._use
 
     def begin(self, process: int) -> None:
-        """Start again with a new process."""
+        """Start again with a new worker, whose process number is ``process``; the peak stays."""
         self._process = process
         self._heap = 0  # bytes at the last full measurement
         self._measured = 0
@@ -90,7 +90,10 @@ class WorkerMemory:
 
 
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
-    """Return the error for workers that use more memory than allowed from their first sample on."""
+    """Return the error for workers that use more memory than allowed after their first task.
+
+    own  the worker's own memory in bytes
+    """
     budget, share = plan.memory.budget_bytes, plan.pool.worker_bytes
     if plan.options.memory_per_worker is not None:
         smallest = own + GROWTH_BYTES
@@ -117,7 +120,7 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
 
 
 def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
-    """Warn that a worker uses more memory than allowed and is replaced."""
+    """Warn that a worker uses more memory than allowed, ``own`` bytes, and is replaced."""
     import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     logging.getLogger("standpipe").warning(

@@ -35,15 +35,15 @@ Received = TypeVar("Received")
 
 
 class Ended(Exception):
-    """The error for a channel whose other side has ended."""
+    """Raised if the process at the other side of a channel has ended, or has closed the channel."""
 
 
 class Unreadable(Exception):
-    """The error for a complete message that can't be unpickled here."""
+    """Raised for a complete message that can't be unpickled in this process."""
 
 
 def send(channel: socket.socket, message: Any) -> None:
-    """Send a message. Raises ``Ended``."""
+    """Send a message. Raises ``Ended`` if the other side has ended."""
     send_encoded(channel, encoded(message))
 
 
@@ -54,7 +54,7 @@ def encoded(message: Any) -> bytes:
 
 
 def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
-    """Pickle a message. The memory of its arrays is added to ``apart``; if that is None it is part of the pickle."""
+    """Pickle a message. Append the memory of arrays to ``apart``; None: the arrays are part of the pickle."""
     try:
         return pickle.dumps(message, protocol=5, buffer_callback=None if apart is None else apart.append)
     except Exception:  # classes of the main module and functions must be pickled by value
@@ -66,9 +66,10 @@ def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
 
 @dataclass(slots=True)
 class Parcel:
-    """A packed message, with its large arrays in a file.
+    """A packed message, with its large arrays in an anonymous file.
 
-    file  descriptor of that file, sent with the message; None without large arrays
+    data  the message as bytes, with its header
+    file  descriptor of the file, which is sent with the message; None without large arrays
     """
 
     data: bytes
@@ -80,7 +81,7 @@ def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Pa
 
     If the system has no descriptor or memory for the file, the arrays are part of the message.
 
-    admit  called with the number of bytes before they are written; it may wait or raise
+    admit  called with the message's size in bytes before arrays are written; it may wait for memory, or raise
     """
     buffers: list[pickle.PickleBuffer] = []
     data = _pickled(message, buffers)
@@ -108,7 +109,10 @@ def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Pa
 
 
 def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
-    """Write the views one after another, aligned; return each one's first byte and length."""
+    """Write views to a file, one after another, aligned to 64 bytes; return the first byte and length of each.
+
+    file  descriptor of the file
+    """
     pieces: deque[memoryview] = deque()
     places: list[tuple[int, int]] = []
     end = 0
@@ -127,7 +131,7 @@ def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
 
 
 def send_parcel(channel: socket.socket, sent: Parcel) -> None:
-    """Send a parcel, and close its file. Raises ``Ended``."""
+    """Send a parcel, and close its file. Raises ``Ended`` if the other side has ended."""
     if sent.file is None:
         send_encoded(channel, sent.data)
         return
@@ -141,11 +145,11 @@ def send_parcel(channel: socket.socket, sent: Parcel) -> None:
 
 
 def send_encoded(channel: socket.socket, data: bytes, process: int | None = None) -> None:
-    """Send the bytes of ``encoded``.
+    """Send ``data``, a message that ``encoded`` returned.
 
-    process  pidfd of the other side: its end ends the wait; None: wait for the channel alone
+    process  pidfd of the other side, to stop waiting if that process ends; None: wait for the channel alone
 
-    Raises ``Ended``.
+    Raises ``Ended`` if the other side has ended.
     """
     try:
         if process is None:
@@ -169,7 +173,7 @@ def hang_up(channel: socket.socket) -> None:
 
 @contextlib.contextmanager
 def talk(channel: socket.socket) -> Iterator[None]:
-    """Close a channel if the block, a question and its answer, is interrupted.
+    """Return a context for a question and its answer, which closes the channel if an exception interrupts them.
 
     Otherwise the next question would get the answer to this one.
     """
@@ -181,7 +185,7 @@ def talk(channel: socket.socket) -> Iterator[None]:
 
 
 def has_come(channel: socket.socket) -> bool:
-    """Return True if a message can be received, or the other side has ended."""
+    """Return True if a message can be received, or the other side has ended; don't wait."""
     waiting = select.poll()
     try:
         waiting.register(channel, select.POLLIN)
@@ -193,10 +197,11 @@ def has_come(channel: socket.socket) -> bool:
 def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:
     """Wait for a message, and return it.
 
-    process     pidfd of the other side: its end ends the wait; None: wait for the channel alone
+    process     pidfd of the other side, to stop waiting if that process ends; None: wait for the channel alone
     patience_s  longest time without any byte, in seconds; None: no limit
 
-    Raises ``Ended``, also at that limit, and ``Unreadable`` for a message that can't be unpickled here.
+    Raises ``Ended`` if the other side has ended or the time is over, and ``Unreadable`` for a message that can't
+    be unpickled here.
     """
     return receive_parcel(channel, process, patience_s)[0]
 
@@ -207,7 +212,12 @@ def receive_parcel(
     patience_s: float | None = None,
     mapped: _native.ByteCount | None = None,
 ) -> tuple[Any, int]:
-    """Receive a message. Return it, and its size in bytes without large arrays, whose bytes ``mapped`` counts."""
+    """Wait for a message. Return the message, and its size in bytes without large arrays.
+
+    mapped  counter for the bytes of large arrays while they are mapped; None: not counted
+
+    The other arguments and the errors are those of ``receive``.
+    """
     header, file = _begin(channel, process, patience_s)
     try:
         length, count = _HEADER.unpack(header)
@@ -246,7 +256,7 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
 
 
 def _if_there(receive: Callable[[], Received]) -> Received | None:
-    """Return the received data, or None if there is none yet.
+    """Call ``receive``, and return its result; None if no data has arrived yet. Raises ``Ended`` for other errors.
 
     It is a function so that an interrupt of a later wait isn't shown as raised during ``BlockingIOError``.
     """
@@ -259,7 +269,12 @@ def _if_there(receive: Callable[[], Received]) -> Received | None:
 
 
 def _arrays(file: int | None, table: memoryview, count: _native.ByteCount | None) -> list[AnyArray]:
-    """Map the file of a message, and return its arrays as bytes. The mapping stays until the last one is gone."""
+    """Map the file of a message, and return its arrays as bytes. The mapping lasts until the last array is gone.
+
+    file   descriptor of the file; None if this process had no free descriptor for it
+    table  first byte and length of each array in the file
+    count  counter for the mapped bytes; None: not counted
+    """
     places = list(_PLACE.iter_unpack(table))
     if not places:
         return []
@@ -287,14 +302,17 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
 
 
 def _flags(process: int | None, patience_s: float | None) -> int:
-    """Return the flags of ``recv``: non-blocking if a process's end or a time limit may end the wait too."""
+    """Return the flags for ``recv``: non-blocking if a process's end or a time limit can also stop the wait."""
     return 0 if process is None and patience_s is None else _DONTWAIT
 
 
 def _wait(channel: socket.socket, event: int, process: int | None, patience_s: float | None) -> None:
-    """Wait until there is something to receive, or room to send. Raises ``Ended``.
+    """Wait until ``event`` occurs on a channel: ``POLLIN``, data to receive, or ``POLLOUT``, room to send.
 
-    The channel alone doesn't show that ``process`` has ended, as its children may keep its end open.
+    process     pidfd of the other side, whose children may keep the channel open after its end; None: not watched
+    patience_s  seconds to wait; None: no limit
+
+    Raises ``Ended`` if the process has ended or the time is over.
     """
     waiting = select.poll()
     waiting.register(channel, event)

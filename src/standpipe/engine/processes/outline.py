@@ -18,9 +18,9 @@ PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 @dataclass(slots=True)
 class Outline:
-    """The result of a scan.
+    """The result of a scan of a dataset.
 
-    modules    names of modules that unpickling imports
+    modules    names of modules that unpickling the dataset imports, as keys
     inherited  objects that only a fork of this process can have, by their addresses
     """
 
@@ -29,7 +29,10 @@ class Outline:
 
 
 def outline(values: Iterable[object]) -> Outline:
-    """Scan values and the objects in them. Objects of classes with their own pickling aren't searched."""
+    """Scan values and the objects in them, 2,000 at most, and return the modules and objects found.
+
+    Objects whose class defines its own pickling aren't searched.
+    """
     seen: dict[int, object] = {}  # by address; kept alive, so that no new object gets one of these addresses
     found = Outline()
     waiting = deque(values)
@@ -62,7 +65,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Iterator[object]:
-    """Yield the objects that are pickled with a value."""
+    """Yield the objects directly inside a value that are pickled with it."""
     match value:
         case dict():
             yield from value.values()

@@ -1,4 +1,4 @@
-"""Count the memory of worker processes' results outside the slots."""
+"""Count the memory of results that worker processes send beside the slots, such as lists of strings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from standpipe.plan.plan import Plan
 
 
 class Apart:
-    """The bytes of results outside the slots, counted in the trainer.
+    """Counts the bytes of results that are in the trainer's memory outside the slots.
 
     Large arrays count while they are mapped. Other values count while the slot of their batch is in use.
 
-    mapped  counter of the large arrays' bytes
+    mapped  counter of the bytes of large arrays
     """
 
     def __init__(self, ring: _native.SlotRing) -> None:
@@ -25,18 +25,18 @@ class Apart:
         self._peak = 0
 
     def begin(self, slot: int) -> None:
-        """Reset the count of a slot that is filled again."""
+        """Set the count of ``slot`` to 0, as the slot is filled again."""
         with self._lock:
             self._rest[slot] = 0
 
     def add(self, slot: int, size: int) -> None:
-        """Count bytes that came for a slot's batch, except mapped ones."""
+        """Count ``size`` bytes of results for the batch in ``slot``; ``mapped`` counts large arrays."""
         with self._lock:
             self._rest[slot] = self._rest.get(slot, 0) + size
             self._peak = max(self._peak, self._now())
 
     def use(self) -> Use:
-        """Return the bytes now, and at their peak."""
+        """Return the bytes of all results outside the slots: now, and at their peak."""
         with self._lock:
             now = self._now()
             self._peak = max(self._peak, now)

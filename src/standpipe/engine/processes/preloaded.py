@@ -1,8 +1,8 @@
 """The program of a fork server: a process that imports a dataset's modules, and forks worker servers.
 
-Importing torch takes seconds. A fork of a process that has imported it takes milliseconds. The fork server has no
-dataset: each worker server loads the current one of its run. If a dataset has objects that a process can only inherit,
-the fork server is itself a fork of the trainer.
+Importing torch takes seconds. A fork of a process that has imported torch takes milliseconds. The fork server has no
+dataset: each worker server loads the dataset of its run. If a dataset has objects that a process can only inherit, the
+fork server is itself a fork of the trainer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NAME = "standpipe-forks"  # the process's name, as ps and /proc show it
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of the trainer: import modules, and fork a worker server.
+    """A message from the trainer to a fork server: import modules, and fork a worker server.
 
     modules      modules to import; if one can't be imported, the worker server raises the error later
     path         the trainer's ``sys.path``
     folder       the trainer's working directory
-    environment  the trainer's environment variables
-    idle_s       seconds without an order and a worker server, after which the process ends; None: never
-    forks        True: descriptors follow, and a worker server is forked; False: only import the modules
+    environment  environment variables for the fork server
+    idle_s       the fork server ends after so many seconds without a message and a worker server; None: never
+    forks        True: descriptors follow this message, and a worker server is forked; False: only import modules
     """
 
     modules: Sequence[str]
@@ -59,10 +59,10 @@ def main() -> None:
 
 
 def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
-    """Fork worker servers until the channel or the trainer ends, or there was nothing to do for ``Order.idle_s``.
+    """Run the fork server's loop until the channel or the trainer ends, or it was idle for ``Order.idle_s`` seconds.
 
-    given    descriptors, which this function closes: of its channel, of the pipe that ends with the trainer, of the
-             file for its stacks
+    given    descriptors, which this function closes: of the channel to the trainer, of the pipe that ends with the
+             trainer, of the file for this process's stacks
     trainer  the trainer's process number
     """
     control, pipe, stacks = given
@@ -94,9 +94,10 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
 
 
 def _await_message(channel: socket.socket, servers: set[int], idle_s: float | None) -> None:
-    """Wait for a message. If none comes in ``idle_s`` seconds and no worker server lives, close the channel.
+    """Wait for a message. Close the channel if none comes in ``idle_s`` seconds and no worker server runs.
 
-    servers  pidfds of worker servers; those of ended ones are closed and removed
+    servers  pidfds of worker servers; those of ended servers are closed and removed
+    idle_s   None: no limit
     """
     while True:
         waiting = select.poll()
@@ -115,7 +116,7 @@ def _await_message(channel: socket.socket, servers: set[int], idle_s: float | No
 
 
 def _prepare(asked: Order) -> None:
-    """Take over the trainer's path, folder and environment, and import the modules of an order."""
+    """Set the path, folder and environment of an order in this process, and import the order's modules."""
     sys.path[:] = asked.path
     with contextlib.suppress(OSError):
         os.chdir(asked.folder)

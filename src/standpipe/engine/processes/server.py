@@ -1,8 +1,8 @@
 """The programs of the worker server and of a worker process.
 
-The worker server is a new interpreter by default: it never runs the trainer's main module, and has none of its
-memory. It loads the recipe once, so that workers share its memory, and forks workers on demand. It and every worker
-have a native thread that ends the process when the trainer ends.
+The worker server is a new interpreter by default: it never runs the trainer's main module, and has none of the
+trainer's memory. It loads the recipe once, so that workers share the recipe's memory, and forks workers on demand. In
+the server and in every worker, a native thread ends the process when the trainer ends.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def main() -> None:
 def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> None:
     """Run a worker server in this process until its channel or the trainer ends.
 
-    given    descriptors, which this function closes: of its channel, of the pipe that ends with the trainer, of the
-             packed recipe and its lists, of the heartbeats, of the side arena, of the file for stacks
+    given    descriptors, which this function closes: of the channel to the trainer, of the pipe that ends with the
+             trainer, of the packed recipe and its lists, of the heartbeats, of the side arena, of the file for stacks
     trainer  the trainer's process number
-    recipe   the recipe, in a fork of the trainer; None: unpack it
+    recipe   the recipe, if this process is a fork of the trainer; None: unpack it from its descriptor
     """
     control, pipe, recipe_file, lists_file, board, side, stacks = given
     ignore_interrupts()
@@ -94,13 +94,13 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C, including one that came while it was blocked. The trainer handles it, and ends its workers."""
+    """Ignore and unblock SIGINT in this process. The trainer handles Ctrl-C, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def other_threads() -> int:
-    """Return the number of this process's threads that aren't standpipe's. With any, it must not fork."""
+    """Return the number of this process's threads that aren't standpipe's. Above 0, the process must not fork."""
     return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
 
 
@@ -142,10 +142,12 @@ def _flush() -> None:
 class Server:
     """A worker server: it forks workers, and reports how they ended.
 
-    heartbeats    shared memory with the heartbeats of all workers
-    side     the side arena: memory for large images
-    pipe     read end of a pipe that is closed when the trainer ends
-    trainer  the trainer's process number
+    control     the channel to the trainer
+    recipe      the recipe that all workers share
+    heartbeats  shared memory with the heartbeats of all workers
+    side        the side arena: memory for large images
+    pipe        read end of a pipe that is closed when the trainer ends
+    trainer     the trainer's process number
     """
 
     control: socket.socket
@@ -166,7 +168,7 @@ class Server:
                 send(self.control, status_of(number))
 
     def _fork(self, number: int, descriptor: int) -> int:
-        """Fork a worker that uses ``descriptor`` as its channel; return its process number."""
+        """Fork worker ``number``, with ``descriptor`` as its channel to the trainer; return its process number."""
         faultpoint("server.fork")
 
         def work() -> None:
@@ -188,7 +190,7 @@ class Server:
 
 
 def _shared_side(descriptor: int) -> _native.SharedSide:
-    """Return the trainer's side arena, and close its descriptor."""
+    """Map the trainer's side arena, close its descriptor, and return the arena."""
     try:
         return _native.SharedSide.of(descriptor)
     finally:
@@ -196,7 +198,10 @@ def _shared_side(descriptor: int) -> _native.SharedSide:
 
 
 def status_of(process: int) -> int | None:
-    """Return the exit code of a child that has ended, or minus the number of its signal; None for other processes."""
+    """Return the exit code of an ended child, or minus the number of the signal that killed it.
+
+    Return None if the child still runs, or if the process is no child of this one.
+    """
     with contextlib.suppress(ChildProcessError):
         ended, status = os.waitpid(process, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if ended else None
@@ -255,7 +260,7 @@ class Worker:
                     self._heartbeat[STEP] = IDLE
 
     def _kept(self, recipe: Recipe) -> Kept | None:
-        """Return the recipe's cache, opened; None without one, or if it can't be opened."""
+        """Open the recipe's cache, and return it; None without a cache, or if it can't be opened."""
         cache, tell = recipe.cache, self._notes.append
         if cache is None or (found := opened(cache, tell, strict=False)) is None:
             return None
@@ -264,7 +269,7 @@ class Worker:
         return Kept(keeper)
 
     def _end(self, error: WorkerDiedError) -> None:
-        """Answer with this error from now on: a thread of this worker has ended."""
+        """Answer every later task with this error, as a thread of this worker has ended."""
         self._ended = Failure(0, "died", str(error), error, whole=True)
 
     def _map(
@@ -284,7 +289,14 @@ class Worker:
         self._known_from, self._answers.row_bytes = known_from, row_bytes
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
-        """Return the answer to a task. An error in it fails only the task's batch."""
+        """Do a task, and return the answer to it. An unexpected error fails only the task's batch.
+
+        kind   ``"rows"``, ``"samples"`` (make samples for a function of a batch) or ``"functions"`` (of a batch)
+        slot   number of the slot
+        rows   number of rows of the batch
+        first  first row of the task
+        what   the rows' records, and the batch's values outside the slot
+        """
         if self._ended is not None:
             return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
         self._maker.laps.piece_begins()
@@ -305,7 +317,7 @@ class Worker:
             return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
     def _new_flaws(self) -> Flaws:
-        """Return the flaws found since the last answer."""
+        """Return the flaws (such as damaged files), counters and notes of this worker since its last answer."""
         flaws, met = self._maker.new_flaws(), self._supplies.met
         if met != self._told:
             flaws += met - self._told
@@ -318,9 +330,9 @@ class Worker:
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
     ) -> tuple[list[Failure], dict[str, list[Any]], BatchMade | None]:
-        """Make rows of a slot from ``first`` on, or call the functions of the batch.
+        """Make rows of a slot from ``first`` on, or call the functions of the batch; see ``_answer``.
 
-        Return failures, values of fields outside the slot, and the functions' result if there is one.
+        Return the failures, the values of fields outside the slot, and the functions' result or None.
         """
         count = len(part.indices)
         every = self._views(slot, rows, slice(first, first + count))
@@ -385,7 +397,10 @@ def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) ->
 
 
 def _told(error: BaseException) -> Exception:
-    """Return a copy of an error that can be pickled, with its traceback as a note."""
+    """Return a copy of an error that can be pickled, with the traceback as a note.
+
+    If no copy can be pickled, it is a ``RuntimeError`` with the error's text.
+    """
     note = "In the worker:\n" + _trace(error)
     try:
         copy = pickle.loads(cloudpickle.dumps(error))

@@ -1,4 +1,4 @@
-"""The trainer's handle of the worker server."""
+"""``WorkerServer``, the trainer's side of the worker server: start it, and have it fork workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,14 @@ ANSWER_S = 30.0
 
 
 class WorkerServer:
-    """The process from which workers are forked. If it has ended, it is started again when it is needed.
+    """The trainer's handle of the worker server, the process from which workers are forked.
 
+    A server that has ended is started again when the next worker is forked.
+
+    share_lists   True: pack long lists of the dataset into memory that all workers share
+    workers       the most workers that the server forks
+    mp_context    how the server is started: as a new interpreter, or as a fork
+    luggage       the packed recipe; then the server isn't started again. None: the recipe is packed here
     board         heartbeats of the workers
     side          the side arena: memory for large images, counted per worker
     stacks        reads the stacks of the server and its workers
@@ -74,20 +80,23 @@ class WorkerServer:
 
     @property
     def copies(self) -> int:
-        """The number of processes that share memory pages with workers: server, fork server and this one."""
+        """The number of other processes that share memory pages with a worker, from 1 to 3.
+
+        These are the worker server and, if they are its ancestors, the fork server and this process.
+        """
         if isinstance(self._mp_context, ForkServer):
             return 3 if self._mp_context._inherits else 2
         return 1 if self._mp_context == "spawn" else 2
 
     @property
     def extra_bytes(self) -> int:
-        """The memory of the fork server that forked it, in bytes; 0 without one."""
+        """The memory of the fork server that forked the worker server, in bytes; 0 without a fork server."""
         return self._server.extra_bytes if isinstance(self._server, Forked) else 0
 
     def wait_until_ready(self) -> None:
         """Wait until the server has loaded the dataset and the functions.
 
-        Raises ``PlanError`` if it can't, and ``WorkerDiedError`` if it ends.
+        Raises ``PlanError`` if the server can't load them or can't fork, and ``WorkerDiedError`` if the server ends.
         """
         try:
             kind, fact = receive(self._control)
@@ -140,7 +149,12 @@ class WorkerServer:
                 raise WorkerDiedError(f"the worker server has ended twice: {error}") from error
 
     def status(self, process: int) -> int | None:
-        """Return the exit code of a worker that has ended, or minus the number of its signal; None if unknown."""
+        """Return the exit code of an ended worker, or minus the number of the signal that killed it.
+
+        process  the worker's process number
+
+        Return None if the worker runs, or if the server can't answer.
+        """
         with self._lock, contextlib.suppress(Ended, OSError), talk(self._control):
             send(self._control, ("status", process))
             code: int | None = self._answer()
@@ -153,13 +167,16 @@ class WorkerServer:
         return where or self.stacks.of(self.process)
 
     def end(self) -> None:
-        """End it at once, and don't start it again. Its workers live on."""
+        """Kill the server, and don't start it again. Its workers go on running."""
         self._over = True
         self._server.kill()
         hang_up(self._control)  # also ends a forked server whose process number isn't known yet
 
     def close(self, patience_s: float) -> None:
-        """End it and its remaining workers. It can be called again after an interrupt."""
+        """End the server and its remaining workers; kill the server if it runs for more than ``patience_s``.
+
+        ``close`` can be called again after an interrupt.
+        """
         hang_up(self._control)  # closing isn't enough, as a forked child may also hold our end
         self._control.close()
         self._hang_up()
@@ -183,7 +200,7 @@ class WorkerServer:
         return pack(self._recipe, parts=self._parts(), pack=self._pack_lists)
 
     def _parts(self) -> dict[str, Any]:
-        """Return the user's parts of the recipe, by their names in error messages."""
+        """Return the dataset and the user's functions, by their names in error messages."""
         functions = [step.function for step in self._recipe.program.steps if isinstance(step, FunctionStep)]
         return {
             "the dataset": self._recipe.dataset,
@@ -222,7 +239,14 @@ class WorkerServer:
     def _begun(
         self, given: Sequence[int], luggage: Luggage | None, close: Callable[[], None]
     ) -> subprocess.Popen[bytes] | Forked:
-        """Start a server with the descriptors in ``given``. Raises ``Unforkable``."""
+        """Start a server process, and return its handle.
+
+        given    descriptors for the server
+        luggage  the packed recipe; None: the server is a fork of this process, and has the recipe
+        close    called in a fork of this process, to close descriptors that only this process may have
+
+        Raises ``Unforkable`` if this process can't be forked now.
+        """
         if luggage is None:
             trainer = os.getpid()
             return fork_here(lambda: serve(given, trainer, self._recipe), close)
@@ -277,7 +301,10 @@ class WorkerServer:
 
 
 def ending(code: int) -> str:
-    """Describe how a process ended, from its exit code (minus the signal's number for a signal)."""
+    """Return text about how a process ended, such as ``"exited with 1"``.
+
+    code  the exit code, or minus the number of the signal that killed the process
+    """
     if code >= 0:
         return f"exited with {code}"
     if -code not in set(signal.Signals):

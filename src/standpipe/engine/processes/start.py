@@ -34,7 +34,12 @@ from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory
 def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
-    """Start worker processes, and make the first sample in one. See ``started`` for the results and errors."""
+    """Start worker processes, and make the first sample in one of them. See ``started`` for results and errors.
+
+    at     the cursor where the run starts
+    bell   wakes the filling thread
+    watch  the watchdog, which this function starts
+    """
     packs = plan.samples.python is None or plan.samples.python.shares_lists
     recipe = recipe_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
@@ -85,13 +90,16 @@ def in_processes(
 
 
 def _most(plan: Plan) -> int:
-    """Return the most worker processes that the plan may have, once the memory of one is known."""
+    """Return the most worker processes that the run may have, after one worker's memory was measured."""
     fixed = plan.options.num_workers != "auto"
     return plan.pool.workers if fixed else max(plan.pool.workers, cpu_count(near=plan.device.cpus()))
 
 
 def _can_be_had(cache: CachePlan) -> bool:
-    """Return True if the cache set can be opened in this process. So a problem is logged once, not by each worker."""
+    """Return True if the cache set can be opened in this process; otherwise log why.
+
+    The check here logs a problem once. Otherwise each worker would log it.
+    """
     found = opened(cache, strict=cache.cache.strict)
     if found is not None:
         found.close()
@@ -101,7 +109,13 @@ def _can_be_had(cache: CachePlan) -> bool:
 def _measured_in(
     workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
 ) -> Measured:
-    """Measure a sample in the first worker. If that dies or hangs, replace it, and try once more."""
+    """Make a sample in the first worker, and return its fields or its failure.
+
+    If the worker dies or hangs, replace it in ``workers``, and try once more.
+
+    key     the key of the sample's random numbers
+    inputs  what the workers get of the sample's record
+    """
 
     def measured(worker: WorkerProcess) -> Measured:
         with watch.own_task(
@@ -130,9 +144,10 @@ def _measured_in(
 
 
 def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> WorkerCost:
-    """Return the memory that each worker takes, measured on the first one after its first sample.
+    """Return the memory that each worker takes, measured on the first worker after its first sample.
 
-    If that worker dies, another one is measured instead, once.
+    If that worker dies, replace it in ``workers`` and measure its successor. Raises ``WorkerDiedError`` if
+    the successor dies too.
     """
     try:
         return _measured_cost(plan, server, workers[0])
@@ -146,7 +161,10 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
 
 
 def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
-    """Measure the memory of a worker and its server. Raises ``Ended`` or ``OSError`` if one of them has ended."""
+    """Return the memory of a worker alone, and the memory that all workers share, both measured in bytes.
+
+    Raises ``Ended`` or ``OSError`` if the worker or the server has ended.
+    """
     worker.trim()
     each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each

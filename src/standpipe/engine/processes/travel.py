@@ -29,10 +29,13 @@ MOST_DEPTH = 6  # levels of attributes that are searched for the one that can't 
 
 
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """A pickler that packs long lists of similar items into one file, and pickles their places in it.
+    """A pickler that writes long lists of similar items and large arrays to a file, and pickles their places there.
 
-    modules    modules that unpickling imports, in order
-    inherited  objects that the receiver must have inherited; None refuses them
+    out        the file for the pickle
+    lists      the file for lists and arrays
+    pack       True: pack long lists too, not only those in a ``SharedList``
+    modules    names of modules that unpickling imports, as keys, in order
+    inherited  filled with the objects that the receiver must have inherited, by address; None: refuse such objects
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self.modules: dict[str, None] = {}
 
     def persistent_id(self, value: Any) -> Column | Block | None:
-        """Return the place of a packed list or of mapped memory. None means: pickle the value as usual."""
+        """Return the place in the file of a list or buffer that is written there; None: pickle the value as usual."""
         if isinstance(value, SharedList):
             return self._packed(value, list(value))
         if type(value) is pickle.PickleBuffer:
@@ -55,7 +58,10 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return self._packed(value, value)
 
     def reducer_override(self, value: Any) -> Any:
-        """Pickle classes and functions of the main module by value, and others by name."""
+        """Return how to pickle a value, as the ``pickle`` module defines it, and record the modules that it needs.
+
+        Classes and functions of the main module are pickled by value, those of other modules by name.
+        """
         if is_only_inherited(value):
             if self._inherited is None:
                 raise pickle.PicklingError("only a fork of the process that made it can have it")
@@ -83,18 +89,18 @@ class _Unpacking(pickle.Unpickler):
         self._lists, self._blocks = lists, BlocksThere(lists)
 
     def persistent_load(self, place: Any) -> SharedList | memoryview:
-        """Return the list or memory at a place."""
+        """Return the list or memory at ``place`` in the file, for which ``persistent_id`` pickled that place."""
         return self._blocks.view(place) if isinstance(place, Block) else SharedList(self._lists, place)
 
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """The pickled values for worker processes.
+    """A pickled recipe for worker processes, in two anonymous files.
 
-    descriptor  an anonymous file with the pickle, which the caller closes
-    lists       file of long lists and arrays
-    modules     modules that unpickling imports
-    inherited   objects that only a fork of this process can unpickle
+    descriptor  descriptor of the file with the pickle, which the caller closes
+    lists       the file with long lists and large arrays
+    modules     names of modules that unpickling imports
+    inherited   objects that only a fork of this process can unpickle, by their addresses
     """
 
     descriptor: int
@@ -107,8 +113,8 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
     """Pickle a value into an anonymous file, and its long lists and arrays into another.
 
     parts       the user's objects in ``value``, by their names in error messages
-    pack        True: pack long lists
-    most_bytes  limit of each file's size; it also refuses objects that only a fork of this process can have
+    pack        True: pack long lists too, not only those in a ``SharedList``
+    most_bytes  limit of each file's size, with which objects that only a fork can have are refused; None: no limit
 
     Raises ``PlanError`` with the name of the part that can't be pickled.
     """
@@ -134,12 +140,15 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
 
 
 def first_inherited(parts: Mapping[str, Any]) -> str:
-    """Return the name of the innermost part that only a fork of this process can have."""
+    """Return the name of the innermost object in ``parts`` that can't be pickled without a fork, for a message.
+
+    parts  the user's objects by their names
+    """
     return (_first_culprit(parts.items()) or ("the dataset", ""))[0]
 
 
 def _bounded_file(most_bytes: int) -> int:
-    """Return the descriptor of an anonymous file that can't grow. Only written pages take memory."""
+    """Return the descriptor of an anonymous file of ``most_bytes`` that can't grow; only written pages take memory."""
     descriptor = os.memfd_create("standpipe-recipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, most_bytes)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
@@ -147,7 +156,11 @@ def _bounded_file(most_bytes: int) -> int:
 
 
 def unpack(descriptor: int, lists: int) -> Any:
-    """Return the value that ``pack`` packed, and take over its descriptors."""
+    """Return the value that ``pack`` packed, and close both descriptors when they aren't needed any more.
+
+    descriptor  of the file with the pickle
+    lists       of the file with long lists and arrays
+    """
     file = SharedFile(lists)
     with open(descriptor, "rb") as source:
         source.seek(0)
@@ -155,7 +168,10 @@ def unpack(descriptor: int, lists: int) -> Any:
 
 
 def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[str, str] | None:
-    """Return the name of the innermost part that can't be pickled, and the reason; None if all can be pickled."""
+    """Return the name of the innermost object in ``parts`` that can't be pickled, and the reason.
+
+    Return None if all can be pickled. ``depth`` is the number of levels that were searched before.
+    """
     for name, part in parts:
         try:
             _Packing(io.BytesIO(), SharedFile(), pack=False).dump(part)

@@ -25,10 +25,14 @@ GRACE_S = 0.2  # seconds for a process to end by itself after its channel has en
 
 
 class WorkerProcess:
-    """The trainer's handle of one worker process.
+    """The trainer's handle of one worker process, which the constructor starts.
 
-    heartbeat    its heartbeat, with its current work; it stays readable after the worker has ended
-    server  the server that forked it
+    number     the worker's number, which its successor gets too
+    channel    the socket between trainer and worker
+    process    the worker's process number
+    heartbeat  shared memory with the worker's current work; it stays readable after the worker has ended
+    server     the server that forked the worker
+    handle     pidfd of the worker; None if the system has none
     """
 
     def __init__(self, server: WorkerServer, number: int) -> None:
@@ -45,7 +49,13 @@ class WorkerProcess:
         return f"worker {self.number} (process {self.process})"
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """Return the fields of a sample, or its failure. Raises ``WorkerDiedError``."""
+        """Make a sample in the worker, and return its fields' shapes and dtypes, or its failure.
+
+        key     the key of the sample's random numbers
+        inputs  what workers get of the sample's record
+
+        Raises ``WorkerDiedError`` if the worker ends.
+        """
         try:
             send(self.channel, ("measure", key, inputs))
             answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
@@ -59,8 +69,9 @@ class WorkerProcess:
         return answer
 
     def probe(self, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
-        """Return the global random generators that code uses for a sample, by function. Raises
-        ``WorkerDiedError``.
+        """Make a sample in the worker, and return the names of global generators that it used, by function.
+
+        Raises ``WorkerDiedError`` if the worker ends.
         """
         try:
             send(self.channel, ("probe", key, inputs))
@@ -70,7 +81,7 @@ class WorkerProcess:
         return drawn
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
-        """Send it the slots' memory and layout. Raises ``Ended``."""
+        """Send the worker the slots' memory and layout. Raises ``Ended`` if the worker has ended."""
         message = (
             "slots",
             plan.batch.layout,
@@ -88,18 +99,21 @@ class WorkerProcess:
             raise Ended(str(error)) from error
 
     def trim(self) -> None:
-        """Let the idle worker return unused memory to the system, and wait for that. Raises ``Ended``."""
+        """Make the idle worker return unused memory to the system, and wait for that. Raises ``Ended``."""
         send(self.channel, ("trim",))
         receive(self.channel, self.handle, ANSWER_S)
 
     def let_go(self, patience_s: float) -> None:
-        """Tell the idle worker to close its cache within ``patience_s``, and to report its flaws. Raises ``Ended``."""
+        """Send the idle worker the message to close its cache within ``patience_s``, and to report its flaws.
+
+        Raises ``Ended`` if the worker has ended.
+        """
         send(self.channel, ("let go", patience_s))
 
     def has_let_go(self, patience_s: float) -> Flaws:
-        """Wait until it has closed its cache, and return the flaws that it found.
+        """Wait until the worker has closed its cache, and return the flaws that it found.
 
-        Raises ``Ended``, also after ``patience_s``.
+        Raises ``Ended`` if the worker has ended, or doesn't answer in ``patience_s``.
         """
         met = receive(self.channel, self.handle, patience_s)
         if not isinstance(met, Flaws):
@@ -107,11 +121,11 @@ class WorkerProcess:
         return met
 
     def where(self) -> str:
-        """Return its stacks as text, or the reason why they can't be read."""
+        """Return the worker's stacks as text, or the reason why they can't be read."""
         return self.server.stacks.of(self.process)
 
     def death(self) -> str:
-        """End it if it still lives, and describe how it ended: ``"was killed by SIGSEGV"``."""
+        """Kill the worker if it still runs, and return text about how it ended, as ``"was killed by SIGSEGV"``."""
         self._wait(GRACE_S)
         self.kill()  # it may have closed only its channel
         ended = self._wait(PATIENCE_S)
@@ -122,7 +136,7 @@ class WorkerProcess:
         return ending(code)
 
     def close(self) -> None:
-        """Close its channel, and wait up to ``PATIENCE_S`` until it has ended."""
+        """Close the worker's channel, and wait up to ``PATIENCE_S`` until the worker has ended."""
         self.channel.close()
         self._wait(PATIENCE_S)
         self._closed = True
@@ -131,7 +145,7 @@ class WorkerProcess:
             os.close(handle)
 
     def retire(self) -> None:
-        """Close the idle worker's channel, after which it ends; kill it if it doesn't."""
+        """Close the idle worker's channel, so that the worker ends; kill it if it doesn't end in ``PATIENCE_S``."""
         self.channel.close()
         self._wait(PATIENCE_S)
         if self.server.status(self.process) is None:
@@ -139,7 +153,10 @@ class WorkerProcess:
         self.close()
 
     def kill(self) -> None:
-        """End it at once. No other process has its number before ``death`` has asked for its status."""
+        """Kill the worker, unless ``close`` was called before.
+
+        The system gives its process number to no other process before ``death`` has read its status.
+        """
         if self._closed:
             return  # its number may belong to another process now
         with contextlib.suppress(OSError):
@@ -150,7 +167,7 @@ class WorkerProcess:
         hang_up(self.channel)  # so that nothing waits for a process that no signal can end
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for its end, at most ``seconds``; return True if the kernel reports that it has ended."""
+        """Wait at most ``seconds`` until the worker ends; return True if the kernel reports that it has ended."""
         if self.handle is None:
             return False
         ended = select.poll()

@@ -52,13 +52,13 @@ class ProcessWorkers(QueueWorkers):
         self._bell.wait_among(0, [], 0.0)
 
     def submit(self, job: SlotJob) -> None:
-        """Queue a job behind those submitted before, and give its tasks to idle workers."""
+        """Queue a job behind all jobs that were submitted before, and send tasks to idle workers."""
         super().submit(job)
         with self._driving:
             self._ask()
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Drive the workers until the bell has rung more than ``seen`` times; return how many times it has.
+        """Send tasks and take answers until the bell has rung more than ``seen`` times; return how often it has rung.
 
         patience_s  most seconds to wait; None: no limit
         """
@@ -73,20 +73,22 @@ class ProcessWorkers(QueueWorkers):
         return self._bell.wait_for(seen, 0)
 
     def settle(self) -> None:
-        """Wait for the answers to all tasks that workers have."""
+        """Wait for the answers to all tasks that were sent to workers, and take them."""
         with self._driving:
             seen = 0
             while any(driver.descriptors for driver in self._drivers):
                 seen, _ = self._answers(seen, None)
 
     def _ask(self) -> None:
-        """Give a task to each idle worker first, and then a second task to each worker."""
+        """Send a task to each idle worker first, and then a second task to each worker."""
         for most in range(1, MOST_ASKED + 1):
             for driver in self._drivers:
                 driver.ask(most)
 
     def _answers(self, seen: int, patience_s: float | None) -> tuple[int, bool]:
-        """Wait until the bell has rung or answers have come, and take these.
+        """Wait until the bell has rung more than ``seen`` times, or answers have come, and take the answers.
+
+        patience_s  most seconds to wait; None: no limit
 
         Return how many times the bell has rung, and True if answers came.
         """
@@ -97,7 +99,7 @@ class ProcessWorkers(QueueWorkers):
         return rung, bool(readable)
 
     def employ(self, number: int) -> None:
-        """Set how many workers work in parallel, at most the plan's number, as each takes its own memory."""
+        """Set how many workers get tasks: ``number``, but at most the number of processes that were started."""
         self._queue.employ(min(number, len(self._drivers)))
         self._bell.ring()
 
@@ -107,11 +109,11 @@ class ProcessWorkers(QueueWorkers):
         return super().begin(assignment, ring)
 
     def help(self) -> bool:
-        """Return False: the caller's thread makes no rows."""
+        """Return False: the calling thread never makes rows, since worker processes do."""
         return False
 
     def stats(self) -> Stats:
-        """Return the counters, including deaths and replaced workers."""
+        """Return the counters of all workers, with the number of deaths and of replaced workers."""
         deaths = sum(driver.deaths for driver in self._drivers)
         recycled = sum(driver.recycled for driver in self._drivers)
         side_peak = self._server.side.peak_bytes
@@ -130,7 +132,7 @@ class ProcessWorkers(QueueWorkers):
         return self._apart.use().now
 
     def memory(self) -> WorkersMemory:
-        """Return the memory that processes share, of each worker, of the side arena, and outside the slots."""
+        """Return the memory of workers: shared by all, of each one, the side arena, and results outside the slots."""
         processes = {
             SHARED: Use(0 if self._ended else self._plan.pool.cost.shared, self._plan.pool.cost.shared)
         }
@@ -144,7 +146,10 @@ class ProcessWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the workers, and kill those that are busy. Nothing writes to slots afterwards."""
+        """End the workers and their server in about ``patience_s``; kill workers that are busy. Return True.
+
+        Afterwards no process writes to slots.
+        """
         ends = time.monotonic() + patience_s
         self._queue.close()
         for driver in self._drivers:
