@@ -1,8 +1,8 @@
-"""Heartbeats: each Python worker writes down its current step, and since when.
+"""Heartbeats: each Python worker writes its current task, row and step into memory, and when the step began.
 
-A heartbeat is a few 64-bit words. Those of worker processes are in shared memory and outlive the worker. Writing one
-costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/heartbeat.h knows the first four
-words.
+A heartbeat is eight 64-bit words. Heartbeats of worker processes are in shared memory and outlive the worker. Writing
+a heartbeat costs about 0.3 µs a sample. Native code writes to it too while it waits: native/memory/heartbeat.h knows
+the first four words.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from typing import Any
 
 from standpipe.plan.plan import Plan
 
-Heartbeat = Any  # of ints, which can be set; a writable buffer of int64
-
-# The words of a heartbeat: piece of work; row of it, from 0; a step, as below; nanoseconds, monotonic.
+Heartbeat = Any  # a writable buffer of int64
+# The words of a heartbeat: number of the task; row in the task, from 0; step, as below; the step's begin in nanoseconds
+# of ``time.monotonic_ns()``.
 PIECE, ROW, STEP, SINCE = range(4)
-WORDS = 8  # of a heartbeat: a cache line, so that no worker's writing slows down another's
+WORDS = 8  # words of a heartbeat: a cache line, so that two workers never write to the same one
 
 # Steps. 0 is the dataset; 1, 2, … the steps of the program.
 IDLE = -1
 READING = 1 << 16
 ANSWERING = READING + 1
-TOGETHER = READING + 2  # the dataset, at all rows of the piece
-FUNCTIONS = 1 << 17  # and those after it: what happens to the whole batch
+TOGETHER = READING + 2  # the dataset makes all rows of the task at once
+FUNCTIONS = 1 << 17  # the first function of the whole batch; the numbers after it are the next functions
 FOR_MEMORY = 1 << 21  # added by native code while it waits for memory that others hold, or for a cache's disk
 
 _BYTES = 8 * WORDS
 
 
 def new_heartbeat() -> Heartbeat:
-    """Return the heartbeat of a thread."""
+    """Return a new heartbeat for a thread of this process, in the step ``IDLE``."""
     heartbeat = memoryview(bytearray(_BYTES)).cast("q")
     heartbeat[STEP] = IDLE
     return heartbeat
 
 
 class Board:
-    """Heartbeats of worker processes, in memory that they share with the trainer.
+    """The heartbeats of all worker processes, in memory that the workers share with the trainer.
 
-    descriptor  the memory's file, to pass to other processes
+    workers     the most workers
+    descriptor  descriptor of the memory's file, to pass to other processes
     """
 
     def __init__(self, workers: int) -> None:
@@ -64,7 +65,7 @@ class Board:
 
 
 def shared_words(descriptor: int) -> Heartbeat:
-    """Return the heartbeats on a trainer's board. It takes over the descriptor."""
+    """Map the memory of a trainer's ``Board``, close ``descriptor``, and return the heartbeats of all workers."""
     try:
         return _words(descriptor)
     finally:
@@ -81,7 +82,7 @@ def _words(descriptor: int) -> Heartbeat:
 
 
 def step_text(plan: Plan, step: int) -> str:
-    """Describe a step."""
+    """Return text about a step in a heartbeat, such as ``"the dataset"`` or ``"reading its file"``."""
     if step >= FOR_MEMORY:
         return f"waiting for memory that others use, or for a cache's disk, for {step_text(plan, step - FOR_MEMORY)}"
     if step >= FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Threads that tell their run when they end by an error that nobody expected: else the run would wait for ever."""
+"""Make threads that report an unexpected error to their run. Without the report the run would wait for ever."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from standpipe.errors import WorkerDiedError
 
-Ends = Callable[[WorkerDiedError], object]  # is given the error of a thread that has ended
+Ends = Callable[[WorkerDiedError], object]  # called with the error if a thread ends because of one
 
 
 def guarded(name: str, target: Callable[[], object], ends: Ends) -> threading.Thread:
-    """Return a thread, not started yet, that gives ``ends`` an error with its name when ``target`` raises."""
+    """Return a thread that runs ``target``; the caller starts it.
+
+    ends  called with a ``WorkerDiedError`` that names the thread, if ``target`` raises an exception
+    """
 
     def run() -> None:
         try:

@@ -1,7 +1,7 @@
-"""Log work that takes long, and give it up after ``stall_timeout_s``.
+"""Watchdog: log work that takes longer than ``slow_sample_s``, and end it after ``stall_timeout_s``.
 
-A thread checks all work in progress at the time when the earliest of it may have become slow. It sleeps in between,
-and without a time limit while there is no work.
+A thread compares all work in progress with these limits. It sleeps until the earliest work can have reached a limit,
+and without a time limit while no work is in progress.
 """
 
 from __future__ import annotations
@@ -26,44 +26,45 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-MOST_S = 1e6  # that it sleeps at once: what clocks can count
-KEPT = 1000  # of what was slow, the newest
+MOST_S = 1e6  # longest sleep of the thread, in seconds: clocks can't count much more
+KEPT = 1000  # newest slow works that are kept for ``slow_samples``
 
 
 class Party(Protocol):
-    """Some who work, and can say at what."""
+    """Workers whose current work the watchdog checks, such as all workers of a run."""
 
     @property
     def in_flight(self) -> bool:
-        """True if any work was asked for and isn't done."""
+        """True if the workers have work that isn't done, begun or not."""
 
     def at_work(self) -> Sequence[Work]:
-        """Return the current work of each worker."""
+        """Return the current work of each worker that has any."""
 
 
 class Owner(Protocol):
-    """Knows where some work is, and can end it."""
+    """The object that the watchdog asks for a work's stack, and to end the work."""
 
     def where(self, work: Work) -> str:
-        """The Python stacks of who does it, or what the kernel says of it; empty when nobody knows."""
+        """Return the Python stack of the thread or process at this work, or its kernel state; empty if unknown."""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """End the work if that is possible. Return False if it has ended, or can't be ended."""
+        """End the work with ``error``, and return True. Return False if the work has ended, or can't be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One piece of work in progress.
+    """One piece of work in progress, such as a sample that a worker makes.
 
-    hand     distinguishes it from earlier and later work of the same worker
-    what     for messages: ``"record 37"``
-    doing    for messages: ``"the dataset"``, ``"reading its file"``
-    worker   for messages: ``"worker 3 (process 4711)"``
-    begin_s  since when, as ``time.monotonic()`` counts; later by the time that it waited for others
-    index    the record's number, or None if it is no single sample
-    path     the record's file, if it has one
-    waits    True if it waits for other work
-    least_s  seconds that it may always take
+    hand     equal only for the same piece of work of the same worker
+    what     the work, for messages: ``"record 37"``
+    doing    the step, for messages: ``"the dataset"``, ``"reading its file"``
+    worker   the thread or process, for messages: ``"worker 3 (process 4711)"``
+    begin_s  begin of the work, in seconds of ``time.monotonic()``, later by the time that it waited for other work
+    owner    knows the work's stack, and can end it
+    index    the record's number; None if the work isn't a single sample
+    path     the record's file; None without a file
+    waits    True if the work waits now for other work
+    least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
     """
 
     hand: Hashable
@@ -79,13 +80,13 @@ class Work:
 
 
 class Watch:
-    """The watchdog of one run, from ``start`` to ``close``.
+    """The watchdog of one run, with a thread from ``start`` to ``close``.
 
-    run_bell  rings when the run can't go on
-    own_tasks   work of the run's own threads
-    ended     why the run can't go on: one of its threads ended, or all workers did
-    slow      number of slow works that were logged
-    stalled   number of those that were given up
+    run_bell   the bell of the run, which rings when ``ended`` is set
+    own_tasks  work of the run's own threads
+    ended      the error because of which the run can't go on: a thread of it or all workers ended; None: it goes on
+    slow       number of works that were logged as slow
+    stalled    number of works that were ended after their timeout
     """
 
     def __init__(self, slow_sample_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
@@ -93,23 +94,23 @@ class Watch:
         self._run_bell = run_bell
         self._bell = _native.Bell()
         self.ended: StandpipeError | None = None
-        self._reported: dict[object, str] = {}  # the last error of each who is alive
+        self._reported: dict[object, str] = {}  # text of the last error in checking each work
         self.own_tasks = OwnTasks()
         self._parties: list[Party] = [self.own_tasks]
-        self._named: dict[Hashable, int] = {}  # what is slow now, by its number among all
+        self._named: dict[Hashable, int] = {}  # each work that is slow now, with its number in ``_slow``
         self._slow: dict[int, SlowSample] = {}
         self._given_up: set[Hashable] = set()
         self._idle = self._closed = False
-        self._nobody_works_since_s: float | None = None  # since when everybody waits for others
+        self._nobody_works_since_s: float | None = None  # since when all work waits for other work
         self.slow = self.stalled = 0
         self._thread = guarded("standpipe-watch", self._watch, self.end)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the watchdog's thread."""
         self._thread.start()
 
     def add(self, party: Party) -> None:
-        """Look at these too."""
+        """Check the work of these workers too."""
         self._parties.append(party)
 
     @property
@@ -118,12 +119,12 @@ class Watch:
         return list(self._slow.values())
 
     def end(self, error: StandpipeError) -> None:
-        """The run can't go on. The first error counts."""
+        """Record that the run can't go on because of ``error``, and ring its bell; an earlier error stays."""
         self.ended = self.ended or error
         self._run_bell.ring()
 
     def wake(self) -> None:
-        """Something is in flight now."""
+        """Wake the watchdog's thread, because work has begun; do nothing if the thread isn't idle."""
         if self._idle:
             self._bell.ring()
 
@@ -137,16 +138,17 @@ class Watch:
         give_up: Callable[[StalledError], object] | None = None,
         least_s: float = 0.0,
     ) -> OwnTask:
-        """Something beside making samples that this thread does or waits for, for the length of a ``with`` block.
+        """Return a context in which the watchdog times this thread's own work, which isn't making samples.
 
-        where    says where it is; default: the stack of this thread
-        give_up  ends it; an error that the block raises after that becomes the ``StalledError``
-        least_s  seconds that it has, where that is more than others have
+        what     the work, for messages; ``doing`` and ``worker`` are its step and thread, as in ``Work``
+        where    returns the stack of the work; None: the stack of the calling thread
+        give_up  ends the work; an exception that the block raises after that becomes the ``StalledError``
+        least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
         """
         return OwnTask(self, (what, doing, worker), where, give_up, least_s)
 
     def close(self, patience_s: float) -> None:
-        """End the thread, and forget the workers."""
+        """End the watchdog's thread, wait at most ``patience_s`` for that, and drop all references to workers."""
         self._closed = True
         self._parties = []  # they know the watch: without this only garbage collection would end them
         self._bell.ring()
@@ -168,7 +170,10 @@ class Watch:
             seen = self._bell.wait_for(seen, min(pause_s, MOST_S))
 
     def _tried(self, at: object, look: Callable[[], Result], otherwise: Result) -> Result:
-        """Return what ``look`` does. An error in it is logged, once for all who are alive, and the watch goes on."""
+        """Return ``look()``; if it raises, log the error and return ``otherwise``.
+
+        at  the work or workers that ``look`` checks. While the same error goes on, it is logged once
+        """
         try:
             return look()
         except Exception as error:
@@ -179,7 +184,7 @@ class Watch:
             return otherwise
 
     def _look(self, works: Sequence[Work]) -> float:
-        """Name and give up what it is time for; seconds until the next look."""
+        """Log slow works, end works after their timeout, and return the seconds until the next check."""
         hands = {work.hand for work in works}
         self._named = {hand: number for hand, number in self._named.items() if hand in hands}
         self._given_up &= hands
@@ -197,11 +202,14 @@ class Watch:
         return max(min([again, *looks]) - time.monotonic(), 0)
 
     def _look_at(self, work: Work, now: float) -> float:
-        """Name or give up one of them, if it is time to; when to look again."""
+        """Log one work if it is slow, end it if its timeout is over, and return when to check it again.
+
+        now  current time, like the result in seconds of ``time.monotonic()``
+        """
         begin_s, again = work.begin_s, now + self._slow_sample_s
         if work.waits:
             if self._nobody_works_since_s is None:
-                return again  # what it waits for is in somebody's hands, which are looked at too
+                return again  # some worker does the work that this one waits for, and is checked too
             begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
         if work.hand in self._named:
             self._see_again(work, now)
@@ -218,7 +226,7 @@ class Watch:
         return again
 
     def _see_again(self, work: Work, now: float) -> None:
-        """Update the seconds of slow work that isn't done."""
+        """Update the seconds in ``slow_samples`` of slow work that isn't done."""
         number = self._named[work.hand]
         if number in self._slow:  # else many have been named since
             self._slow[number] = replace(self._slow[number], seconds=now - work.begin_s)
@@ -258,7 +266,7 @@ class Watch:
 
 
 class OwnTask:
-    """Work of a run's own thread, made by ``Watch.own_task``."""
+    """Work of a run's own thread, as a context: ``Watch.own_task`` makes it and describes the arguments."""
 
     def __init__(
         self,
@@ -287,7 +295,7 @@ class OwnTask:
             raise self._stalled from error
 
     def work(self) -> Work:
-        """Return it as the watchdog sees it."""
+        """Return this task in the form that the watchdog checks."""
         what, doing, worker = self._texts
         return Work(self, what, doing, worker, self._begin_s, self, least_s=self._least_s)
 
@@ -296,7 +304,7 @@ class OwnTask:
         return stack_of_thread(self._thread) if self._where is None else self._where()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """End it. False when that is impossible, or it has ended."""
+        """End the task. Return False if that is impossible, or if the task has ended."""
         if self._give_up is None or self not in self._watch.own_tasks.now:
             return False
         self._stalled = error
@@ -305,25 +313,28 @@ class OwnTask:
 
 
 class OwnTasks:
-    """The work of a run's own threads."""
+    """The work that a run's own threads do now, as the watchdog checks it.
+
+    now  the tasks in progress, as keys
+    """
 
     def __init__(self) -> None:
         self.now: dict[OwnTask, None] = {}
 
     @property
     def in_flight(self) -> bool:
-        """True if there is any."""
+        """True if a thread of the run does such a task."""
         return bool(self.now)
 
     def at_work(self) -> Sequence[Work]:
-        """Return all of it."""
+        """Return all tasks in progress."""
         return [own_task.work() for own_task in list(self.now)]
 
 
 class Unattended:
-    """Work that waits while nobody has any in hand, as when every thread that could do it is gone.
+    """Watches for work that no worker begins, because every thread that could do it has ended.
 
-    ends  is given the error once that has lasted for too long
+    ends  called with the error if such work has waited for ``stall_timeout_s``
     """
 
     def __init__(self, ends: Callable[[StandpipeError], object]) -> None:
@@ -332,30 +343,36 @@ class Unattended:
         self._since_s = 0.0
 
     def seen(self, waits: object, what: str) -> Work:
-        """The work that comes next, while nobody has any in hand: ``waits`` tells it from the next one."""
+        """Return the waiting work for the watchdog, timed since no worker has begun it.
+
+        waits  the object that waits; with another object, the time starts again
+        what   the work, for messages
+        """
         if waits is not self._waits:
             self._waits, self._since_s = waits, time.monotonic()
         hand = (self, self._since_s)
         return Work(hand, what, "waiting for a worker", "no thread", self._since_s, self, waits=True)
 
     def forget(self) -> None:
-        """Forget that no worker has the work: a worker works again."""
+        """Reset the time, because a worker works again."""
         self._waits = None
 
     def where(self, work: Work) -> str:
-        """Nowhere."""
+        """Return an empty string: no thread does this work, so it has no stack."""
         return ""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """End the run."""
+        """End the run with ``error``, and return True."""
         self._ends(error)
         return True
 
 
 class Overdue:
-    """Work of threads that the watchdog gave up, until the thread that owns the slots fails it.
+    """A queue of works that threads didn't finish in time, from the watchdog to the filling thread.
 
-    bell  rings when there is some
+    The watchdog adds works. The filling thread takes them and fails their rows.
+
+    bell  rings when a work is added
     """
 
     def __init__(self, bell: _native.Bell) -> None:
@@ -363,19 +380,19 @@ class Overdue:
         self._works: deque[tuple[Work, StalledError]] = deque()
 
     def add(self, work: Work, error: StalledError) -> bool:
-        """Add work; an owner's ``give_up``."""
+        """Add a work with its error, ring the bell, and return True, as ``Owner.give_up`` does."""
         self._works.append((work, error))
         self._bell.ring()
         return True
 
     def take(self) -> Iterator[tuple[Work, StalledError]]:
-        """Yield each work once."""
+        """Remove and yield each work with its error."""
         while self._works:
             yield self._works.popleft()
 
 
 def _where(work: Work) -> str:
-    """Return where work is. An error in finding that out becomes the text."""
+    """Return the stack of a work, as its owner knows it; if that raises an error, return text about the error."""
     try:
         return work.owner.where(work)
     except Exception as error:
@@ -383,6 +400,6 @@ def _where(work: Work) -> str:
 
 
 def _logger() -> logging.Logger:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     return logging.getLogger("standpipe")

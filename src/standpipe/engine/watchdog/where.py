@@ -1,4 +1,4 @@
-"""Find where a thread or process is: by Python's stack, or the kernel's word for it."""
+"""Find out where a thread or process is: by its Python stack, or by its state in the kernel."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
-STACK_SIGNAL = signal.SIGRTMIN + 9  # that a worker process answers with its stacks
-ANSWER_S = 1.0  # for a process to say where it is
-PAUSE_S = 0.05  # after which nothing more comes: it writes line by line
-MOST_BYTES = 1 << 16  # of stacks; a pipe holds no more
+STACK_SIGNAL = signal.SIGRTMIN + 9  # a worker process answers this signal with its stacks
+ANSWER_S = 1.0  # seconds to wait for a process's stacks
+PAUSE_S = 0.05  # seconds without a further line after which the stacks are complete
+MOST_BYTES = 1 << 16  # most bytes of stacks; a pipe holds no more
 OURS = str(Path(__file__).parents[2]) + os.sep
 IMPORTS = "<frozen importlib"  # the files of Python's own import system
 THREADS = re.compile(r"^(?=(?:Current t|T)hread )", re.MULTILINE)  # where each of a process's stacks begins
@@ -29,7 +29,10 @@ _STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "Z": "dead"
 
 
 def stack_of_thread(thread: int) -> str:
-    """The user's part of a thread's Python stack, by its identifier; empty when it has none."""
+    """Return the Python stack of a thread as text, without standpipe's own frames if the user's code runs in it.
+
+    thread  the thread's identifier; return an empty string if no such thread runs Python code
+    """
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
@@ -39,7 +42,7 @@ def stack_of_thread(thread: int) -> str:
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the first frame on that isn't standpipe's; all of it where there is none."""
+    """Return a traceback without its first frames that are standpipe's; unchanged if all frames are standpipe's."""
     user = trace
     while user is not None and user.tb_frame.f_code.co_filename.startswith(OURS):
         user = user.tb_next
@@ -47,7 +50,10 @@ def users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def import_in(stack: str) -> str:
-    """Return what a stack imports, such as ``"importing timm, which imports torch"``; empty for no import."""
+    """Return text about the imports in a stack: ``"importing timm, which imports torch"``; empty without an import.
+
+    stack  a stack as text
+    """
     frames = FRAME.findall(stack)
     if NEWEST_FIRST in stack:
         frames.reverse()
@@ -59,7 +65,7 @@ def import_in(stack: str) -> str:
 
 
 def _package(name: str) -> str:
-    """The package or module at the top that a file belongs to."""
+    """Return the name of the top-level package or module to which a file belongs."""
     file = Path(name)
     folders = [folder for each in sys.path if file.is_relative_to(folder := Path(each).absolute())]
     folder = max(folders, key=lambda each: len(each.parts), default=file.parent)
@@ -67,13 +73,16 @@ def _package(name: str) -> str:
 
 
 def _users(files: Sequence[str]) -> list[int]:
-    """Places of the user's frames in a stack, by their files, the outermost first: those that standpipe has called."""
+    """Return the numbers of the user's frames in a stack: frames of other files behind standpipe's first frame.
+
+    files  the file of each frame, the outermost first
+    """
     first = next((place for place, file in enumerate(files) if file.startswith(OURS)), 0)
     return [place for place in range(first, len(files)) if not files[place].startswith((OURS, IMPORTS))]
 
 
 def _users_stacks(text: str) -> str:
-    """The user's part of what a process writes of its stacks; all of it where nothing is the user's."""
+    """Return the user's frames in ``text``, the stacks of a process's threads; all of ``text`` if there are none."""
     cut = []
     for stack in THREADS.split(text):
         head, *lines = stack.rstrip().split("\n")
@@ -85,9 +94,9 @@ def _users_stacks(text: str) -> str:
 
 
 def state_of(task: str) -> str:
-    """Describe why a process or thread doesn't run, by the kernel; empty if nothing keeps it from running.
+    """Return text about why a process or thread can't run, by its state in the kernel; empty if it can run.
 
-    task  ``"PROCESS"``, or ``"self/task/THREAD"``
+    task  its folder in /proc: ``"PROCESS"``, or ``"self/task/THREAD"``
     """
     try:
         state = Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[0]
@@ -104,7 +113,10 @@ def state_of(task: str) -> str:
 
 
 def is_listening(process: int) -> bool:
-    """Return True if a process handles the signal, which would end it otherwise."""
+    """Return True if a process handles ``STACK_SIGNAL``, which would kill it otherwise.
+
+    process  the process number
+    """
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -114,14 +126,17 @@ def is_listening(process: int) -> bool:
 
 
 def show_stacks_on_signal(pipe: int) -> None:
-    """Let this process write its stacks into ``pipe`` whenever it is sent ``STACK_SIGNAL``, whatever it is doing."""
+    """Make this process write its stacks to a pipe whenever it gets ``STACK_SIGNAL``.
+
+    pipe  descriptor of the pipe's write end
+    """
     faulthandler.register(STACK_SIGNAL, pipe, all_threads=True)
 
 
 class Stacks:
-    """Asks worker processes for their stacks; they all answer into one pipe.
+    """Asks worker processes for their stacks, with a signal; all processes write their stacks to one pipe.
 
-    descriptor  its end for writing, which workers inherit
+    descriptor  the pipe's write end, which workers inherit
     """
 
     def __init__(self) -> None:
@@ -130,7 +145,10 @@ class Stacks:
         self._lock = threading.Lock()
 
     def of(self, process: int) -> str:
-        """The user's part of a process's, or what the kernel says of one that hangs; empty without an answer."""
+        """Return the user's part of a process's stacks as text, or the process's kernel state if it can't run.
+
+        process  the process number; return an empty string if the process doesn't answer in a second
+        """
         with self._lock:
             if state := state_of(str(process)):
                 return f"  the process is {state}"
@@ -144,12 +162,12 @@ class Stacks:
             return _users_stacks(self._received(ANSWER_S))
 
     def close(self) -> None:
-        """Close both ends. Closed again, it does nothing."""
+        """Close both ends of the pipe. A second call does nothing."""
         for end in self._ends:
             end.close()
 
     def _received(self, patience_s: float) -> str:
-        """Receive text until none comes for ``patience_s``."""
+        """Return the text in the pipe; wait at most ``patience_s`` for its beginning, and 0.05 s for each more part."""
         data = b""
         poll = select.poll()
         poll.register(self._read_end, select.POLLIN)
