@@ -1,4 +1,4 @@
-"""Tunes a run while it goes: looks at its counters now and then, and sets what the tuner decides."""
+"""Tune a running loader: read its counters at intervals, give them to the tuner, and set what the tuner decides."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from standpipe.system import machine
 from standpipe.system.sharing import Claim
 from standpipe.system.thresholds import THRESHOLDS
 
-WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
-LEAST_STEPS = 4  # of the training loop in it
-SETTLING_S, SETTLING_STEPS = 0.2, 2  # after a change, before the next window begins
-ODD = 8  # times as long as half of the steps, from which on one tells nothing of the others
-MOST_ODD = 3  # windows in a row that are left out for that
-FREE_PART = 4  # of what is free, that threads' functions may take beyond memory=
-LEAST_EACH = 1 << 16  # bytes of a thread, which is less than what can be measured
-SHARED_S = 2.0  # between two looks at what other loaders want
+WINDOW_S, SETTLED_S = 0.6, 2.0  # least seconds of a window: while settings are tried, and after
+LEAST_STEPS = 4  # least training steps in a window
+SETTLING_S, SETTLING_STEPS = 0.2, 2  # least seconds and steps between a change and the next window
+ODD = 8  # a step that is longer than so many median steps may make its window useless
+MOST_ODD = 3  # most useless windows in a row that are left out
+FREE_PART = 4  # functions in threads may take 1/4 of the machine's free memory beyond memory=
+LEAST_EACH = 1 << 16  # least bytes that are assumed for a thread: less can't be measured
+SHARED_S = 2.0  # seconds between two checks of what other loaders need
 
 
 class Observed(Protocol):
     """A run that can be measured and changed."""
 
     def stats(self) -> Stats:
-        """Counters since the start."""
+        """Return the counters since the start of the run."""
 
     def memory(self) -> MemoryLedger:
         """Return the memory of each owner."""
 
 
 class Headroom:
-    """Compute how many threads the memory has room for, from this process's growth.
+    """Estimates how many worker threads the memory has room for, from this process's growth per thread.
 
-    The growth includes memory of the user's functions, which no plan knows.
+    The growth includes memory of the user's functions, which a plan can't forecast.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,11 @@ class Headroom:
         self._each = 0.0  # bytes of a worker
 
     def most(self, workers: int, ledger: MemoryLedger, free: int) -> int:
-        """Return the most threads, given that ``workers`` threads led to ``ledger`` and ``free`` bytes are
-        free elsewhere.
+        """Return the most threads that the memory has room for.
+
+        workers  number of threads now
+        ledger   the run's memory now
+        free     free bytes of the machine or container
         """
         grown, more = ledger[GROWTH].now, workers - self._workers
         if self._workers == 0:
@@ -63,13 +66,14 @@ class Headroom:
 
 
 class Adjuster:
-    """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
+    """Tunes one run: the filling thread calls ``look`` whenever it wakes.
 
-    claim  the loader's part of the machine
-    due_s  when it is time to look again, as ``time.monotonic()`` counts
-    since  counters of when it had first as many workers and slots as now, and worked: behind the run's start
+    claim  publishes this loader's need of CPUs to other loaders of the machine, and reads theirs
+    due_s  time of the next check, in seconds of ``time.monotonic()``
+    since  the counters when the run first worked with the current numbers of workers and slots
 
-    It has no reference to the run, which shall end by itself and not by a collection.
+    An adjuster has no reference to the run. A reference cycle would keep a dropped run alive until the next
+    garbage collection.
     """
 
     def __init__(
@@ -85,16 +89,16 @@ class Adjuster:
         self._setting = Setting(plan.pool.workers, plan.memory.slots)
         self._cpus = machine.cpu_count(near=plan.device.cpus())
         self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
-        self._shared_s = 0.0  # when others are looked at again
+        self._shared_s = 0.0  # time of the next check of other loaders
         self.due_s = 0.0
-        self._odd = 0  # windows in a row that tell nothing
+        self._odd = 0  # useless windows in a row
         self.since = Stats()
-        self._start: Stats | None = None  # of the run
-        self._begin: Stats | None = None  # of the window; None while a change takes effect
-        self._changed: Stats | None = None  # when the setting was changed
+        self._start: Stats | None = None  # counters at the first check
+        self._begin: Stats | None = None  # counters when the window began; None while a change takes effect
+        self._changed: Stats | None = None  # counters when the setting was changed
 
     def look(self, run: Observed) -> None:
-        """See whether a window of the run is over, if it is time to."""
+        """Check if a window of measurements is over, when that is due; if so, give the window to the tuner."""
         now = time.monotonic()
         if now < self.due_s:
             return
@@ -115,7 +119,7 @@ class Adjuster:
         self._tuner.close()
 
     def tuning(self) -> Tuning:
-        """Return the result so far."""
+        """Return the tuned numbers of workers and prefetched batches, and the trials so far."""
         return replace(
             untried(self._plan),
             num_workers=self._tuner.kept.workers,
@@ -166,7 +170,10 @@ class Adjuster:
             self._begin, self._changed = None, stats
 
     def _look_at_others(self, now_s: float, seen: Seen) -> None:
-        """Publish if this loader waits for processors, and count other loaders that do."""
+        """Publish if this loader needs more CPUs, count other loaders that do, and set the tuner's part of the CPUs.
+
+        now_s  current time in seconds of ``time.monotonic()``; the check takes place every ``SHARED_S`` seconds
+        """
         if now_s < self._shared_s:
             return
         self._shared_s = now_s + SHARED_S
@@ -175,7 +182,7 @@ class Adjuster:
 
 
 def bounds_of(plan: Plan) -> Bounds:
-    """Return the settings that may be tried in a run of this plan."""
+    """Return the limits of the numbers of workers and slots that may be tried in a run of this plan."""
     return Bounds(
         most=Setting(plan.pool.most_workers, plan.memory.most_tuned_slots),
         workers=plan.tunes_workers,
@@ -186,14 +193,22 @@ def bounds_of(plan: Plan) -> Bounds:
 
 
 def is_odd(done: Stats) -> bool:
-    """Return True if one step took most of the window: a checkpoint, a validation or a compilation."""
+    """Return True if one step took most of a window, for a checkpoint, a validation or a compilation.
+
+    done  the counters of the window
+    """
     step = done.step
     longest = step.step.quantile(1.0)
     return longest > ODD * step.step.p50 and longest > (step.step_s + step.wait_s) / 2
 
 
 def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
-    """Return the measurements of a window in which ``workers`` worked."""
+    """Return what the tuner must know of a window.
+
+    done     the counters of the window
+    workers  number of workers in the window
+    after_s  seconds from the run's start to the window's end
+    """
     loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
     read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
     work_s = max(done.transform.busy_s + read_s, 1e-9)

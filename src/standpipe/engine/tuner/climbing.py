@@ -1,12 +1,12 @@
-"""Finds out while a loader runs how many workers and slots are best: by trying, and keeping what pays.
+"""Find the best numbers of workers and slots while a loader runs: try settings, and keep those that help.
 
-The course is a generator: it sets what is to be run with, and gets in turn what was seen with it. So it reads like
-what it does, knows no clock and no threads, and tests run it against loops that they make up.
+The search is a generator: it sets ``Tuner.setting``, yields, and gets the measurements with this setting. So it reads
+like a list of steps and needs no clock and no threads. Tests run it against simulated training loops.
 
-Two settings are compared by windows of some tenths of a second in turn, one after the other, until the difference is
-clear. More workers have to pay for themselves; fewer are kept when they are as good. Where the training loop is what
-limits the run, no more workers are left at work than it needs. After that nothing is tried before the run is another
-one than it was, and every time later than before.
+To compare two settings, the search measures both in turn, in windows of some tenths of a second, until the difference
+is clear. More workers are kept if the loop gets faster by 4 %. Fewer workers are kept if the loop stays as fast. If the
+training loop limits the run, the search leaves only as many workers as the loop needs. Then it rests until the run's
+speed has changed; the pause before each new search is longer than the last one.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import Literal
 from standpipe.plan.tuning import Trial
 from standpipe.system.thresholds import THRESHOLDS
 
-LACKS = 0.08  # likewise from which on it does
-IDLE = 0.9  # likewise, below which more batches in turn may help
-LOAD = 0.8  # likewise, of those that are left when the loop doesn't need all
-CLEAR = 1.15  # times as fast, or as slow, that one window is enough to tell
-FULL = 0.92  # share of the processors' time that workers compute, from which on more of them don't help
-WORTH = 1.04  # times as fast that more of something has to be
-AS_GOOD = 0.98  # times as fast that fewer have to be
-WARM = 4  # windows after which it begins, whatever they were
-RELIEF = 0.7  # of its waiting, from which on less is worth having even if the loop isn't faster yet
-MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
-ROUNDS = 2  # windows of either setting, while the difference isn't clear
-WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
-MEETS = 1.5  # times as many workers as keep processors busy on average, since they meet by chance
-OTHER = 0.3  # by how much a run's rate changes before it is another run
-SURE = 3  # windows in a row that say so
-PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # of a loop that waits, before all is tried once more
-MOST_TRIALS = 100  # that are remembered
-PATIENT = 60  # windows in which others may have the turn
-PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before anything is tried again
+LACKS = 0.08  # the loop waits above this fraction of its time
+IDLE = 0.9  # more batches in progress may help if workers are busy for less than this fraction of their time
+LOAD = 0.8  # busy fraction of the remaining workers, if the loop doesn't need all workers
+CLEAR = 1.15  # one window is enough if a setting is so many times as fast, or as slow, as the other
+FULL = 0.92  # more computing workers don't help if workers use this fraction of the CPUs' time
+WORTH = 1.04  # more workers or slots are kept if the loop is at least so many times as fast
+AS_GOOD = 0.98  # fewer workers are kept if the loop is at least so many times as fast
+WARM = 4  # the search begins after at most so many windows
+RELIEF = 0.7  # more workers are kept too if the loop is as fast, and its wait falls to this part or less
+MORE_WAIT = 0.05  # fewer workers are kept if the loop's waiting fraction rises by no more than this
+ROUNDS = 2  # windows of each setting, if the difference isn't clear before
+WAITS = 0.25  # many more workers are tried if workers use a CPU for at most this fraction of their work
+MEETS = 1.5  # so many times the workers that keep all CPUs busy on average, as they wait at different times
+OTHER = 0.3  # the run has changed if its rate differs by more than this fraction
+SURE = 3  # windows in a row in which the run must have changed
+PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # rest in which the loop waits, before a new search
+MOST_TRIALS = 100  # newest trials that are kept
+PATIENT = 60  # most windows to wait until other loaders have finished their trials
+PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # seconds between two searches: the first pause and the longest
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that a run is tuned by."""
+    """The numbers of workers and slots of a run, which the tuner sets."""
 
     workers: int
     slots: int
@@ -54,9 +54,9 @@ class Seen:
 
     after_s     seconds from the run's start to the window's end
     rows_per_s  rows that the training loop took per second
-    wait_share  fraction of its time that the loop waited
-    busy        fraction of their time that the workers worked
-    on_cpu      fraction of that time that they spent on processors
+    wait_share  fraction of the loop's time in which it waited for batches, from 0 to 1
+    busy        fraction of the workers' time in which they worked, from 0 to 1
+    on_cpu      fraction of the workers' working time in which they used a CPU, from 0 to 1
     """
 
     after_s: float
@@ -68,12 +68,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The settings that may be tried.
+    """The limits of the settings that may be tried.
 
-    most            workers and slots
-    workers, slots  True if they are tuned
-    waits           True if workers may wait for something other than a processor
-    slots_for       slots for a number of workers
+    most       the most workers and slots
+    workers    True if the number of workers is tuned
+    slots      True if the number of slots is tuned
+    waits      True if workers may wait for something other than a CPU, such as storage
+    slots_for  returns the number of slots that a number of workers needs
     """
 
     most: Setting
@@ -87,15 +88,15 @@ Course = Generator[None, Seen, None]
 
 
 class Tuner:
-    """Decides what a run goes on with.
+    """Decides with how many workers and slots a run continues, from the measurements of each window.
 
-    setting  what it shall run with
-    kept     the same without what is only being tried
-    settled  whether nothing is being tried
-    trials   what was, the newest of it
-    room     workers that the memory has room for, as far as is known: no trial goes beyond, and none that did is kept
-    cores    processors that this loader may use now
-    turn     asks for the right to try something, and gives it back: of several loaders one at a time
+    setting  the setting that the run must use now; it may be a trial
+    kept     the last setting that was kept
+    settled  True if no setting is being tried
+    trials   the newest 100 trials, oldest first
+    room     estimate of the most workers that the memory has room for; no trial goes above, or is kept above it
+    cores    number of CPUs that this loader may use now
+    turn     called with True to ask for the only turn of all loaders to try settings, with False to return the turn
     """
 
     def __init__(self, begin: Setting, bounds: Bounds, cores: int, turn: Callable[[bool], bool]) -> None:
@@ -111,20 +112,20 @@ class Tuner:
         next(self._course)
 
     def see(self, seen: Seen) -> None:
-        """Go on from what was seen with ``setting`` since it was set."""
+        """Continue the search with the measurements of a window with ``setting``; this may change ``setting``."""
         self._course.send(seen)
 
     def close(self) -> None:
-        """End the course. It refers to this tuner, which could not be freed otherwise."""
+        """End the search's generator. The generator refers to this tuner, and would keep it alive."""
         self._course.close()
 
     def limit(self, most: int) -> None:
-        """Set the most workers that are possible, which is also their number now."""
+        """Set the most workers, as the system allows no more; the run has ``most`` workers now."""
         self._most = replace(self._most, workers=most)
         self.setting = replace(self.setting, workers=most)
         self.kept = replace(self.kept, workers=min(self.kept.workers, most))
 
-    # The course. Each part ends with ``self._last`` seen at ``self.setting``.
+    # The search. At the end of each part, ``self._last`` has the measurements with ``self.setting``.
 
     def _whole_course(self) -> Course:
         yield from self._warm_up()
@@ -153,18 +154,18 @@ class Tuner:
                 return
 
     def _give_back(self) -> Course:
-        """Leave no more workers at work than the training loop needs."""
+        """Try fewer workers until only as many are left as the training loop needs."""
         while self._bounds.workers and (enough := self._enough()) < self.setting.workers:
             why = f"the training loop limits the run, and {_workers(enough)} are enough for it"
             if not (yield from self._keeps(self._with(workers=enough), why, fewer=True)):
                 return
 
     def _enough(self) -> int:
-        """Workers that can do what these do."""
+        """Return how many workers are enough for the work of the last window, each busy 80 % of its time."""
         return max(math.ceil(self.setting.workers * self._last.busy / LOAD), 1)
 
     def _climb(self) -> Course:
-        """The workers and slots with which the input is fastest."""
+        """Find the numbers of workers and slots with which the loop gets the most rows per second."""
         deeper = True
         while deeper:
             if self._bounds.workers:
@@ -175,7 +176,7 @@ class Tuner:
             yield from self._fewer()
 
     def _share(self) -> Course:
-        """Use no more computing workers than other loaders leave processors for this one."""
+        """Reduce the workers to ``cores``, if they compute most of the time and other loaders need CPUs too."""
         cores = self.cores
         if cores < self._all_cores and self._last.on_cpu >= THRESHOLDS.most and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
@@ -183,18 +184,18 @@ class Tuner:
             yield from self._keeps(self._with(workers=cores), why, anyhow=True)
 
     def _more(self) -> Course:
-        """Workers as long as they pay."""
+        """Try more workers as long as the loop waits and more workers make it faster."""
         while (more := self._next()) > self.setting.workers and self._last.wait_share > THRESHOLDS.tuned:
             why = "workers are busy and the training loop waits"
             if not (yield from self._keeps(self._with(workers=more), why)):
                 return
 
     def _next(self) -> int:
-        """Return the number of workers to try next; the current number where more can't help."""
+        """Return the number of workers to try next; the current number if more workers can't help."""
         now, last = self.setting.workers, self._last
         if last.busy < THRESHOLDS.busy:
             return now
-        at_once = now * last.busy * last.on_cpu  # processors that they keep busy
+        at_once = now * last.busy * last.on_cpu  # CPUs that the workers keep busy
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
         if last.on_cpu > WAITS:
             more = min(more, max(math.ceil(MEETS * self.cores / last.on_cpu), now))
@@ -203,7 +204,7 @@ class Tuner:
         return max(min(more, self._most.workers, self.room), now)
 
     def _fewer(self) -> Course:
-        """Workers as long as fewer are as good: they may be in each other's way, or in that of the training loop."""
+        """Try fewer workers as long as the loop stays as fast: many workers may slow down each other, or the loop."""
         while self.setting.workers > 1:
             now = self.setting.workers
             fewer = now // 2 if self._bounds.waits else now - max(now // 4, 1)
@@ -211,9 +212,9 @@ class Tuner:
                 return
 
     def _deeper(self) -> Generator[None, Seen, bool]:
-        """Slots as long as they pay: where workers have too little to do, and rows aren't asked for early enough.
+        """Try more slots, so that workers can begin batches earlier, as long as workers are idle and the loop waits.
 
-        Says whether any did.
+        Return True if more slots were kept.
         """
         grown = False
         while self._lacks_work() and self.setting.slots < self._most.slots:
@@ -234,7 +235,12 @@ class Tuner:
     def _keeps(
         self, other: Setting, why: str, *, fewer: bool = False, anyhow: bool = False
     ) -> Generator[None, Seen, bool]:
-        """Try another setting, and say whether it is kept: when it pays, or where ``fewer`` workers are as good."""
+        """Try another setting, record the trial, and return True if the setting is kept.
+
+        why     the reason of the trial, for people
+        fewer   True: keep it if the loop is as fast as before; False: keep it if the loop is faster
+        anyhow  True: keep it whatever the measurements say
+        """
         before, mine = self.setting, self._last
         with_mine, with_other = [mine.rows_per_s], []
         while True:
@@ -265,7 +271,7 @@ class Tuner:
         return kept
 
     def _rest(self) -> Course:
-        """Until the run has become another one; or has waited for long, and may have been misjudged."""
+        """Rest until the run has changed, or until the loop has waited for so long that a new search may help."""
         self.settled = True
         since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self.cores
         kept_up = self._last.wait_share <= THRESHOLDS.tuned
@@ -283,7 +289,11 @@ class Tuner:
         self.settled = False
 
     def _is_other(self, kept_up: bool, rate: float) -> bool:
-        """Return True if the last window differs so much that the run must be tuned anew."""
+        """Return True if the last window differs so much that the run must be tuned again.
+
+        kept_up  True if the loop didn't wait when the rest began
+        rate     mean rows per second during the rest
+        """
         last = self._last
         if last.wait_share > LACKS:
             return kept_up or abs(last.rows_per_s - rate) > OTHER * rate
@@ -293,18 +303,24 @@ class Tuner:
 
 
 def _pays(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Return True if the loop is faster, or waits far less where slower ranks or others hold it up."""
+    """Return True if more workers or slots help: the loop is faster, or is as fast and waits far less.
+
+    gain     rows per second with the new setting, divided by those before
+    with_it  measurements with the new setting
+
+    Slower ranks may hold up a loop that waits less, so that it isn't faster.
+    """
     relieved = with_it.wait_share <= RELIEF * before.wait_share
     return gain >= WORTH or (gain >= AS_GOOD and relieved)
 
 
 def _is_as_good(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Return True if the loop is as fast and waits no more; slower ranks or others may hold it up."""
+    """Return True if the loop is as fast with fewer workers, and waits no more; see ``_pays`` for the arguments."""
     return gain >= AS_GOOD and with_it.wait_share <= max(LACKS, before.wait_share + MORE_WAIT)
 
 
 class _Mean:
-    """A mean of recent windows."""
+    """An exponential moving average: each new value has the weight 1/8."""
 
     def __init__(self, first: float) -> None:
         self.value = first
