@@ -1,4 +1,4 @@
-"""A cache where Python code makes samples: what the makers of one process find in it, and leave there."""
+"""Read and write a cache of files or samples, for the sample makers of one process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ NO_FILE = Stamp()
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A sample that was kept.
+    """A sample that was found in the cache.
 
-    form                what the dataset had given: one of ``stored.FORMS``
-    damaged, truncated  whether it was made of a file that isn't whole
+    sample     its values by field
+    form       type of the dataset's sample before it became a dict: one of ``stored.FORMS``
+    damaged    True if it was made from a damaged file
+    truncated  True if it was made from a file that ends too soon
     """
 
     sample: Sample
@@ -32,30 +34,31 @@ class Found:
 
 
 class Kept:
-    """The rows of a set, for the makers of one process."""
+    """The open cache of one process, as its sample makers use it."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper, self._store = keeper, keeper.store
 
     @property
     def counted(self) -> Flaws:
-        """The rows found and stored since the cache was opened."""
+        """The counters of the cache since it was opened."""
         return Flaws(**counted(self._store))
 
     def enter(self, epoch: int) -> None:
-        """Rows of this epoch are made now. Rows of one before may be made yet."""
+        """Record that rows of this epoch are made now. Rows of the previous epoch may still follow."""
         self._keeper.enter(epoch)
 
     def has(self, record: int) -> bool:
-        """Return True if the cache seems to have the row. It counts nothing."""
+        """Return True if the cache seems to have the row of a record. This doesn't count as a hit or miss."""
         return self._store.find(record) is not None
 
     def file(
         self, record: int, path: bytes, admit: Callable[[int], bool]
     ) -> tuple[UInt8Array | None, CachedRow | None]:
-        """A file's bytes if they were kept, and else what is kept and wrong.
+        """Return a file's bytes from the cache, or None, and the cached row, which is stale if there are no bytes.
 
-        admit  waits for memory for so many; where it gives False they count as not kept
+        path   path of the file
+        admit  waits for memory for a number of bytes; if it returns False, the file counts as not cached
         """
         there = self._store.find(record)
         if there is not None and not admit(there.length):
@@ -63,9 +66,9 @@ class Kept:
         return self._store.take(record, path if self._keeper.checks else None)
 
     def find(self, record: int, file: EncodedFile | None) -> tuple[Found | None, CachedRow | None]:
-        """A sample if it was kept, and else what is kept and wrong.
+        """Return a record's sample from the cache, or None, and the cached row, which is stale if there is no sample.
 
-        file  that it is made of
+        file  the file from which the sample is made; None without one
         """
         path = file.path if file is not None and self._keeper.checks else None
         row, kept = self._store.take(record, path)
@@ -87,16 +90,25 @@ class Kept:
         damaged: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Keep a row, if there is room. ``stale``: instead of this one, if it is there yet."""
+        """Store a row, if the cache has room.
+
+        stamp      state of the file from which the row was made
+        stale      the cached row that the new row replaces; None without one
+        damaged    True if the file is damaged
+        truncated  True if the file ends too soon
+        """
         self._store.put(record, row, stamp, damaged=damaged, truncated=truncated, stale=stale)
 
     def close(self, patience_s: float) -> bool:
-        """Let go of the set. Nobody uses it any more."""
+        """Close the cache; return True if that is done in ``patience_s``."""
         return self._keeper.close(patience_s)
 
 
 def as_kept(sample: Sample, form: type) -> tuple[UInt8Array | None, Sample]:
-    """A sample's row, and the sample as it will be found; None, and as it is, where it can't be kept."""
+    """Return a sample as bytes for the cache, and the sample as it is when read back from these bytes.
+
+    If a cache can't store the sample, return None and the sample unchanged.
+    """
     try:
         row = to_bytes(sample, form)
     except NotStorable:
@@ -105,7 +117,7 @@ def as_kept(sample: Sample, form: type) -> tuple[UInt8Array | None, Sample]:
 
 
 def prove_kept(made: Sample, other: Sample, form: type) -> None:
-    """Raise ``CantWork`` unless a sample can be kept, and came out the same when it was made twice."""
+    """Raise ``CantWork`` if a cache can't store the sample ``made``, or if ``other``, made again, differs from it."""
     try:
         row, again = to_bytes(made, form), to_bytes(other, form)
     except NotStorable as error:

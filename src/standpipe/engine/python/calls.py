@@ -20,10 +20,12 @@ TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:
-    """One call of the user's code for a sample.
+    """A user's function in the form in which a sample maker calls it.
 
-    call       function of a value and the key of its random numbers
+    call       takes a value and the key of its random numbers, and returns the result
     takes_key  True if the function uses the key
+    op         number of the operation, which makes its random numbers differ from those of others
+    place      the place of its errors
     name       the function's name in errors
     """
 
@@ -35,14 +37,14 @@ class PythonCall:
 
 
 def python_call(step: FunctionStep, own: OwnGenerators) -> PythonCall:
-    """The call of a step, by one thread."""
+    """Return the call of a step's function, for one thread; ``own`` has the thread's random generators."""
     function = step.function
     takes_key = function.kind == "albumentations" or function.takes_rng is not None
     return PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
 
 
 def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
-    """Return a function of a sample and the key of its random numbers."""
+    """Return a function that takes a sample and the key of its random numbers, and calls the user's function."""
     if function.kind == "albumentations":
         return _albumentations(function, own)
     fn, name, form, kind = function.fn, function.field, function.input_format, function.takes_rng
@@ -71,7 +73,7 @@ def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sa
 
 
 def _image_in_form(value: Any, form: Any) -> Any:
-    """Convert the images of a whole sample to a form; leave tensors and numbers as they are."""
+    """Return a value of a sample in the form that the function takes, if it is an image; else unchanged."""
     image = is_picture(value) or (
         isinstance(value, np.ndarray) and value.ndim >= 2 and value.dtype == np.uint8
     )
@@ -100,7 +102,7 @@ def _albumentations(function: Function, own: OwnGenerators) -> Callable[[Sample,
 
 
 def said(error: BaseException) -> str:
-    """Kind and words of an error, also of one whose words can't be had."""
+    """Return type and text of an error; only the type if its text can't be computed."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -108,5 +110,5 @@ def said(error: BaseException) -> str:
 
 
 def unforeseen(row: int, error: BaseException) -> Failure:
-    """The fate of rows whose worker met an error outside of the user's code: it goes on, and nobody waits for it."""
+    """Return the failure of a row for an error outside the user's code, so that no thread waits for the row."""
     return Failure(row, "batch", said(error), error)

@@ -1,4 +1,4 @@
-"""Samples that differ in shape, made by workers one by one, put together in their slot."""
+"""Collate samples that differ in shape into their slot, after workers have made them one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ class Made:
 
 
 def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
-    """Write what ``plan.batch.collated`` names into the slot."""
+    """Pad or join the fields in ``plan.batch.collated``, write them into the slot, and return the result.
+
+    slot   memory of the slot
+    lists  values of each field, one per row
+    """
     shapes: dict[str, Shape] = {}
     failures: list[Failure] = []
     for name, collation in plan.batch.collated.items():
@@ -51,13 +55,13 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
 
 
 def numbered(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
-    """A sample whose lists of numbers are arrays where they shall be padded or joined."""
+    """Return a sample in which lists of numbers are arrays, if their field is padded or joined."""
     joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
     return {name: _numbers(value) if name in joined else value for name, value in sample.items()}
 
 
 def _numbers(value: Any) -> Any:
-    """The array of a list or tuple of numbers; anything else as it is."""
+    """Return a list or tuple of numbers as an array; any other value unchanged."""
     if not isinstance(value, list | tuple):
         return value
     try:

@@ -1,7 +1,7 @@
-"""Many samples of a dataset at once, field by field: nothing is done for each but what the dataset itself does.
+"""Get many samples of a dataset at once, field by field, which takes less time than one sample after another.
 
-Only where a sample is nothing but what the dataset gives. What doesn't fit, or fails, is left to the path that makes
-one sample after another, which names it.
+This works only if no transform or check follows the dataset. If a sample doesn't fit the slot, or the dataset raises
+an error, all samples of the task are made one by one, so that the error names the sample.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ class HasColumns(Protocol):
     """A dataset that gives many samples at once."""
 
     def __getcolumns__(self, indices: Iterable[int]) -> Columns:
-        """The samples of these records, field by field; ``indices`` is asked for each when its turn comes."""
+        """Return the samples of these records, field by field.
+
+        indices  record numbers; take each one only when its sample begins, as this writes the heartbeat
+        """
 
 
 class Uneven(Exception):
-    """Samples don't fit the slot as they are."""
+    """Raised if samples from ``__getcolumns__`` don't fit the slot: another field, shape, dtype or number."""
 
 
 def has_columns(dataset: Any) -> TypeGuard[HasColumns]:
@@ -38,7 +41,10 @@ def has_columns(dataset: Any) -> TypeGuard[HasColumns]:
 
 
 def in_turn(indices: list[int], first: int, heartbeat: Heartbeat) -> Iterator[int]:
-    """Give ``indices``, and write down that the row of each begins, from ``first`` on; at their end, all together."""
+    """Yield ``indices``, and write into the heartbeat that the row of each one begins, from row ``first`` on.
+
+    After the last one, the heartbeat says ``TOGETHER``: the dataset works on all rows.
+    """
     rows = _native.in_turn(indices, first, heartbeat, TOGETHER)
     return map(_passed, rows) if FAULTY else rows
 
@@ -49,14 +55,14 @@ def _passed(index: int) -> int:
 
 
 def samples_of(columns: Columns, number: int) -> list[dict[str, Any]]:
-    """Return samples, each a dict by field, from columns of ``number`` values. Raises ``Uneven``."""
+    """Return ``number`` samples as dicts. Raises ``Uneven`` if a column doesn't have ``number`` values."""
     if any(len(values) != number for values in columns.values()):
         raise Uneven
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def write_columns(columns: Columns, rows: Rows, first: int, stop: int) -> None:
-    """Write the values of rows [first, stop). Raises ``Uneven``."""
+    """Write columns into rows [first, stop) of a slot. Raises ``Uneven`` if they don't fit."""
     if len(columns) != len(rows.views) + len(rows.lists):
         raise Uneven
     for name, values in columns.items():

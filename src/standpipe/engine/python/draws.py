@@ -23,9 +23,9 @@ from standpipe.engine.python.generators import GENERATORS, Marks, changed, read_
 from standpipe.engine.rows import RowKey
 from standpipe.transform import BATCH_OP, EPOCH_OP, SAMPLE_OP
 
-MOST_CERTAIN = 8  # two for each that has drawn, less one for each that hasn't
-KEYED_AT_ONCE = 4
-QUIET_AFTER = 256  # samples in a row that draw nothing: they are looked at together again
+MOST_CERTAIN = 8  # highest value of ``_Habit.certain``
+KEYED_AT_ONCE = 4  # from this value on, generators are set for a sample before it is made the first time
+QUIET_AFTER = 256  # samples in a row without random numbers, after which generators are compared once a task
 
 Made = TypeVar("Made")
 
@@ -35,28 +35,29 @@ def _nothing() -> None:
 
 
 class _Habit:
-    """A guess whether samples, or functions of a batch, use global generators; a wrong one costs time and
-    changes no batch.
+    """A guess if the next sample, or the functions of the next batch, use global generators.
+
+    A wrong guess costs time, but changes no batch.
     """
 
     def __init__(self) -> None:
-        self.certain = 0  # how surely the next one draws
-        self.idle = QUIET_AFTER  # how many have drawn nothing since one did
-        self.generator = GENERATORS[0]  # that was drawn from last
+        self.certain = 0  # up 2 for each sample that used a generator, down 1 for others; from 0
+        self.idle = QUIET_AFTER  # number of samples since the last one that used a generator
+        self.generator = GENERATORS[0]  # the generator that was used last
 
     def learn(self, drew: bool) -> None:
-        """Take down what one has done."""
+        """Update the guess: ``drew`` is True if the last sample, or batch, used a generator."""
         self.certain = min(self.certain + 2, MOST_CERTAIN) if drew else max(self.certain - 1, 0)
         self.idle = 0 if drew else self.idle + 1
 
 
 class Draws:
-    """The rule, in one worker process.
+    """Makes samples and batches of one worker process with reproducible global generators; see above for the rule.
 
-    seed      of the pipeline
-    recount   called before something is made, returns a function that takes back what was counted since
-    streams   whether samples come from a stream
-    together  whether the samples of a task are looked at together
+    seed      seed of the pipeline
+    recount   called before a sample is made; returns a function that resets the counters to their values then
+    streams   True if samples come from a stream
+    together  True if generators are compared once a task, after all its samples; False: after each sample
     """
 
     def __init__(self, seed: int, recount: Callable[[], Callable[[], None]], *, streams: bool) -> None:
@@ -82,7 +83,7 @@ class Draws:
         return make()
 
     def sample(self, key: RowKey, make: Callable[[], Made]) -> Made:
-        """Return ``make()`` of one sample, which may be called again."""
+        """Return ``make()``, which makes one sample and may be called twice; ``key`` sets its random numbers."""
         if self._streams or self.together:
             return make()
         return self._made(key, SAMPLE_OP, make, self._samples)
@@ -99,7 +100,7 @@ class Draws:
         return make()
 
     def begin_streamed(self, epoch: int, place: int | None) -> None:
-        """Key the generators for a place of a stream, or with None for what begins it."""
+        """Set the generators for the sample at ``place`` of a stream; None: for the start of the stream."""
         position, op = (0, EPOCH_OP) if place is None else (place, SAMPLE_OP)
         self._key(RowKey(position, epoch, position), op)
 
@@ -129,7 +130,10 @@ class Draws:
     def _made_at_base(
         self, epoch: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
     ) -> tuple[Made, bool]:
-        """Make something from the epoch's state; return it, and whether it used the generators."""
+        """Return ``make()`` with generators in the epoch's state, and True if it used them.
+
+        begin  called before each ``make()``
+        """
         while True:
             begin()
             if self._epoch != epoch:
@@ -150,9 +154,9 @@ class Draws:
     def _made_keyed(
         self, key: RowKey, op: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
     ) -> tuple[Made, bool]:
-        """Make something with generators that are set for it; return it, and whether it used them.
+        """Return ``make()`` with generators set by ``key`` and ``op``, and True if it used the one in ``habit``.
 
-        It checks only the generator that the last one used, since setting all a second time takes some 20 µs.
+        Only the generator that was used last is checked, since setting all of them again takes some 20 µs.
         """
         while True:
             begin()
@@ -164,7 +168,7 @@ class Draws:
                 return made, habit.generator.mark() != before
 
     def _key(self, key: RowKey, op: int) -> int:
-        """Set the generators for a sample or a batch; return the number by which they were set."""
+        """Set the generators for a sample or a batch, and return the 64-bit number that was their seed."""
         self._epoch = None
         number = _native.sample_key(self._seed, key.epoch, key.position, key.attempt, op)
         seed_all(number)

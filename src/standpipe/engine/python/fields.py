@@ -1,4 +1,4 @@
-"""Fields of samples: what they look like, and how their values get into the row of a slot."""
+"""Measure the fields of samples, and write their values into the row of a slot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured(sample: Sample) -> dict[str, ArraySpec | Listed]:
 
 
 def bytes_of(value: Any, depth: int = 0) -> int:
-    """About what a value takes, with what it holds."""
+    """Return an estimate of a value's memory in bytes, with the values inside it; ``depth`` counts the levels."""
     if isinstance(value, dict | list | tuple | set) and value and depth < MOST_DEPTH:
         parts = [*value, *(value.values() if isinstance(value, dict) else ())]
         some = parts[:MOST_PARTS]
@@ -48,9 +48,9 @@ def bytes_of(value: Any, depth: int = 0) -> int:
 
 
 def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray]) -> None:
-    """Write a sample's values into its row. Raises ``RowFailed`` for one that doesn't fit.
+    """Write a sample's values into row number ``row``. Raises ``RowFailed`` for a value that doesn't fit.
 
-    out  rows of ``rows.views`` that were given to ``SampleMaker.make``
+    out  the rows of ``rows.views`` that ``SampleMaker.make`` may have written already
     """
     arrays, lists = rows.views, rows.lists
     for name, value in sample.items():

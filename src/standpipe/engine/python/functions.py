@@ -22,7 +22,10 @@ from standpipe.transform.values import as_array
 
 
 def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
-    """Make all samples and give them to the first function as a list, or say which can't be made."""
+    """Make all samples of a batch, call its functions with the list of samples, and return the result.
+
+    Return the failures instead, if samples can't be made or a function fails.
+    """
     samples: list[Any] = []
     bad: list[Failure] = []
 
@@ -54,7 +57,7 @@ def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
 
 
 def apply(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
-    """Give the batch, whose rows are made, to the functions."""
+    """Call the functions of a batch whose rows are in the slot; return the result, or the failures."""
     changed = False
     bad: list[Failure] = []
 
@@ -86,7 +89,7 @@ def _applied(maker: SampleMaker, rows: Rows, batch: Any) -> BatchMade | list[Fai
 
 
 def probed(maker: SampleMaker, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
-    """Make a sample and a batch of it; return the global generators that each call drew from, by the call's name."""
+    """Make a sample and a batch of it alone; return the names of global generators that each function used."""
 
     def make() -> None:
         sample = maker.make(key, inputs.row(0), {})
@@ -101,7 +104,7 @@ def probed(maker: SampleMaker, key: RowKey, inputs: Inputs) -> Mapping[str, Sequ
 
 
 def _calls(maker: SampleMaker) -> list[PythonCall]:
-    """The calls of the functions of a batch."""
+    """Return the calls of the functions of a batch, in order."""
     return [
         PythonCall(
             _bound(function, maker),
@@ -138,7 +141,10 @@ def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], 
 
 
 def _placed(rows: Rows, batch: Mapping[str, Any]) -> BatchMade:
-    """Copy results into the slot where they fit and no view of the slot is left; keep others as they are."""
+    """Copy fields of the functions' result into the slot if shape and dtype fit; return these and all other fields.
+
+    Other fields are copied if they are views of the slot.
+    """
     slot = list(rows.views.values())
     kept: list[str] = []
     moved: dict[str, AnyArray] = {}
@@ -159,12 +165,12 @@ def _placed(rows: Rows, batch: Mapping[str, Any]) -> BatchMade:
 
 
 def _is_same(one: AnyArray, other: AnyArray) -> bool:
-    """Return True if two arrays of one shape and dtype are the same memory."""
+    """Return True if two arrays of the same shape and dtype have the same memory."""
     return one.strides == other.strides and one.ctypes.data == other.ctypes.data
 
 
 def _own(value: Any, slot: Sequence[AnyArray]) -> Any:
-    """Return a value without arrays that are views of the slot; tensors become arrays."""
+    """Return a value in which arrays that are views of the slot are copied; tensors become arrays."""
     if isinstance(value, dict):
         return {name: _own(part, slot) for name, part in value.items()}
     if type(value) in (list, tuple):

@@ -16,13 +16,14 @@ _numpy: Any = np.random  # whose stubs lack some of its public functions
 
 @dataclass(frozen=True, slots=True)
 class GlobalGenerator:
-    """One generator of the process, which any code may use.
+    """A global random generator of this process, which any code may use.
 
-    is_there  returns True if code can have drawn from it
-    seed      sets it to a function of a 64-bit key
-    state     reads it, and leaves it as it is
-    mark      returns a value that shows its state; ``seed`` must follow, as this may draw. With NumPy it takes a
-              fiftieth of the time of ``state``. Two states with one mark are as rare as a collision of 64 random bits
+    is_there  returns True if code can use the generator, as its module is imported
+    seed      sets the generator by a 64-bit key
+    state     returns the generator's state without changing it
+    is_same   returns True if two states are equal
+    mark      returns a value that identifies the state, but may change it, so ``seed`` must follow. With NumPy it takes
+              a fiftieth of the time of ``state``. Two states with one mark are as rare as a collision of 64 random bits
     """
 
     name: str
@@ -34,33 +35,33 @@ class GlobalGenerator:
 
 
 def those_there() -> list[GlobalGenerator]:
-    """Return the generators that code can have drawn from; there are more once it has imported torch."""
+    """Return the generators that code can use in this process; torch's only after torch was imported."""
     return [each for each in GENERATORS if each.is_there()]
 
 
 def marks() -> Marks:
-    """Read the state of every generator that is there."""
+    """Return the state of every generator that code can use."""
     return {each.name: each.state() for each in those_there()}
 
 
 def moved(before: Marks, after: Marks) -> list[GlobalGenerator]:
-    """Return the generators that were drawn from in between, of those that were there."""
+    """Return the generators in ``before`` whose state differs in ``after``."""
     both = (each for each in GENERATORS if each.name in before)
     return [each for each in both if not each.is_same(before[each.name], after[each.name])]
 
 
 def read_marks() -> Marks:
-    """Return the mark of every generator that is there. ``seed_all`` must follow."""
+    """Return the mark of every generator that code can use. Call ``seed_all`` afterwards, as this changes states."""
     return {each.name: each.mark() for each in those_there()}
 
 
 def changed(before: Marks, after: Marks) -> list[GlobalGenerator]:
-    """Return the generators of ``before`` with another mark in ``after``."""
+    """Return the generators in ``before`` whose mark differs in ``after``."""
     return [each for each in GENERATORS if each.name in before and before[each.name] != after[each.name]]
 
 
 def seed_all(key: int) -> None:
-    """Set every generator that is there to a function of ``key``."""
+    """Set every generator that code can use by the 64-bit ``key``."""
     for each in those_there():
         each.seed(key)
 
@@ -70,7 +71,7 @@ def _torch() -> Any:
 
 
 def _has_cuda() -> bool:
-    """Return True if this process uses CUDA already; the question doesn't initialise it."""
+    """Return True if this process uses CUDA already; this check doesn't initialise CUDA."""
     return "torch.cuda" in sys.modules and bool(_torch().cuda.is_initialized())
 
 
@@ -83,7 +84,7 @@ def _seed_numpy(key: int) -> None:
 
 
 def _numpy_mark() -> tuple[int, int]:
-    """Draw two raw numbers, of 32 bits each from the default bit generator and of 64 from most others."""
+    """Return two raw random numbers of NumPy's global generator: 32 bits each by default, 64 with most others."""
     bits = _numpy.get_bit_generator()
     return bits.random_raw(), bits.random_raw()
 

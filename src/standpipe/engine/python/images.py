@@ -25,10 +25,10 @@ KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 
 class ImageMaker:
-    """Run the native kernels of a program for one thread.
+    """Runs the native kernels of a program for one thread, one image at a time.
 
-    supplies  what it shares with other makers of its process
-    heartbeat      heartbeat; native code writes there that it reads, or waits for memory
+    supplies   objects that all makers of this process share
+    heartbeat  the thread's heartbeat; native code writes there that it reads a file or waits for memory
     """
 
     def __init__(self, recipe: Recipe, supplies: Supplies, heartbeat: Heartbeat) -> None:
@@ -45,7 +45,7 @@ class ImageMaker:
 
     @property
     def flaws(self) -> Flaws:
-        """Images that were made of files that aren't whole, and what was read."""
+        """The counters of damaged and truncated images, and of file reads."""
         damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
         if not (self._reads or damaged or truncated):
             return NO_FLAWS
@@ -53,7 +53,7 @@ class ImageMaker:
         return Flaws(damaged, truncated, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s)
 
     def count(self, damaged: bool, truncated: bool) -> None:
-        """An image that was kept, of a file that isn't whole."""
+        """Count a cached image, if it was made from a damaged or truncated file."""
         self._damaged += damaged
         self._truncated += truncated
 
@@ -70,9 +70,11 @@ class ImageMaker:
     def make(
         self, number: int, step: NativeStep, key: RowKey, sample: Sample, row: AnyArray | None
     ) -> AnyArray:
-        """Return a sample's image, an ``EncodedFile`` or pixels, after a step's kernel. Raises ``RowFailed``.
+        """Apply a step's kernel to a sample's image, and return the result. Raises ``RowFailed`` if that fails.
 
-        row  where to write it, if it fits
+        number  number of the step
+        sample  its ``image`` is an ``EncodedFile`` or pixels
+        row     memory for the result, used if shape and dtype fit; None: new memory
         """
         if number not in self._looked_at:  # the fields of all samples have the same names
             try:

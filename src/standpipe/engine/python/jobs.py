@@ -1,4 +1,4 @@
-"""Pieces of work on slots, for threads or processes that run Python code: the oldest slot first."""
+"""The queue of slots for workers that run Python code, cut into tasks: the oldest slot first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from standpipe.plan.plan import Plan
 from standpipe.stats.counters import PlaceStats, Stats
 from standpipe.stats.latency import Latency
 
-MEMORY = 0.8  # how much of a worker's pace is that of the pieces of work before the last one
+MEMORY = 0.8  # weight of earlier tasks in the estimate of a worker's speed; the last task has the weight 1
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class _Counts:
 
 
 class JobQueue:
-    """Jobs that wait for workers. It rings the bell when one is done.
+    """The jobs with rows that no worker has begun. The queue rings the run's bell when a job is done.
 
-    employed  number of workers that work at once
+    employed  number of workers that get tasks
     hands     tasks that each worker may have at once
     whole     True if all rows of a batch go to one worker
     turns     number of workers that take batches in turn; 0: any idle worker takes the next one
@@ -56,7 +56,7 @@ class JobQueue:
         self._called = threading.Condition(self._lock)  # for workers that aren't employed now
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
-        self._pace = 0.0, 0.0  # rows, and seconds that they took; the older, the less they count
+        self._pace = 0.0, 0.0  # rows, and seconds that they took; older tasks count less
         self._said: set[str] = set()
         self.done = 0
         self.broken: StandpipeError | None = None
@@ -97,7 +97,7 @@ class JobQueue:
             )
 
     def put(self, job: SlotJob) -> None:
-        """Work on it after those before, and before those after it where it comes again."""
+        """Put a job into the queue, in the order in which jobs first came. A job comes again if rows are replaced."""
         with self._lock:
             if job.age == 0:
                 self._counts.jobs += 1
@@ -110,18 +110,21 @@ class JobQueue:
                 self.break_with(self.broken)
 
     def employ(self, number: int) -> None:
-        """Let the ``number`` workers with the lowest numbers work from now on; the others wait."""
+        """Set that only workers with numbers below ``number`` get tasks from now on; other workers wait."""
         with self._lock:
             self.employed = number
             self._called.notify_all()
             self._changed.notify_all()
 
     def take(self, worker: int, most: int, *, least: int = 1, wait: bool) -> Piece | None:
-        """Take rows that no worker has begun: at most ``most``, a worker's fair part or ``least``.
+        """Take a task for a worker: rows that no worker has begun, of the oldest job.
 
-        Return None if there are none, or the queue is closed.
+        worker  number of the worker
+        most    most rows of the task
+        least   least rows; between both, the job's remaining rows are shared out equally among workers
+        wait    True: wait until there is a task or the queue is closed
 
-        worker  number of the worker that asks
+        Return None if there is no task, or if the queue is closed.
         """
         with self._lock:
             if wait:
@@ -142,12 +145,12 @@ class JobQueue:
             return piece
 
     def _next_for(self, worker: int) -> SlotJob | None:
-        """The oldest job that this worker may take. The lock is held."""
+        """Return the oldest job that this worker may take; None without one. The caller holds the lock."""
         jobs = iter(self._jobs)
         return next((job for job in jobs if not self._turns or job.number % self._turns == worker), None)
 
     def _await_job(self, worker: int) -> None:
-        """Until there is one for this worker, or the queue is closed. The lock is held."""
+        """Wait until there is a job for this worker, or the queue is closed. The caller holds the lock."""
         while not self.closed:
             if worker >= self.employed:
                 self._called.wait()
@@ -166,7 +169,13 @@ class JobQueue:
         flaws: Flaws = NO_FLAWS,
         took: Took | None = None,
     ) -> None:
-        """A worker is done with it, after so long: as it says itself, and as others see it."""
+        """Record that a worker has finished a task.
+
+        bad      failures of the task's rows
+        seconds  time of the task
+        flaws    the worker's counters and notes since its last task
+        took     the time of the task in detail; None: not measured
+        """
         job = piece.job
         self._tell(flaws.notes)
         with self._lock:
@@ -203,18 +212,18 @@ class JobQueue:
             counts.steps[step] = counts.steps.get(step, 0.0) + step_s
 
     def count_wait(self, seconds: float) -> None:
-        """A worker has waited so long for work."""
+        """Add ``seconds`` to the time that workers have waited for tasks."""
         with self._lock:
             self._counts.wait_s += seconds
 
     def meet(self, flaws: Flaws) -> None:
-        """Count what a worker has met since its last piece of work."""
+        """Add a worker's counters since its last task, and log its notes."""
         self._tell(flaws.notes)
         with self._lock:
             self._counts.flaws += replace(flaws, notes=())
 
     def _tell(self, notes: Sequence[str]) -> None:
-        """Say what workers noted: of several who say one thing of one cache the first."""
+        """Log notes of workers as warnings: of notes with the same text up to the first colon, only the first."""
         for note in notes:
             about = note.partition(":")[0]
             if about not in self._said:
@@ -224,12 +233,13 @@ class JobQueue:
     def lose(
         self, piece: Piece, suspects: Collection[int], failure: Callable[[int], Failure]
     ) -> Sequence[int]:
-        """The worker that had it is gone. Others make it again, before all that came after it.
+        """Put the task of a worker that has ended back into the queue, before all later tasks.
 
-        suspects  rows that it was at, or ``WHOLE``: each is made alone now; one that was a suspect before has failed
-        failure   of a row that has
+        suspects  the rows during which the worker ended, or ``WHOLE``. Each is made again in a task of its own. If a
+                  worker has ended at the same row before, the row fails
+        failure   returns the failure of a row
 
-        Returns the rows that have failed.
+        Return the rows that have failed.
         """
         job = piece.job
         with self._lock:
@@ -255,7 +265,7 @@ class JobQueue:
             return guilty
 
     def cancel(self, job: SlotJob) -> None:
-        """Give up what nobody has begun."""
+        """Drop the rows of a job that no worker has begun; the job is done when the begun rows are."""
         with self._lock:
             if job in self._jobs:
                 self._jobs.remove(job)
@@ -264,7 +274,10 @@ class JobQueue:
         self._bell.ring()
 
     def give_up(self, seat: HasPiece, piece: Piece) -> bool:
-        """A thread hangs over a piece of work: its job is given up. False when it is done with it after all."""
+        """Cancel the job of a thread that hangs in a task. Return False if the thread has finished the task since.
+
+        seat  the thread, which ends when the task returns
+        """
         with self._lock:
             if seat.piece is not piece:
                 return False
@@ -273,7 +286,7 @@ class JobQueue:
             return True
 
     def break_with(self, error: StandpipeError) -> None:
-        """Fail the jobs that wait, and all later ones, since no worker is left."""
+        """Fail all jobs in the queue, and all later jobs, with ``error``, since no worker is left."""
         with self._lock:
             self.broken = error
             for job in list(self._jobs):
@@ -281,7 +294,7 @@ class JobQueue:
                 self.cancel(job)
 
     def close(self) -> None:
-        """Let every worker's ``take`` return."""
+        """Drop all jobs, and make every worker's ``take`` return None."""
         with self._lock:
             self.closed = True
             self._jobs.clear()
@@ -289,7 +302,7 @@ class JobQueue:
             self._called.notify_all()
 
     def _cut(self, job: SlotJob, rows: int) -> None:
-        """A stream has no more than so many rows for it. The lock is held."""
+        """Shorten a job to ``rows`` rows, as its stream has ended. The caller holds the lock."""
         if job.ended_after is not None and job.ended_after <= rows:
             return
         job.ended_after = rows
@@ -302,21 +315,23 @@ class JobQueue:
             job.functions_left = False
 
     def _put_by_age(self, job: SlotJob) -> None:
-        """Let workers take it before all jobs that came later. The lock is held."""
+        """Put a job before all jobs that came later, and wake waiting workers. The caller holds the lock."""
         if job not in self._jobs:
             later = (place for place, other in enumerate(self._jobs) if other.age > job.age)
             self._jobs.insert(next(later, len(self._jobs)), job)
         self._changed.notify_all()
 
     def _dropped(self, job: SlotJob) -> int:
-        """Return the number of rows that no worker will begin any more. The caller holds the lock."""
+        """Drop the rows of a job that no worker has begun, and return their number. The caller holds the lock."""
         dropped = job.rows_todo
         job.todo.clear()
         return dropped
 
     def _end(self, job: SlotJob, size: int) -> None:
-        """Count rows as finished. A batch's functions follow once all its rows are made. The caller holds the
-        lock.
+        """Count ``size`` rows of a job as finished; then start the functions of its batch, or ring the bell.
+
+        Functions of the batch start when all rows are made; the bell rings when the job is done. The caller holds
+        the lock.
         """
         job.unfinished -= size
         if job.unfinished == 1 and job.functions_left and not job.todo:
@@ -339,24 +354,24 @@ class QueueWorkers(DrivesItself):
 
     @property
     def employed(self) -> int:
-        """Workers that work at once."""
+        """The number of workers that get tasks."""
         return self._queue.employed
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
-        """Take down what the rows are made of."""
+        """Return a job with the records of an assignment's rows; ``submit`` starts it."""
         return SlotJob(assignment, self._plan)
 
     def submit(self, job: SlotJob) -> None:
-        """Work on it after those before."""
+        """Queue a job behind all jobs that were submitted before."""
         self._queue.put(job)
 
     def exchange(self, job: SlotJob, new: Substitutes, ring: _native.SlotRing) -> None:
-        """Make rows again from other records, before all that comes later."""
+        """Make the rows in ``new.rows`` again from other records, before all later jobs."""
         job.exchange(new, whole=self._plan.gathers)
         self._queue.put(job)
 
     def cancel(self, job: SlotJob) -> None:
-        """Give up what nobody has begun."""
+        """Drop the rows of a job that no worker has begun."""
         self._queue.cancel(job)
 
     def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:

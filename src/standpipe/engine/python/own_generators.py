@@ -11,7 +11,11 @@ from standpipe.transform import Rng
 
 
 class OwnGenerators:
-    """NumPy's and torch's for a parameter ``rng``; NumPy's and ``random``'s for libraries that take them."""
+    """The random generators of one thread, which it passes to the user's functions and to albumentations.
+
+    rng     NumPy's generator
+    python  a ``random.Random``
+    """
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
@@ -21,7 +25,10 @@ class OwnGenerators:
         self.python = random.Random(0)
 
     def generator(self, key: int, kind: Rng = "numpy") -> Any:
-        """Return the generator of a kind, set to ``key``; NumPy's is Philox (Salmon et al., 2011)."""
+        """Return NumPy's or torch's generator, seeded with ``key``; NumPy's is Philox (Salmon et al., 2011).
+
+        kind  ``"numpy"`` or ``"torch"``
+        """
         if kind == "torch":
             return self._torch_generator().manual_seed(key >> 1)
         state = self._state

@@ -28,7 +28,7 @@ class Recipe:
     names       fields of samples that aren't dicts
     collate     how fields whose samples differ in shape are put together
     checks      checks of the values of a finished sample
-    cache       where samples or files are kept, or None
+    cache       the cache of samples or files; None without one
     in_turn     True if workers make whole batches in turn, and leave global generators to the user's code
     """
 
@@ -48,17 +48,17 @@ class Recipe:
 
     @property
     def keeps_samples(self) -> bool:
-        """True if the cache keeps samples as Python code leaves them, at ``program.before_cache``."""
+        """True if the cache stores samples that Python code made, after ``program.before_cache`` steps."""
         return self.cache is not None and self.cache.kind == "samples"
 
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """Objects that the makers of one process share.
+    """Objects that all sample makers of one process share.
 
     reader  reads files
-    side    memory for whole frames
-    kept    the cache's rows, or None
+    side    the side arena: memory for whole decoded images
+    kept    the open cache; None without one
     """
 
     reader: _native.Reader
@@ -81,6 +81,9 @@ class Supplies:
         return met if self.kept is None else met + self.kept.counted
 
     def close(self, patience_s: float = 0) -> None:
-        """End waits for memory, and for files: they fail. Threads that read end, as far as they do so in time."""
+        """Close the reader and the side arena, so that waits for files and memory fail.
+
+        Wait at most ``patience_s`` seconds until the reader's threads have ended.
+        """
         self.reader.close(int(patience_s * 1000))
         self.side.close()

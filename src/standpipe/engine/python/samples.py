@@ -41,13 +41,14 @@ Result = TypeVar("Result")
 
 
 class SampleMaker:
-    """Make samples for one thread.
+    """Makes samples in one thread, from records to fields.
 
-    supplies  objects that it shares with other makers of its process
-    keyed     True in a worker process, where global generators are set; elsewhere they are left alone
-    catches   exceptions of the user's code that fail the sample and not the thread: in a worker all of them,
-              also ``SystemExit`` and panics of other languages; in the caller's thread an interrupt goes to the caller
-    heartbeat      heartbeat
+    recipe     how samples are made
+    supplies   objects that all makers of this process share
+    keyed      True in a worker process, where global generators are set for samples; False: they are left alone
+    catches    exceptions of the user's code that fail only the sample: all in a worker, with ``SystemExit`` and
+               panics of other languages; in the training loop's thread, an interrupt is raised there instead
+    heartbeat  memory where the maker writes its current row and step; None: new memory
     """
 
     def __init__(
@@ -92,7 +93,11 @@ class SampleMaker:
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """Return the shape and dtype of each field of a sample, or why it can't be made."""
+        """Make a sample, and return the shape and dtype of each field, or its failure.
+
+        key     the sample's record and the key of its random numbers
+        inputs  the source's values for the record
+        """
         set_back = self.recount()  # the same row is made, and counted, later
 
         def make() -> Mapping[str, ArraySpec | Listed] | Failure:
@@ -110,7 +115,7 @@ class SampleMaker:
         return self.task(key.epoch, lambda: self.sample(key, make))
 
     def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
-        """Return the global generators that the calls of ``make()`` use, by the name of the call."""
+        """Call ``make()``, and return the names of the global generators that each call of user code used in it."""
         found = self._drawing = {}
         for _ in range(2):  # a call may import torch, whose generator is looked at from then on
             with contextlib.suppress(Exception):  # the delivery of the sample reports the error
@@ -120,43 +125,52 @@ class SampleMaker:
         return found
 
     def at(self, row: int, step: int = 0) -> None:
-        """Write down that a row begins, or a step with the whole batch."""
+        """Write into the heartbeat that a row begins, or a function of the whole batch.
+
+        step  the step's number, as in ``board``
+        """
         heartbeat = self.heartbeat
         heartbeat[SINCE] = time.monotonic_ns()
         heartbeat[ROW] = row
         heartbeat[STEP] = step
 
     def begins(self, row: int) -> None:
-        """A row of a piece of work begins."""
+        """Record that a row begins, in the heartbeat and in the timer."""
         self.at(row)
         self.laps.begins()
 
     def ends(self) -> None:
-        """Note that a sample is finished."""
+        """Record in the timer that a sample is finished."""
         if self.laps.on:
             self.laps.ends(self.heartbeat[SINCE])
 
     def task(self, epoch: int, make: Callable[[], Result]) -> Result:
-        """Return ``make()``, which makes samples by ``sample()`` and may be called twice; ``draws`` says why."""
+        """Return ``make()``, which makes the samples of a task, each inside ``sample()``.
+
+        In worker processes ``make()`` may be called twice, to get reproducible random numbers; see ``Draws``.
+        """
         return make() if self._draws is None else self._draws.task(epoch, make)
 
     def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
-        """Return ``make()``, which makes one sample and may be called again."""
+        """Return ``make()``, which makes one sample. In worker processes it may be called twice; see ``Draws``."""
         return make() if self._draws is None else self._draws.sample(key, make)
 
     def batch(self, rows: Rows, prepare: Callable[[], object], make: Callable[[], Result]) -> Result:
-        """Return what functions make of the batch. ``prepare()`` makes its samples before each ``make()``."""
+        """Return ``make()``, which calls the functions of a batch and may be called twice; see ``Draws``.
+
+        prepare  makes the batch's samples; called before each ``make()``
+        """
         if self._draws is not None:
             return self._draws.batch(rows.batch_key, prepare, make)
         prepare()
         return make()
 
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
-        """Make rows [first, stop); which of them can't be made."""
+        """Make rows [first, stop) as one task, and return the failures of rows that can't be made."""
         return self.task(rows.epoch, lambda: self.filled(rows, first, stop))
 
     def filled(self, rows: Rows, first: int, stop: int) -> list[Failure]:
-        """Make rows [first, stop) inside a task; return those that can't be made."""
+        """Make rows [first, stop) inside ``task()``, and return the failures of rows that can't be made."""
         if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
             return []
         image = rows.views.get("image")
@@ -184,9 +198,10 @@ class SampleMaker:
         return bad
 
     def at_once(self, rows: Rows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
-        """Give ``use`` the samples of rows [first, stop) field by field; False where one is made after another.
+        """Get the samples of rows [first, stop) from the dataset at once, and pass them to ``use`` field by field.
 
-        ``use`` raises ``Uneven`` where they don't fit.
+        Return False if the samples must be made one by one: the dataset can't do this, it raised an error, or
+        ``use`` raised ``Uneven`` as the samples don't fit the slot.
         """
         looked_at = self._draws is not None and not self._draws.together
         if self._columns is None or looked_at or not rows.inputs.empty:
@@ -204,7 +219,7 @@ class SampleMaker:
         return True
 
     def given(self, rows: Rows, row: int) -> Any:
-        """A sample in the dataset's own form; or why it can't be made, a ``RowFailed``."""
+        """Make the sample of a row, and return it in the form that the dataset uses, or its ``RowFailed``."""
         self.begins(row)
         try:
             sample = self.as_given(self.make(rows.key(row), rows.inputs.row(row), {}))
@@ -214,17 +229,17 @@ class SampleMaker:
         return sample
 
     def new_flaws(self) -> Flaws:
-        """Rows that were made of files that aren't whole, since the last call."""
+        """Return the counters of reads, and of damaged and truncated files, since the last call."""
         now = self._images.flaws
         before, self._told = self._told, now
         return NO_FLAWS if now is NO_FLAWS else now - before
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
-        """The sample of a record, its values by field. Raises ``RowFailed``.
+        """Make the sample of a record, and return its values by field. Raises ``RowFailed`` if it can't be made.
 
-        sample  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
-        out     rows to write into, by field, where the last step can do that without a copy: then the sample's
-                value is that row
+        sample  the source's values for the record, by field; an image's encoded bytes are an ``EncodedFile``
+        out     rows of the slot by field. If the last step can write into such a row without a copy, the row itself
+                is the sample's value
         """
         faultpoint("worker.row", key.index)
         first = 0
@@ -242,7 +257,7 @@ class SampleMaker:
         return sample
 
     def as_given(self, sample: Sample) -> Any:
-        """A sample in the dataset's own form: a dict, a tuple, or its only value."""
+        """Return a sample in the form of the dataset's last sample: a dict, a tuple, or its only value."""
         if self._gives is dict or sample.keys() - set(self.recipe.names):
             return sample
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
@@ -261,7 +276,7 @@ class SampleMaker:
     def _through(
         self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]
     ) -> Sample:
-        """The sample after steps [first, stop)."""
+        """Return the sample after steps [first, stop) of the program; ``out`` is that of ``make``."""
         since = time.perf_counter_ns() if self.laps.on else 0
         for number in range(first, stop):
             step = self._steps[number]
@@ -276,7 +291,7 @@ class SampleMaker:
         return sample
 
     def _found_or_made(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
-        """The sample at the cache: the one that was kept, or made now and kept, and the same in both cases."""
+        """Return the sample from the cache; if it isn't there, make it by the steps before the cache, and store it."""
         assert self._kept is not None
         self._kept.enter(key.epoch)
         file = inputs.get("image")
@@ -296,7 +311,10 @@ class SampleMaker:
         return sample
 
     def _proven(self, key: RowKey, inputs: Sample) -> Sample:
-        """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantWork``."""
+        """Make a sample twice by the steps before the cache, and return it.
+
+        Raises ``CantWork`` if the two differ, or if a cache can't store the sample.
+        """
         made = self._fixed_part(key, dict(inputs), {})
         other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {})
         prove_kept(made, other, self._gives)
@@ -316,7 +334,7 @@ class SampleMaker:
         return self.recipe.program.before_cache
 
     def _item(self, key: RowKey, _: int) -> Sample:
-        """The dataset's values by field."""
+        """Return the dataset's sample for a key, as values by field."""
         dataset, names = self.recipe.dataset, self.recipe.names
         asked = key.index if key.asked is None else key.asked[0]
         item = self._streamed(dataset, key) if self.recipe.streams else dataset[asked]
@@ -345,7 +363,11 @@ class SampleMaker:
         return dict(zip(names, values, strict=False))
 
     def call(self, step: PythonCall, key: RowKey, argument: Any) -> Sample:
-        """Call Python code with the key of its random numbers."""
+        """Call the user's code, and return its result. Raises ``RowFailed`` with its exception.
+
+        key       determines the random numbers of the call
+        argument  the sample, the batch, or the key of the dataset
+        """
         number = 0
         if step.takes_key:  # a quarter of what calling costs
             number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
@@ -369,7 +391,10 @@ class SampleMaker:
         return result
 
     def _look(self, step: PythonCall, before: Marks) -> None:
-        """Take down what a call has drawn from since ``before``; before the cache that raises ``CantWork``."""
+        """Record which global generators a call has used since ``before``, their states before the call.
+
+        Raises ``CantWork`` if a step before the cache has used one.
+        """
         after = marks()
         names = [generator.name for generator in moved(before, after)]
         if self._drawing is not None:

@@ -1,4 +1,4 @@
-"""The rows of one slot as work that is cut into pieces for threads or processes."""
+"""The rows of one slot as work for threads or processes, cut into tasks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from standpipe.plan.plan import Plan
 
 
 class SlotJob:
-    """The rows of one slot, then what functions make of the batch, and how far all that is.
+    """The work on one slot: make its rows, then call the functions of the batch; and the progress of that work.
 
-    age      how many jobs came before it
-    number   its batch's place in the epoch, where batches are given
-    content  what the rows are made of, and where they go
-    made     what functions made of the batch, by field; None while it is what the rows are
-    todo     ranges [first, stop) of rows that nobody has begun, in the order in which they are begun
+    age      number of the job in the order in which jobs came, from 1; 0 before it is queued
+    number   ``Cursor.consumed`` where the batch begins; with ``in_turn`` it chooses the worker
+    content  the records of the rows, and where their values are written
+    made     the result of the batch's functions; None without one
+    todo     ranges [first, stop) of rows that no worker has begun, in the order in which they are begun
     """
 
     def __init__(self, assignment: Assignment, plan: Plan) -> None:
@@ -56,17 +56,17 @@ class SlotJob:
 
     @property
     def done(self) -> bool:
-        """True if no worker works on it any more."""
+        """True if no worker works on these rows any more."""
         return self.unfinished == 0
 
     @property
     def lists(self) -> Mapping[str, list[Any]]:
-        """Fields that are in no slot, value by value."""
+        """The fields that are stored outside the slot, each as a list with a value per row."""
         return self.content.lists
 
     @property
     def rows_todo(self) -> int:
-        """Rows that nobody has begun."""
+        """The number of rows that no worker has begun."""
         return sum(stop - first for first, stop in self.todo)
 
     def exchange(self, new: Substitutes, *, whole: bool) -> None:
@@ -107,7 +107,7 @@ class SlotJob:
         return record_name(indices[row], path, ","), indices[row], path
 
     def suspect(self, row: int) -> bool:
-        """A worker was lost at this row. True when it isn't the first one."""
+        """Record that a worker ended during this row; return True if one had ended at the same record before."""
         suspect = row, row if row == WHOLE else self.content.indices[row]
         again = suspect in self._suspects
         self._suspects.add(suspect)
@@ -116,10 +116,10 @@ class SlotJob:
     def put_back(
         self, first: int, stop: int, *, alone: Collection[int] = (), without: Collection[int] = ()
     ) -> None:
-        """Give rows [first, stop) back, which no worker began after all: they come before the others.
+        """Put rows [first, stop) back, so that workers make them before all other rows of the job.
 
-        alone    those of them that a worker makes without another one
-        without  those that are left out
+        alone    rows of them that get a task of their own
+        without  rows of them that are left out
         """
         if not alone and not without:
             self.todo.appendleft((first, stop))
@@ -135,7 +135,7 @@ class SlotJob:
         self.todo.extendleft(reversed(ranges))
 
     def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made. Raises what left no worker to make them."""
+        """Return the failures of rows that can't be made. Raises the run's error if no worker was left."""
         if self.died is not None:
             raise self.died
         return self.bad
@@ -143,7 +143,7 @@ class SlotJob:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows [first, stop) of a job in the hands of one worker; none of them: the functions of its batch."""
+    """A task of one worker: rows [first, stop) of a job. If first equals stop, the functions of the batch."""
 
     job: SlotJob
     first: int
@@ -161,7 +161,11 @@ class Piece:
 
 
 class HasPiece(Protocol):
-    """A thread's place at the work."""
+    """A thread that does tasks.
+
+    piece     its current task; None without one
+    given_up  True if the thread hangs and was replaced by another one
+    """
 
     piece: Piece | None
     given_up: bool

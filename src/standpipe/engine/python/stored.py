@@ -47,15 +47,15 @@ PLAIN_INT = 1 << 63  # longer ones are written in base 16, which Python reads at
 
 
 class NotStorable(Exception):
-    """A value that no bytes can keep: its place in the sample, and what it is."""
+    """Raised for a value that a cache can't store; the text names its place in the sample, and its type."""
 
 
 class NotStored(Exception):
-    """Bytes that are no sample."""
+    """Raised for bytes that don't describe a sample."""
 
 
 def to_bytes(sample: Sample, form: type) -> UInt8Array:
-    """Return what a cache keeps of a sample, (n,) uint8. Raises ``NotStorable``.
+    """Return a sample as bytes for a cache, (n,) uint8. Raises ``NotStorable`` for values that can't be stored.
 
     form  one of ``FORMS``
     """
@@ -97,13 +97,13 @@ def from_bytes(data: UInt8Array) -> tuple[Sample, type]:
 
 
 class _Writer:
-    """Describes values, and collects their blocks."""
+    """Converts values to nodes of the JSON text, and collects their blocks of elements."""
 
     def __init__(self) -> None:
         self.blocks: list[AnyArray] = []
 
     def node(self, value: Any, place: str, depth: int) -> Any:
-        """Return what the text says of a value. Raises ``NotStorable`` that names its ``place``."""
+        """Return the JSON node of a value. Raises ``NotStorable`` with ``place``, the value's name for messages."""
         kind = type(value)
         match value:
             case None | bool() | str() if kind in (type(None), bool, str):
@@ -154,13 +154,13 @@ class _Writer:
         return ["tensor", *self._block(words.numpy()), dtype]
 
     def _block(self, array: AnyArray) -> tuple[str, tuple[int, ...]]:
-        """Keep an array's elements. Return its dtype and its shape."""
+        """Add an array's elements as a block, and return the array's dtype and shape."""
         self.blocks.append(np.ascontiguousarray(array))
         return array.dtype.str, array.shape
 
 
 def _is_storable(value: Any) -> bool:
-    """Say whether a value can be kept: of what a file says of its image, such as EXIF, only that is."""
+    """Return True if a value can be stored. Other entries of a Pillow image's ``info`` are left out."""
     try:
         _Writer().node(value, "", 0)
     except NotStorable:
@@ -169,16 +169,16 @@ def _is_storable(value: Any) -> bool:
 
 
 class _Reader:
-    """Makes values of a text and blocks that may be anybody's. Raises ``ValueError`` or ``TypeError``.
+    """Makes values from JSON nodes and blocks, which may be damaged. Raises ``ValueError`` or ``TypeError``.
 
-    at  where the next block begins
+    at  first byte after the last block in the data
     """
 
     def __init__(self, data: UInt8Array, at: int) -> None:
         self._data, self.at = data, at
 
     def value(self, node: Any, depth: int) -> Any:
-        """Return the value that a node describes."""
+        """Return the value that a JSON node describes; ``depth`` counts the levels of nesting."""
         if not isinstance(node, list | dict):
             return node
         if isinstance(node, dict) or node[:1] in (["list"], ["tuple"]):
@@ -210,7 +210,7 @@ class _Reader:
                 raise ValueError(f"kind {kind}")
 
     def _block(self, name: str, shape: list[int]) -> AnyArray:
-        """Return the next block, as a view."""
+        """Return the next block as an array over the data, with the dtype ``name`` and the given shape."""
         dtype = DTYPES.get(name)
         whole = isinstance(shape, list) and len(shape) <= MOST_AXES
         if dtype is None or not whole or not all(type(each) is int and each >= 0 for each in shape):
@@ -245,7 +245,7 @@ def _picture(array: AnyArray, mode: str, size: list[int], info: Any) -> Any:
 
 
 def _what(value: Any) -> str:
-    """A value's type for people, with an array's dtype."""
+    """Return a value's type as text for messages, with an array's dtype or an image's mode."""
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     dtype = getattr(value, "dtype", None)
     mode = getattr(value, "mode", None)

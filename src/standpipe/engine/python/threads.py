@@ -1,4 +1,4 @@
-"""Slots filled by Python code in threads, or in the thread that waits for the batch."""
+"""Workers that run Python code in threads of this process, or in the training loop's thread."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it
 
 
 class Seat:
-    """One thread that makes samples, and what it has in hand.
+    """One thread that makes samples, and its current task.
 
-    number    among the threads; −1 for the one that asks for a batch
-    given_up  whether it hangs, and another one has taken its place: then it ends when it comes back
+    number    the thread's number; −1 for the training loop's thread
+    piece     the current task; None without one
+    given_up  True if the thread hangs and another thread has replaced it; it ends when its task returns
     """
 
     def __init__(self, maker: SampleMaker, number: int) -> None:
@@ -63,7 +64,7 @@ class Seat:
         self.piece = piece
 
     def made(self, plan: Plan, piece: Piece) -> list[Failure]:
-        """Make a piece of work; which rows of it can't be made."""
+        """Do a task, and return the failures of rows that can't be made."""
         content, maker = piece.job.content, self.maker
         maker.laps.piece_begins()
         if not plan.gathers and not piece.is_functions:
@@ -81,7 +82,7 @@ class Seat:
         return seconds, self.maker.new_flaws(), self.maker.laps.took(piece.stop - piece.first)
 
     def at_work(self, plan: Plan, owner: Owner) -> Work | None:
-        """Return the task that the thread is doing."""
+        """Return the thread's current work for the watchdog; None without any."""
         piece, heartbeat = self.piece, self.maker.heartbeat
         row, step, since = heartbeat[ROW], heartbeat[STEP], heartbeat[SINCE]
         if piece is None or piece is not self.piece or step == IDLE or self.given_up:
@@ -93,7 +94,10 @@ class Seat:
 
 
 class Hand(NamedTuple):
-    """The task that a thread is doing."""
+    """The row that a thread is making, to recognise later if the thread still makes the same row.
+
+    since  when the row or step began, in nanoseconds of ``time.monotonic_ns()``
+    """
 
     seat: Seat
     piece: Piece
@@ -102,10 +106,11 @@ class Hand(NamedTuple):
 
 
 class ThreadWorkers(QueueWorkers):
-    """Python threads that make samples. With ``threads=0`` the thread that waits for a batch makes it in
-    ``help()``.
+    """Python threads that make samples.
 
-    ends  called with the error of a thread that ends by itself
+    threads  number of threads; 0: the training loop's thread makes samples in ``help()``
+    kept     the open cache; None without one
+    ends     called with the error if a thread ends because of one
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class ThreadWorkers(QueueWorkers):
             self._start(number)
 
     def employ(self, number: int) -> None:
-        """Let so many threads work; those that there aren't are started, as far as the system allows."""
+        """Set how many threads get tasks. Missing threads are started, as far as the system allows."""
         with contextlib.suppress(RuntimeError):
             while self._wanted < number and not self._queue.closed:
                 self._start(self._wanted)
@@ -145,14 +150,14 @@ class ThreadWorkers(QueueWorkers):
         self._queue.employ(min(number, self._wanted))
 
     def help(self) -> bool:
-        """Do one piece of work in this thread, if there are no others."""
+        """Do one task in the calling thread; return False if other threads do the work, or there is no task."""
         if not self.helps:
             return False
         with self._helping:
             return self._help()
 
     def cancel(self, job: SlotJob) -> None:
-        """Give up what nobody has begun, and what the caller's thread has begun when an interrupt struck."""
+        """Drop the rows of a job that no thread has begun, and rows whose making an interrupt has stopped."""
         super().cancel(job)
         if self.helps:
             with self._helping:
@@ -175,7 +180,7 @@ class ThreadWorkers(QueueWorkers):
         return True
 
     def stats(self) -> Stats:
-        """Rows, seconds of work and of waiting, and how files were read."""
+        """Return the counters of all threads, of file reads, and of the cache."""
         met = self._supplies.met
         return replace(
             super().stats(),
@@ -185,21 +190,21 @@ class ThreadWorkers(QueueWorkers):
         )
 
     def at_work(self) -> Sequence[Work]:
-        """Return what every thread is doing."""
+        """Return the current work of each thread that has any, for the watchdog."""
         works = (seat.at_work(self._plan, self) for seat in list(self._seats))
         return [work for work in works if work is not None]
 
     def where(self, work: Work) -> str:
-        """The stack of its thread."""
+        """Return the stack of the thread that does this work."""
         assert isinstance(work.hand, Hand)
         return stack_of_thread(work.hand.seat.thread)
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """Let another thread take the place of one that hangs. Where there is but the caller's own, it is named."""
+        """Record that a thread hangs, so that ``take_lost`` replaces it. Return False if it is the training loop's."""
         return not self.helps and self._overdue.add(work, error)
 
     def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
-        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        """Return each job in which a thread hangs, with the failure of its row, and replace the hanging threads."""
         lost = []
         for work, error in self._overdue.take():
             assert isinstance(work.hand, Hand)
@@ -219,11 +224,11 @@ class ThreadWorkers(QueueWorkers):
 
     @property
     def waiting_bytes(self) -> int:
-        """0: nothing came from processes."""
+        """The bytes of results outside the slots: always 0, because there are no worker processes."""
         return 0
 
     def memory(self) -> WorkersMemory:
-        """The side arena, and what a cache takes here."""
+        """Return the memory of the side arena and of the cache."""
         side, kept = self._supplies.side, self._supplies.kept
         return WorkersMemory(
             cache=Use(0 if kept is None else self._plan.memory.forecast.cache),
@@ -231,7 +236,7 @@ class ThreadWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the threads; one that is inside a function ends when that returns."""
+        """End the threads; return False if one is still inside a function after ``patience_s``, and ends after it."""
         ends = time.monotonic() + patience_s
         self._queue.close()
         self._supplies.close()
@@ -242,9 +247,9 @@ class ThreadWorkers(QueueWorkers):
         return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:
-        """Return True if no thread can go on while this one hangs.
+        """Return True if the run can't continue while this thread hangs.
 
-        It reads the only stream, or too many threads hang already.
+        The thread reads a stream, which no other thread can read; or too many threads hang already.
         """
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
         return self._plan.samples.stream is not None or hanging >= MOST_HANGING * self._plan.pool.workers

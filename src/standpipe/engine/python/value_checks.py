@@ -21,10 +21,10 @@ FLOATS = "fc"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value that is wrong.
+    """A value that fails a check.
 
-    value  as text
-    place  where it is in its field, as one would write it behind the field: ``"['boxes'][2, 0]"``
+    value  the value as text
+    place  its place in the field, as an index expression: ``"['boxes'][2, 0]"``; empty: the field is the value
     """
 
     value: str
@@ -47,13 +47,13 @@ class Checks:
 
     @property
     def any(self) -> bool:
-        """True if there is anything to check."""
+        """True if at least one check is set."""
         return self.finite is not None or bool(self.labels)
 
     def problem(self, sample: Mapping[str, Any], but: str | None = None) -> str | None:
-        """Describe what is wrong with a sample, or return None.
+        """Return text about the first wrong value in a sample; None if all values pass.
 
-        but  a field whose floats are known to be finite
+        but  a field that isn't checked, because its floats are known to be finite; None: no such field
         """
         for name in () if self.finite is None else self.finite or sample:
             if name != but and name in sample and (found := _not_finite(sample[name])):
@@ -91,7 +91,7 @@ def _no_label(sample: Mapping[str, Any], label: Labels) -> str | None:
 
 
 def _not_finite(value: Any, depth: int = 0) -> Found | None:
-    """The first number in a value, or in what it holds, that isn't finite."""
+    """Return the first number in a value, or in values inside it, that isn't finite; None if all are."""
     if type(value) is float:
         return None if math.isfinite(value) else Found(str(value))
     if type(value) in _PLAIN:
@@ -135,7 +135,7 @@ def _in_odd_array(array: AnyArray, depth: int) -> Found | None:
 
 
 def _first(array: AnyArray, wrong: AnyArray) -> Found | None:
-    """The first value that is wrong."""
+    """Return the first value of ``array`` for which ``wrong``, (same shape) bool, is True; None without one."""
     if not wrong.any():
         return None
     place = np.unravel_index(int(wrong.argmax()), array.shape)
