@@ -1,8 +1,8 @@
 """The queue of batches, which the filling thread and the training loop share.
 
-A batch joins ``filling`` when its slot is taken, moves to ``ready`` when its rows are made, and leaves when the loop
-takes it. Batches stay in order. The loop names the batch that it wants by its cursor. If the next batch is another
-one, the loop sets ``sought``, and filling starts again there.
+A batch joins ``filling`` when its slot is taken, moves to ``ready`` when its rows are made, and leaves when the
+training loop takes it. Batches stay in order. The loop names the batch that it wants by its cursor. If the next batch
+has another cursor, the loop sets ``sought``, and filling starts again at the wanted cursor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from standpipe.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A slot whose rows the workers make."""
+    """A batch whose rows the workers make.
+
+    slot     number of its slot
+    at       cursor where the batch begins
+    rows     number of its rows
+    origins  the records of its rows
+    job      the rows as work for the workers
+    """
 
     slot: int
     at: Cursor
@@ -41,10 +48,18 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A slot whose rows are finished, or an error that kept them from being made.
+    """A batch whose rows are finished, or which failed with ``error``.
 
-    It keeps its slot until the consumer takes it, so that failed batches keep their place in the order. It has no
-    slot if a hanging thread may still write to it.
+    It keeps its slot until the consumer takes it, so that failed batches keep their place in the order.
+
+    slot     number of its slot; None if a hanging thread may still write to the slot
+    at       cursor where the batch begins
+    rows     number of finished rows
+    lists    fields that are stored outside the slot, each as a list with a value per row
+    shapes   shapes of padded and joined fields in the slot
+    made     result of the batch's functions; None without functions
+    error    the error of the batch; None if it succeeded
+    origins  the records of its rows, if bad samples were replaced; else None
     """
 
     slot: int | None
@@ -62,7 +77,9 @@ class Filled:
 
 
 class BatchQueue:
-    """The batches of one run that are being filled or are ready, from ``plan.steps.settled(at)`` on.
+    """The batches of one run that are being filled or are ready.
+
+    The first batch is at ``at``, or if that is an epoch's end, the first of the next epoch.
 
     plan     the plan of the run; the loop may change its order
     ring     the slots
@@ -72,7 +89,7 @@ class BatchQueue:
     filling  batches whose rows are being made, the oldest first
     ready    batches whose rows are made, the oldest first
     next     cursor of the next batch to begin
-    sought   cursor where filling must start again; None once it has
+    sought   cursor where filling must start again; None if it needn't, or has started again
     waiting  True if the loop waits for a batch
     starved  True if the loop waits while it holds all slots
     stuck    the error if the filling thread itself hangs and was given up
@@ -106,13 +123,13 @@ class BatchQueue:
         return self.plan.steps.is_known(self.plan.order, self.next)
 
     def tell(self) -> None:
-        """Wake the loop if it waits."""
+        """Wake the training loop if it waits for a batch."""
         with self.lock:
             if self.news.locked():
                 self.news.release()
 
     def close(self) -> None:
-        """Deliver no more batches, and wake the loop."""
+        """Mark the run as closed, so that no more batches are delivered, and wake the training loop."""
         self.closed = True
         self.tell()
 

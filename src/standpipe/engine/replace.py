@@ -1,4 +1,4 @@
-"""Replace bad samples of a batch."""
+"""Replace the bad samples of a batch by other samples of the epoch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ MOST_ATTEMPTS = 100  # replacements of one row; it bounds the wait if ``at_most`
 
 @dataclass(slots=True)
 class Origins:
-    """The records of one batch, with replacements of bad ones.
+    """The records from which one batch is made, with replacements for bad records.
 
-    assignment  the slot to fill
-    valid       (rows,) bool: False for padding
-    bad         bad samples that were replaced, in order
-    error       the error of the last bad sample
+    ledger      the limit of bad samples
+    assignment  the slot to fill, and the batch's first records
+    valid       (rows,) bool: False for rows that only pad the batch
+    bad         the bad samples that were replaced, in order
+    error       the error of the last bad sample; None without one
     """
 
     plan: Plan
@@ -44,7 +45,10 @@ class Origins:
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
         """Return an assignment that makes the batch again in another slot, without the failed row.
 
-        It also leaves out rows that were replaced before. ``substitutes`` returns them once the others are made.
+        The assignment also leaves out rows that were replaced before. When all other rows are made,
+        ``substitutes`` returns the records for the rows that were left out.
+
+        assignment  the batch in the new slot
         """
         self._left_out = frozenset(self._now)
         self._lost = (*self._lost, failure)
@@ -60,9 +64,9 @@ class Origins:
         return raised_for(first, *self._record(first.row), self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
-        """Return replacement records for rows that failed or were left out; None if bad rows aren't replaced.
+        """Return records for rows that failed or were left out; None if there are none or a row can't be replaced.
 
-        Raises ``TooManyBadSamples`` above the limit of ``Replace``.
+        Raises ``TooManyBadSamples`` if the batch has more bad samples than ``Replace`` allows for an epoch.
         """
         failures = [*self._lost, *failures]
         failed = {failure.row: failure for failure in failures}
@@ -120,14 +124,14 @@ class Origins:
         return int(records.index[number])
 
     def _record(self, row: int) -> tuple[Records, int]:
-        """Return the records that contain a row's current one, and its number in them."""
+        """Return the ``Records`` that contain the current record of a row, and the record's number in them."""
         return self._now[row][:2] if row in self._now else (self.assignment.records, row)
 
 
 def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:
-    """Return the error, with a note that says how to replace bad samples, or why replacing them failed.
+    """Add a note to ``error`` about how to replace bad samples, or why replacing them failed; return ``error``.
 
-    It adds no note for streams and for failures that no other sample can replace.
+    Errors of streams, and of failures that no other sample can replace, get no note.
     """
     if plan.samples.stream is not None or not all(map(is_replaced, failures)):
         return error
@@ -137,7 +141,11 @@ def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> St
 
 
 def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:
-    """Return the number of the record that replaces ``index``, computed by ``order.substitute``."""
+    """Return the number of the record that replaces record ``index``, as ``order.substitute`` computes it.
+
+    position  the sample's position in the epoch
+    attempt   1 for the first replacement of the sample, 2 for the second one
+    """
     return substitute(
         plan.order, seed=plan.pipeline.seed, epoch=epoch, position=position, attempt=attempt, index=index
     )

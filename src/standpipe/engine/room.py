@@ -26,7 +26,7 @@ class Room:
         self._ring.reclaim()
 
     def no_slot(self) -> bool:
-        """Return True if no slot can be used before the caller drops a batch or a hanging thread returns."""
+        """Return True if all slots are held: by the caller's batches, or by threads that hang."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
         return taken == self._memory.most_slots or (taken >= self._memory.slots and not self.has_room())

@@ -22,9 +22,11 @@ Place = str  # "source", "read", "decode", "transform" or "batch"
 
 
 class RowFailed(Exception):
-    """The error for a sample that can't be made.
+    """Raised for a sample that can't be made.
 
-    cause  the exception of the user's code, if there was one
+    place   the place that found it, as in ``Failure``
+    reason  the text of the error
+    cause   the exception of the user's code; None without one
     """
 
     def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
@@ -32,12 +34,12 @@ class RowFailed(Exception):
         self.place, self.reason, self.cause = place, reason, cause
 
     def failure(self, row: int) -> Failure:
-        """Return the failure of a row."""
+        """Return this error as the failure of a row."""
         return Failure(row, self.place, self.reason, self.cause)
 
 
 class CantWork(RowFailed):
-    """The error for a plan that can't work with any sample, so no other sample replaces this one."""
+    """Raised for a plan that can't work with any sample, so that replacing this sample wouldn't help."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(place, reason, CantWorkError(reason))
@@ -49,7 +51,12 @@ class CantWork(RowFailed):
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """The place of a sample's encoded bytes: one row of ``contracts.Files``."""
+    """The location of a sample's encoded bytes: one row of ``contracts.Files``.
+
+    path    path of the file
+    offset  first byte in the file
+    length  number of bytes, as in ``contracts.Files``
+    """
 
     path: bytes
     offset: int
@@ -57,19 +64,19 @@ class EncodedFile:
 
 
 def counted(positions: Int64Array) -> Sequence[int]:
-    """Return positions in an epoch as a range, or as a list if they start again at 0 in between.
+    """Return consecutive positions as a range, which is faster to send than a list; other positions as a list.
 
-    A range is faster to send than a list.
+    Positions aren't consecutive if padding starts again at 0.
     """
     span = range(int(positions[0]), int(positions[0]) + len(positions))
     return span if span[-1] == positions[-1] else positions.tolist()
 
 
 class Inputs:
-    """The source's values for each row of a batch, by field.
+    """The values that the source has for the records of a batch, row by row, such as labels and file names.
 
-    empty    True if the source gives no values
-    instead  values of rows whose record was replaced, by row
+    empty    True if the source has no values
+    instead  values of rows whose record was replaced, by row number
     """
 
     def __init__(self, records: Records) -> None:
@@ -123,7 +130,10 @@ class Inputs:
         return inputs
 
     def name(self, row: int, index: int) -> str | None:
-        """Return the path of a row's file, or the name of its key; None if it has neither."""
+        """Return the path of a row's file, or its dataset key as text; None if the row has neither.
+
+        index  the record's number, which is the key if no other key is known
+        """
         inputs = self.row(row)
         if isinstance(file := inputs.get("image"), EncodedFile):
             return shown(file.path)
@@ -135,7 +145,10 @@ NO_INPUTS = Inputs(Records(np.zeros(0, np.int64)))
 
 
 def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]:
-    """Copy the rows with numbers from 0 on; return the copy and each row's place in it, -1 for a row not in it."""
+    """Copy the rows of ``array`` whose numbers are 0 or more.
+
+    Return the copy, and for each number its row in the copy, or -1 for a negative number.
+    """
     inside = [number for number in numbers if number >= 0]
     places = iter(range(len(inside)))
     return array[inside], [next(places) if number >= 0 else -1 for number in numbers]
@@ -143,10 +156,13 @@ def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]
 
 @dataclass(slots=True)
 class RowKey:
-    """The identity of a sample: its record, and the key of its random numbers.
+    """The identity of a sample: its record, and what determines its random numbers.
 
-    attempt  0; 1 and more for a sample that replaces a bad one
-    asked    a tuple with the key for the dataset; None: the key is the record's number
+    index     the record's number
+    epoch     the epoch
+    position  the sample's position in the epoch
+    attempt   0; 1 and more for a sample that replaces a bad one
+    asked     a tuple with the key for ``dataset[key]``; None: the key is the record's number
     """
 
     index: int
@@ -158,7 +174,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class PartOfRows:
-    """Some rows in the form that is sent to another process. ``Rows`` describes the fields."""
+    """Some rows of a batch, in the form that is sent to a worker process. ``Rows`` describes the fields."""
 
     epoch: int
     indices: list[int]
@@ -173,14 +189,14 @@ class PartOfRows:
 
 @dataclass(slots=True)
 class Rows:
-    """The rows to fill, and their inputs.
+    """The rows of a batch that a worker makes: their records, and where their values are written.
 
     indices     (rows) record numbers
     positions   (rows) positions in the epoch's global order
     attempts    (rows) 0; 1 and more for a record that replaces a bad one
     inputs      the source's values for each row
     views       (rows, …) by field, for fields that are stored in the slot
-    lists       (rows) values by field, for fields that aren't
+    lists       (rows) values by field, for fields that are stored outside the slot
     given       (rows, …) by field, for the fields of every batch: ``index``, ``valid``
     known_from  the sample from which the layout is known: ``"in record 7"``
     """
@@ -196,7 +212,7 @@ class Rows:
     known_from: str
 
     def key(self, row: int) -> RowKey:
-        """Return the key of a row."""
+        """Return the record and the key of the random numbers of a row."""
         return RowKey(self.indices[row], self.epoch, self.positions[row], self.attempts[row])
 
     @property

@@ -167,7 +167,7 @@ class Run:
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """The newest samples that took long."""
+        """The newest 1,000 samples and other works that took longer than ``slow_sample_s``, oldest first."""
         return self._watch.slow_samples
 
     @property
@@ -176,7 +176,7 @@ class Run:
         return bool(self._queue.filling)
 
     def at_work(self) -> Sequence[Work]:
-        """Return the workers' current tasks, for the watchdog. Without any, return the batch that waits for workers."""
+        """Return the workers' current tasks for the watchdog; if workers have none, the batch that waits for them."""
         works = self._workers.at_work()
         waits = next((each for each in tuple(self._queue.filling) if not each.is_over), None)
         if works or self._workers.helps or waits is None:
@@ -189,9 +189,9 @@ class Run:
         ]
 
     def close(self) -> None:
-        """End all threads. Held batches stay valid; calling it again does nothing.
+        """End all threads of the run. Held batches stay valid. A second call does nothing.
 
-        If another thread is just starting the run, that start ends the run itself.
+        If another thread is starting the run at this moment, its call of ``start`` ends the run.
         """
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads

@@ -33,11 +33,13 @@ PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
 def started(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
-    """Return the complete plan, the workers and the slots.
+    """Make the workers and slots of a run; return the plan with all sizes, the workers and the slots.
 
-    at  where the run begins; the sample there is measured
+    at     the cursor where the run begins; the sample there is measured
+    bell   wakes the filling thread
+    watch  the watchdog, which this function starts
 
-    Raises, among others an error of the source when it locates that sample:
+    Raises these errors, and errors of the source when it locates that sample:
 
     SampleError      the sample can't be made
     WorkerDiedError  two workers died while making it
@@ -109,7 +111,10 @@ def _measured_in_threads(
 
 
 def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs) -> Measured:
-    """Measure a sample in a separate thread, which can be given up if it hangs."""
+    """Make a sample in a separate thread, and return its fields or its failure.
+
+    If the thread hangs, the watchdog reports that, and the thread is left behind.
+    """
     answers: SimpleQueue[Measured] = SimpleQueue()
 
     def measure() -> None:

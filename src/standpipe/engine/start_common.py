@@ -32,7 +32,10 @@ MEASURING = "measuring the fields of a sample"
 
 @contextlib.contextmanager
 def refusals(plan: Plan) -> Iterator[None]:
-    """Turn system errors of the block into ``StandpipeError``. The block must not run the user's code."""
+    """Return a context that turns ``OSError`` and ``RuntimeError`` into ``StandpipeError``.
+
+    The block must not run the user's code, as errors of that code would be turned too.
+    """
     try:
         yield
     except StandpipeError:
@@ -47,7 +50,7 @@ def refusals(plan: Plan) -> Iterator[None]:
 
 
 def recipe_of(plan: Plan) -> Recipe:
-    """Return the recipe of the plan's samples."""
+    """Return the recipe from which Python workers make the plan's samples."""
     assert plan.samples.program is not None
     return Recipe(
         program=plan.samples.program,
@@ -84,9 +87,12 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
 
 
 def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, ArraySpec | Listed], int]:
-    """Return the fields of the first sample, and its record number. If it is bad and replaced, use its replacement.
+    """Return the fields of the first sample from a cursor on, and its record number.
 
+    at       the cursor
     measure  makes one sample, and returns its fields or a failure
+
+    If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced.
     """
     key, records = first_record(plan, at)
     index, attempt = key.index, 0

@@ -19,11 +19,11 @@ TIMED_ROWS = 4  # rows of a task that are timed
 class Took(NamedTuple):
     """The time that a task took in Python, together with earlier tasks that weren't timed in detail.
 
-    seconds   from its beginning to its end
-    cpu_s     processor seconds of its thread
-    queued_s  seconds that the thread was ready to run but waited for a processor
+    seconds   seconds from the task's beginning to its end
+    cpu_s     CPU seconds of the thread
+    queued_s  seconds that the thread was ready to run but waited for a CPU
     rows      nanoseconds of each of the task's first rows
-    steps     seconds of each step, by its number as in ``board``, for all rows: scaled from the timed ones
+    steps     seconds of each step by its number in ``board``, estimated for all rows from the timed rows
     """
 
     seconds: float
@@ -34,10 +34,10 @@ class Took(NamedTuple):
 
 
 class Laps:
-    """The timer of one thread. Now and then it times a task: its first rows, and their steps.
+    """The timer of one thread. At most every 10 ms it times a task: its first four rows, and their steps.
 
     on      True if the current row is timed
-    guest   True if the thread is the caller's, which does other things between tasks
+    guest   True if the thread is the training loop's, which does other things between tasks
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Laps:
         self._whole: dict[int, int] = {}
 
     def piece_begins(self) -> None:
-        """Note that a task begins, and decide if it is timed."""
+        """Record that a task begins, and decide if the task is timed."""
         self._begin_ns = now = time.monotonic_ns()
         self._piece = now >= self._next_ns
         if self._piece:
@@ -60,19 +60,22 @@ class Laps:
             self._spent_ns = _spent_ns()
 
     def begins(self) -> None:
-        """Note that a row begins, and decide if it is timed."""
+        """Record that a row begins, and decide if the row is timed."""
         self.on = self._piece and len(self._rows) < TIMED_ROWS
 
     def ends(self, since_ns: int) -> None:
-        """Note that the timed row is made.
+        """Record that the timed row is finished.
 
-        since_ns  when it began, in nanoseconds of ``time.monotonic_ns()``
+        since_ns  when the row began, in nanoseconds of ``time.monotonic_ns()``
         """
         self._rows.append(time.monotonic_ns() - since_ns)
         self.on = False
 
     def together(self, rows: int, since_ns: int) -> None:
-        """Note that the dataset made ``rows`` samples together since ``since_ns``; count their mean time as one row."""
+        """Record that the dataset has made ``rows`` samples at once; their mean time counts as one row.
+
+        since_ns  when the first sample began, in nanoseconds of ``time.monotonic_ns()``
+        """
         if self.on:
             each = (time.monotonic_ns() - since_ns) // rows
             self._rows.append(each)
@@ -82,14 +85,14 @@ class Laps:
     def step(self, number: int, begin_ns: int) -> int:
         """Count the time of a step of the timed row, and return the current time.
 
-        begin_ns  when the step began, in nanoseconds of ``time.perf_counter_ns()``, as returned
+        begin_ns  when the step began, in nanoseconds of ``time.perf_counter_ns()``, as is the result
         """
         now = time.perf_counter_ns()
         self._steps[number] = self._steps.get(number, 0) + now - begin_ns
         return now
 
     def whole(self, number: int, begin_ns: int) -> None:
-        """Count the time of a step with the whole batch, since ``begin_ns`` of ``time.perf_counter_ns()``."""
+        """Count the time of a function of the whole batch, from ``begin_ns`` of ``time.perf_counter_ns()`` to now."""
         self._whole[number] = self._whole.get(number, 0) + time.perf_counter_ns() - begin_ns
 
     def took(self, rows: int) -> Took:
@@ -118,7 +121,7 @@ class Laps:
 
 
 def _spent_ns() -> tuple[int, int]:
-    """Return this thread's nanoseconds on a processor, and of waiting for one (0 if the system doesn't report it)."""
+    """Return this thread's nanoseconds on a CPU, and of waiting for a CPU (0 if the system doesn't report that)."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -137,11 +140,11 @@ def stats_of(counter: _native.PlaceCounter) -> PlaceStats:
 class RunTimes:
     """The counters of a run, except those of its workers.
 
-    order, batch, device  work of the run's own threads at these places
-    steps                 steps of the training loop
-    bad                   rows that could not be made
-    no_slot               seconds without a free slot so far, and since when there is none now or None; a tuple, so
-                          that both change together
+    order, batch, device  counters of the work of the run's own threads at these places
+    steps                 counter of the training loop's steps
+    bad                   number of rows that could not be made
+    no_slot               seconds so far without a free slot; and the time since when no slot is free now, or None. A
+                          tuple, so that both change together
     """
 
     def __init__(self) -> None:
@@ -159,7 +162,10 @@ class RunTimes:
         return before_s if begin is None else before_s + max(now - begin, 0.0)
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
-        """Return all counters: these, the workers', the slots', and a device's seconds of copying."""
+        """Return all counters of the run: ``workers``, with these counters, ``slots`` and ``copying_s`` filled in.
+
+        copying_s  seconds that the device has spent on copies
+        """
         device, steps = stats_of(self.device), self.steps
         return replace(
             workers,

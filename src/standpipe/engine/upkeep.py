@@ -19,14 +19,14 @@ from standpipe.system.sharing import Claim
 
 
 class Upkeep:
-    """The counters of one run, its memory meter, and its tuner.
+    """Collects the counters of one run, and calls its memory meter and its tuner at intervals.
 
     claim   the loader's part of the machine
     before  heaps and stacks of this process before the run began, in bytes
     due_s   time of the next check, in seconds of ``time.monotonic()``
 
-    It has no reference to the run. A reference cycle would keep a dropped run alive until the next garbage
-    collection.
+    An upkeep has no reference to the run. A reference cycle would keep a dropped run alive until the next
+    garbage collection.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Upkeep:
         self.due_s = 0.0
 
     def look(self) -> None:
-        """Check the memory and tune, each when it is due."""
+        """Measure the memory and tune the run, each if it is due."""
         with suppress(OSError):  # both read /proc; without a free descriptor they try again next time
             self._meter.look()
             self._adjuster.look(self)
         self.due_s = min(self._meter.due_s, self._adjuster.due_s)
 
     def rest(self) -> None:
-        """Leave the loader's part of the machine to other loaders while it is idle."""
+        """Record that this loader is idle, so that other loaders may use its part of the machine."""
         self._claim.rest()
 
     def stats(self) -> Stats:

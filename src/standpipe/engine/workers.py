@@ -46,7 +46,7 @@ CALLER = "the thread that asks for a batch"  # name of the caller's thread in me
 
 
 class CantWorkError(PlanError):
-    """The error for a plan that can't work, found when a sample was made.
+    """Raised for a plan that can't work, as was found when a sample was made.
 
     Examples: no cache can store the sample, or a field would be lost.
     """
@@ -56,6 +56,8 @@ class CantWorkError(PlanError):
 class Failure:
     """A row that can't be made.
 
+    row     number of the row in its batch
+    reason  the text of the error
     place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"died"`` or ``"stalled"`` if a
             worker died or hung while making it; ``"cancelled"`` if the row isn't needed any more
     cause   the exception of the user's code, or the ``WorkerDiedError`` or ``StalledError`` of a lost worker
@@ -73,6 +75,9 @@ class Failure:
 class Assignment:
     """A slot to fill, and the records for its rows.
 
+    slot       number of the slot
+    at         the cursor where the batch begins
+    records    the record of each row
     views      the slot's fields, (rows, …) each
     positions  (rows,) uint64, positions in the epoch's global order
     without    rows that are left out; replacement records fill them before the batch is used
@@ -95,9 +100,9 @@ class Assignment:
 class Substitutes:
     """The records that replace failed rows of a batch.
 
-    assignment  the slot
-    rows        (k,) int64: the rows of the slot that they replace
-    records     k records
+    assignment  the slot of the batch
+    rows        (k,) int64: the rows of the slot that are made from the new records
+    records     the new record of each of these rows
     attempts    (k,) int64: 1 for the first replacement of a row
     """
 
@@ -109,7 +114,7 @@ class Substitutes:
 
 @dataclass(frozen=True, slots=True)
 class Flaws:
-    """The counters of reads and of a cache, and of problems that didn't keep rows from being made.
+    """Counters of reads, of a cache, and of problems in spite of which rows were made, such as damaged JPEGs.
 
     damaged         rows of damaged JPEGs that Pillow decodes too
     truncated       rows of files that end too soon
@@ -201,11 +206,11 @@ class BatchMade:
 
 
 class Job(Protocol):
-    """A slot that is being filled."""
+    """The rows of one slot, as work for the workers."""
 
     @property
     def done(self) -> bool:
-        """True if no worker works on it any more."""
+        """True if no worker works on these rows any more."""
 
     def failures(self) -> Sequence[Failure]:
         """Return the rows that can't be made. The job must be done."""
@@ -228,7 +233,7 @@ class Workers(Protocol):
 
     @property
     def helps(self) -> bool:
-        """True if ``help()`` makes rows."""
+        """True if the training loop's thread makes the rows, by calling ``help()``."""
 
     @property
     def employed(self) -> int:
@@ -248,7 +253,7 @@ class Workers(Protocol):
         """Return a job for an assignment, which ``submit`` starts. Raises if the job can't be prepared."""
 
     def submit(self, job: Any) -> None:
-        """Queue a job behind those submitted before."""
+        """Queue a job behind all jobs that were submitted before."""
 
     def exchange(self, job: Any, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make some rows of a finished job again from other records, before all queued jobs."""
@@ -257,19 +262,24 @@ class Workers(Protocol):
         """Drop the rows of a job that no worker has begun; the job is still reported as done."""
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Wait for the run's bell in the thread that submits jobs, and drive the workers in the meantime."""
+        """Wait until the run's bell has rung more than ``seen`` times; return how many times it has rung.
+
+        The filling thread calls it. Worker processes get their tasks in it.
+
+        patience_s  most seconds to wait; None: no limit
+        """
 
     def settle(self) -> None:
-        """Collect the results of all tasks that workers still have. Called by that thread when it ends."""
+        """Wait for the results of all tasks that workers still have. The filling thread calls it when it ends."""
 
     def help(self) -> bool:
-        """Do one task in the caller's thread, if that thread makes rows; return False if there was no task."""
+        """Do one task in the calling thread, if ``helps``; return False if there was no task."""
 
     def stats(self) -> Stats:
         """Return the counters since the start."""
 
     def at_work(self) -> Sequence[Work]:
-        """Return every worker's task."""
+        """Return the current work of each worker that has any, for the watchdog."""
 
     def take_lost(self) -> Sequence[tuple[Any, Failure]]:
         """Return the jobs that were given up since the last call, each with the failure of the row that hangs.
@@ -282,23 +292,26 @@ class Workers(Protocol):
         """The bytes of samples from worker processes that are stored outside the slots."""
 
     def memory(self) -> WorkersMemory:
-        """Return the memory that workers measure themselves."""
+        """Return the memory that workers use outside the slots."""
 
     def close(self, patience_s: float) -> bool:
         """End all workers; return False if some threads were still busy after ``patience_s``."""
 
 
 class DrivesItself:
-    """A base class of ``Workers`` whose own threads take their work, so that ``wait`` only waits."""
+    """A base class for ``Workers`` whose threads take their tasks themselves, so that ``wait`` only waits."""
 
     _bell: _native.Bell
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Wait for the run's bell."""
+        """Wait until the run's bell has rung more than ``seen`` times; return how many times it has rung.
+
+        patience_s  most seconds to wait; None: no limit
+        """
         return self._bell.wait(seen) if patience_s is None else self._bell.wait_for(seen, patience_s)
 
     def settle(self) -> None:
-        """Do nothing: these workers owe no answers."""
+        """Do nothing: these workers send no answers that somebody must take."""
 
 
 def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> None:
@@ -312,7 +325,7 @@ def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> Non
 
 
 def has_ended(thread: threading.Thread, patience_s: float) -> bool:
-    """Wait for a thread's end; return True if it has ended, or was never started."""
+    """Wait at most ``patience_s`` for a thread's end; return True if it has ended, or was never started."""
     with contextlib.suppress(RuntimeError):  # it wasn't started, or its start was interrupted
         thread.join(max(patience_s, 0))
     return not thread.is_alive()
@@ -331,9 +344,11 @@ def too_long(row: int, stalled: StalledError) -> Failure:
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> StandpipeError:
-    """Return the error of a failure that isn't replaced by another sample.
+    """Return the error to raise for a failure whose sample isn't replaced.
 
-    It is the cause itself for a lost worker or a plan that can't work.
+    For a lost worker, or a plan that can't work, that is ``failure.cause``; else the result of ``error_of``.
+
+    row  the failed row's number in ``records``
     """
     known = failure.cause
     if isinstance(known, WorkerDiedError | StalledError | CantWorkError):
