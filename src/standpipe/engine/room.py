@@ -26,7 +26,7 @@ class Room:
         self._ring.reclaim()
 
     def no_slot(self) -> bool:
-        """Return True if all slots are held: by the caller's batches, or by threads that hang."""
+        """Return True if no slot can be filled until the caller drops a batch or a hanging thread finishes its row."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
         return taken == self._memory.most_slots or (taken >= self._memory.slots and not self.has_room())
