@@ -233,7 +233,7 @@ class Preloaded:
     def bytes(self) -> int:
         """Return the fork server's memory in bytes, 0 if it has ended.
 
-        For a fork of this process, pages that it shares with other processes count in part.
+        For a fork of this process, only memory that it shares with no other process counts, measured roughly.
         """
         with contextlib.suppress(OSError, ValueError):  # it has ended
             if isinstance(self._process, Forked):

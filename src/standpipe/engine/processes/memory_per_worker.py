@@ -27,7 +27,7 @@ class WorkerMemory:
     when the memory seems to be above the limit.
 
     share         limit of the worker's own memory in bytes; a worker above the limit is replaced
-    sharers       number of processes that share memory pages with the worker
+    sharers       number of processes, this worker included, that began as copies of one process
     side          function that returns the worker's bytes in the side arena, which aren't the worker's own memory
     over          True if the worker may be above the limit, and must be measured when it is idle
     over_at_once  True if the worker was above the limit at the first check, after one task
