@@ -1,4 +1,4 @@
-"""Checks of what an order is given."""
+"""Check arguments of orders: integers within limits, positions and epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records in a new random order each epoch that keeps near each other what lies near each other."""
+"""A shuffled order that keeps neighbouring records near each other, for storage that reads in sequence."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _BLOCKS, _SHORT, _WINDOWS = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class BlockShuffled:
-    """Every record once an epoch: blocks of neighbours in random order, shuffled within a window of blocks.
+    """Order of all records: blocks of neighbours in random order, and shuffled records in each window of
+    blocks.
 
     num_records  1 to 2^62
     seed         0 to 2^64 − 1
-    block        neighbouring records that stay near each other; the last block may be shorter
-    window       blocks whose records are mixed
+    block        neighbouring records per block; the source's last block may be shorter
+    window       number of blocks whose records are shuffled together
 
-    Media that are quick to read in sequence (disks, tape, archives) see ``window`` streams of ``block``
+    Storage that is quick to read in sequence (disks, tape, archives) serves ``window`` streams of ``block``
     records at a time. Nothing is buffered: the order is a function of (seed, epoch, position), in O(1)
     memory, and never changes between versions.
     """
@@ -46,11 +47,11 @@ class BlockShuffled:
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch: each record once."""
+        """The number of positions in an epoch, which is the number of records."""
         return self.num_records
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_records, epoch, start, stop)
         places = _Places(self, epoch)
         parts = [np.empty(0, np.int64)]
@@ -63,7 +64,7 @@ class BlockShuffled:
         return np.concatenate(parts)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return (
             f"shuffle(seed={self.seed}, block={self.block}, window={self.window}): blocks of {self.block:,} records "
             f"in random order, mixed over {self.window:,} of them, new each epoch"
@@ -72,7 +73,10 @@ class BlockShuffled:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """One epoch's blocks in their order: place i holds a block of ``block`` records, one place the short one."""
+    """The order of an epoch's blocks.
+
+    Place i has one block; all blocks have ``block`` records, except a short one.
+    """
 
     order: BlockShuffled
     epoch: int
@@ -83,27 +87,29 @@ class _Places:
 
     @property
     def missing(self) -> int:
-        """Records that the short block, the source's last, has too few."""
+        """The number of records that the short block, the source's last, has fewer than ``block``; 0 if none."""
         return self.num_blocks * self.order.block - self.order.num_records
 
     @property
     def short(self) -> int:
-        """Return the short block's place among the blocks of an epoch."""
+        """The short block's place in the epoch's order of blocks."""
         word = _native.mix(_native.mix(_native.mix(0, self.order.seed), _SHORT), self.epoch)
         return word * self.num_blocks // WORDS
 
     def begin(self, window: int) -> int:
-        """The first position of a window; of the one after the last, the number of positions."""
+        """Return the first position of window number ``window``; the number of positions for one past the
+        last window.
+        """
         place = min(window * self.order.window, self.num_blocks)
         return place * self.order.block - (self.missing if place > self.short else 0)
 
     def window_of(self, position: int) -> int:
-        """The window that a position is in."""
+        """Return the number of the window that contains a position."""
         window = position // (self.order.window * self.order.block)
         return window + (position >= self.begin(window + 1))
 
     def blocks(self, start: int, stop: int) -> Int64Array:
-        """Return the block at each place of [start, stop), (stop − start,) int64."""
+        """Return the numbers of the blocks at places [start, stop), (stop − start,) int64."""
         whole, short = self.num_blocks - 1, self.short
         seed = _native.mix(_native.mix(0, self.order.seed), _BLOCKS)
         before, after = start - (start > short), stop - (stop > short)
@@ -113,12 +119,14 @@ class _Places:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Facts about the positions [begin, end) of an epoch, which share a window.
+    """One window: the positions [begin, end) of an epoch, whose records are shuffled together.
 
-    seed       seed for the order of its records
-    starts     (blocks,) int64: the first record of each of its blocks, in their order
-    short_end  where the records of the short block end among its own; past its end without that block
-    missing    number of records that the short block has too few
+    seed       seed of the shuffle of its records
+    starts     (blocks,) int64: the first record of each of the window's blocks, in the epoch's order of
+               blocks
+    short_end  number of the window's records before the end of the short block; end − begin without that
+               block
+    missing    number of records that the short block has fewer than ``block``
     """
 
     epoch: int
@@ -131,7 +139,9 @@ class _Window:
     missing: int
 
     def records(self, start: int, stop: int) -> Int64Array:
-        """Record numbers of the window's positions [start, stop), counted from its begin, int64."""
+        """Return the record numbers at places [start, stop) of the window, (stop − start,) int64; place 0 is
+        ``begin``.
+        """
         offsets = _native.shuffled_indices(self.seed, self.epoch, self.end - self.begin, start, stop)
         if self.short_end < self.end - self.begin:
             offsets += self.missing * (offsets >= self.short_end)

@@ -1,4 +1,6 @@
-"""Batches of as many records as a budget allows: bucketing and packing by a length, planned once for all epochs."""
+"""Batches within a length budget: bucketing and packing of records by their lengths, planned once for all
+epochs.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ MIXED_BATCHES = 4  # that a bucket fills at least: with fewer the same records m
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that one batch may hold, by a length that is known of every record.
+    """A length budget: the most that one batch may hold, in the unit of a column of lengths.
 
-    most            1 to 2^40, in the length's unit: tokens, pixels, …
-    length_column   the column of lengths
-    max_batch_size  records of a batch, at most; None: as many as the budget allows
-    packing         cost of a batch: True: the sum of its lengths; False: rows × longest record
+    most            1 to 2^40, in the column's unit: tokens, pixels, …
+    length_column   name of the column with each record's length
+    max_batch_size  largest number of records in a batch; None: as many as the budget allows
+    packing         what the budget limits: True: the sum of a batch's lengths; False: rows × longest length
     """
 
     most: int
@@ -49,7 +51,7 @@ class Budget:
             raise PlanError(f"batch: packing must be True or False, got {self.packing!r}")
 
     def describe(self) -> str:
-        """One phrase for the recipe: everything that decides what a batch is."""
+        """Return one phrase for the recipe, with every setting that decides which records a batch has."""
         most = (
             f"budget={self.most}, length_column={self.length_column!r}, max_batch_size={self.max_batch_size}"
         )
@@ -58,18 +60,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batches:
-    """Whole batches at the positions of an epoch: every record in one of them, whichever epoch.
+    """An order whose positions are whole batches. Every epoch has each record in exactly one batch.
 
-    Equal batches form runs. In each epoch a keyed bijection says which batch stands at which position, and
-    one per bucket which of its records take which place. So any batch of any epoch costs as much as its rows.
+    Batches with the same number of records from each bucket form a run. In each epoch, a keyed bijection
+    gives the batch at each position, and another one per bucket gives the records of each batch. So computing
+    any batch of any epoch takes time in proportion to its rows.
 
-    budget   what a batch may hold
-    seed     of the shuffle; None: the longest records first, those of a bucket as they were chosen
-    chain    which records take part
-    buckets  how many of them are of which length at most
+    budget   the limits of a batch
+    seed     seed of the shuffle; None: no shuffle, batches with the longest records come first
+    chain    the selected records
+    buckets  number of records and longest length of each bucket
     cut      the runs of batches
-    total    the lengths of all of them together
-    places   their places in ``chain``, grouped by bucket, the shortest first
+    total    sum of all lengths
+    places   places of the records in ``chain``, grouped by bucket, the bucket of shortest records first
     """
 
     budget: Budget
@@ -84,7 +87,8 @@ class Batches:
     def of(cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None) -> Batches:
         """Plan the batches of all records.
 
-        column  the lengths of the selected records [start, stop), (stop − start,) integers
+        column  function of (start, stop) that returns the lengths of the selected records [start, stop),
+                integers
 
         Raises ``PlanError`` for lengths that aren't integers, are negative, or exceed the budget.
         """
@@ -117,16 +121,18 @@ class Batches:
 
     @property
     def most_rows(self) -> int:
-        """Records of the batch that has most."""
+        """The number of records of the largest batch."""
         return int(self.cut.sizes.max())
 
     @property
     def stride(self) -> int:
-        """Distance between the random keys of one batch and the next."""
+        """The distance between the keys of random numbers of two successive batches: ``most_rows``."""
         return self.most_rows
 
     def records(self, epoch: int, position: int) -> Int64Array:
-        """Record numbers of one batch, (rows,) int64, those of the longest bucket first."""
+        """Return the record numbers of the batch at a position, (rows,) int64, with the longest bucket's
+        records first.
+        """
         counts = self.buckets.counts
         begins = np.cumsum(counts) - counts
         parts = [
@@ -136,7 +142,9 @@ class Batches:
         return self.chain.records(self.places.at(np.concatenate(parts)))
 
     def bucket_of(self, epoch: int, position: int, row: int) -> tuple[int, int]:
-        """The bucket of one row of a batch: the first of its records' places, and how many there are."""
+        """Return the bucket of row ``row`` of a batch: its first place in ``places``, and its number of
+        records.
+        """
         counts = self.buckets.counts
         for bucket, _, number in self._parts(epoch, position):
             if row < number:
@@ -145,11 +153,13 @@ class Batches:
         raise IndexError(f"batch {position} of epoch {epoch} has no row beyond {row}")
 
     def record_at(self, place: int) -> int:
-        """The record number at a place, as ``bucket_of`` counts them."""
+        """Return the record number at a place of ``places``, such as one in the range that ``bucket_of``
+        gives.
+        """
         return int(self.chain.records(self.places.at(np.array([place])))[0])
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         what = "packed" if self.budget.packing else "padded"
         share = self.total / (self.num_positions * self.budget.most)
         order = "the longest first" if self.seed is None else f"shuffle(seed={self.seed}), new each epoch"
@@ -160,12 +170,16 @@ class Batches:
         )
 
     def _parts(self, epoch: int, position: int) -> list[tuple[int, int, int]]:
-        """Return ``Cut.places`` of the batch at a position."""
+        """Return ``Cut.places`` of the batch that the epoch has at a position."""
         check_positions(self.num_positions, epoch, position, position + 1)
         return self.cut.places(int(self._shuffled(_BATCHES, epoch, self.num_positions, position, 1)[0]))
 
     def _shuffled(self, part: int, epoch: int, count: int, start: int, number: int) -> Int64Array:
-        """Places [start, start + number) of a shuffle of ``count``, (number,) int64."""
+        """Return the numbers at places [start, start + number) of a shuffle of 0 to ``count`` − 1, (number,)
+        int64.
+
+        part  number that makes this shuffle independent of other shuffles with the same seed
+        """
         if self.seed is None:
             return np.arange(start, start + number)
         seed = _native.mix(_native.mix(0, self.seed), part)
@@ -174,7 +188,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """The lengths of the records that take part, checked, in pieces; they may be read again and again.
+    """An iterable of the selected records' checked lengths, in arrays; each pass reads the column again.
 
     A record of length 0 counts as 1.
     """
@@ -192,9 +206,11 @@ class _Lengths:
             yield np.repeat(np.maximum(lengths, 1), times)
 
     def _checked(self, lengths: AnyArray, place: int) -> Int64Array:
-        """``lengths`` as int64. Raises a ``PlanError`` that names the first record whose length doesn't fit.
+        """Return ``lengths`` as int64.
 
-        place  of the first of them
+        Raises a ``PlanError`` that names the first record whose length doesn't fit.
+
+        place  the place in ``chain`` of the first length
         """
         column, most = self.budget.length_column, self.budget.most
         numbers = lengths.astype(np.int64)

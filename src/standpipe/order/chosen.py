@@ -1,4 +1,4 @@
-"""Selections that look at columns: which records they leave is known once the source is open."""
+"""Selections by columns: the selected records are known once the source is open."""
 
 from __future__ import annotations
 
@@ -26,21 +26,26 @@ _SIDES, _GROUPS, _STRATA = 8, 9, 10
 
 @runtime_checkable
 class OfColumns(Protocol):
-    """A selection's description, from which ``over`` makes the selection."""
+    """The description of a selection by columns. ``over`` makes the selection from the columns."""
 
     def over(self, columns: Columns) -> Selection:
-        """Look at the columns, once, in pieces. Raises ``PlanError`` when they don't fit, or nothing is left."""
+        """Read the columns once, in pieces, and return the selection.
+
+        Raises ``PlanError`` if the columns don't fit, or no record is left.
+        """
 
     def describe(self) -> str:
-        """One phrase for ``explain()`` and the recipe: everything that decides which records these are."""
+        """Return one phrase for ``explain()`` and the recipe, with everything that decides which records are
+        selected.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """The records whose numbers are listed.
+    """A selection of the records whose numbers are listed.
 
-    numbers  at least one, in any order in a table
-    text     what chose them
+    numbers  at least one record number; ascending in ``Marks``, in any order in a ``Table``
+    text     description of the selection, for ``explain()``
     """
 
     numbers: Table | Marks
@@ -51,7 +56,7 @@ class Chosen:
         return len(self.numbers)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record ``numbers[i]``."""
+        """Return ``numbers[place]`` for each of ``places``, (n,) int64."""
         return self.numbers.at(places)
 
     def describe(self) -> str:
@@ -61,7 +66,9 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The records for which a condition on columns holds, in their order."""
+    """The description of a selection of the records for which a condition on columns is true, in source
+    order.
+    """
 
     text: str
 
@@ -69,7 +76,7 @@ class Filter:
         Condition(self.text)
 
     def over(self, columns: Columns) -> Chosen:
-        """Find them in one pass."""
+        """Return the records for which the condition is true. Raises ``PlanError`` if there is none."""
         condition = Condition(self.text)
         condition.check(columns)
 
@@ -89,9 +96,13 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class SplitByColumn:
-    """One side of a cut in two that looks at a column.
+    """The description of one part of a split of the records in two, which depends on a column.
 
-    how  ``"by"``: records of one value are on one side. ``"stratify"``: each value is cut in the same share
+    share   fraction of the records in the first part, 0 < share < 1
+    side    the part to select
+    how     ``"by"``: all records with the same value are in one part. ``"stratify"``: each value's records
+            are split in the same fractions
+    column  name of the column
     """
 
     share: float
@@ -105,7 +116,10 @@ class SplitByColumn:
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 
     def over(self, columns: Columns) -> Side:
-        """Look for the cut, in a few passes. Raises ``PlanError`` when a side would be empty."""
+        """Compute the split in a few passes, and return its part.
+
+        Raises ``PlanError`` if a part would be empty.
+        """
         side = self._of_groups(columns) if self.how == "by" else self._of_strata(columns)
         if not 0 < side.count(columns.num_records) < columns.num_records:
             raise PlanError(
@@ -119,7 +133,9 @@ class SplitByColumn:
         return f"split({self.share}, {self.how}={self.column!r}, seed={self.seed}), {self.side}"
 
     def _of_groups(self, columns: Columns) -> Side:
-        """Put the groups with the lowest random numbers on the first side."""
+        """Split by value: give each value a random number; the first part has the records with the lowest
+        numbers.
+        """
         key, count = key_of(self.seed, _GROUPS), columns.num_records
 
         def drawn() -> Iterator[UInt64Array]:
@@ -136,7 +152,7 @@ class SplitByColumn:
         return self._side(numbers, np.zeros(1, np.int64), np.array([len(numbers)]))
 
     def _of_strata(self, columns: Columns) -> Side:
-        """Put the first records of each group, in the group's random order, on the first side."""
+        """Split each value's records: the first of them, in random order, go to the first part."""
         groups = grouped(columns, self.column, key=key_of(self.seed, _STRATA), asked_by=self.describe())
         ends = np.floor(np.cumsum(groups.sizes) * self.share + 0.5).astype(np.int64)
         firsts = np.diff(ends, prepend=0)
@@ -150,11 +166,14 @@ class SplitByColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Some records of each of k runs of a list, in a random order that is the same in every epoch.
+    """A selection of some records from each of k runs of a list, in a random order that is the same in every
+    epoch.
 
-    numbers  the list
-    begins   (k,) int64: where its records of each run begin
-    ends     (k,) int64: how many it has up to each run's end
+    numbers  the list of record numbers
+    begins   (k,) int64: the place in ``numbers`` of the first selected record of each run
+    ends     (k,) int64: the number of selected records in this run and all runs before
+    key      key of the random order
+    text     description of the selection, for ``explain()``
     """
 
     numbers: Table | Marks
@@ -164,11 +183,11 @@ class Side:
     text: str
 
     def count(self, num_records: int) -> int:
-        """Return its number of records."""
+        """Return the number of selected records."""
         return int(self.ends[-1])
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record i of a shuffle of its own."""
+        """Return the record at each of ``places``, (n,) int64, of the shuffled selection."""
         own = _native.shuffled_at(self.key, 0, self.count(num_records), places)
         run = np.searchsorted(self.ends, own, side="right")
         before = np.where(run > 0, self.ends[run - 1], 0)
@@ -180,9 +199,11 @@ class Side:
 
 
 def _number_at(numbers: Callable[[], Iterator[UInt64Array]], place: int) -> tuple[int, int, int]:
-    """The number at a place of all numbers in ascending order, how many are below it, and how many are it.
+    """Return the number at a place of a sorted sequence, how many numbers are smaller, and how many are equal
+    to it.
 
-    numbers  yields them, 63 bits each, again and again: a pass for each 16 bits
+    numbers  a function that yields the unsorted numbers in arrays, of 63 bits; it is called four times
+    place    from 0
     """
     found, before, alike = 0, 0, 0
     for shift in (48, 32, 16, 0):

@@ -1,4 +1,4 @@
-"""Columns: what orders know of records besides their number, and how to group records by them."""
+"""Columns of a source, for orders, and the grouping of records by a column's values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a 
 
 
 class Columns(Protocol):
-    """Columns of a source's records, or of selected ones, known without reading a sample.
+    """Access to the columns of a source's records, or of selected records, without reading a sample.
 
-    Places are [0, ``num_records``). A record's own number is its number in the source.
+    A record's *place* is its index among these records, in [0, ``num_records``). Its *number* is its index in
+    the source.
     """
 
     @property
@@ -35,10 +36,10 @@ class Columns(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Class names by ``label``, or None."""
+        """Class names by label, or None if labels are plain numbers or absent."""
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
-        """A column of the records [start, stop), (stop − start,)."""
+        """Return column ``name`` for the records at places [start, stop), (stop − start,)."""
 
     @property
     def is_source(self) -> bool:
@@ -50,23 +51,23 @@ class Columns(Protocol):
 
     @property
     def source_digest(self) -> str:
-        """Digest of the source's manifest."""
+        """The source's ``digest``."""
 
     def numbers(self, start: int, stop: int) -> Int64Array:
         """Return the source's numbers of the records at places [start, stop), (stop − start,) int64."""
 
     def name(self, number: int) -> str | None:
-        """A printable name of one of the source's records, its path, or None."""
+        """Return a printable name of the record with a number, such as its path, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Records by the value that they have in a column, in a random order inside a group.
+    """The records, grouped by their values in a column, with a random order inside each group.
 
-    values  (k,) int64, ascending
-    sizes   (k,) int64: records of each
-    begins  (k,) int64: where each begins in ``places``
-    places  the records' numbers, group after group
+    values  (k,) int64, ascending: the column's different values
+    sizes   (k,) int64: number of records with each value
+    begins  (k,) int64: where each group begins in ``places``
+    places  the records' places, group after group
     """
 
     values: Int64Array
@@ -76,7 +77,14 @@ class Groups:
 
 
 def grouped(columns: Columns, name: str, *, key: int, asked_by: str) -> Groups:
-    """Group records by a column of integers. The order inside a group depends on ``key``."""
+    """Group records by column ``name``, of integers.
+
+    key       key of the random order inside a group
+    asked_by  the caller's name, for errors
+
+    Raises ``PlanError`` if there is no such column, its dtype isn't integer, or it has more than 65,536
+    values.
+    """
     values = _distinct(columns, name, asked_by)
     sizes = np.zeros(len(values), np.int64)
 
@@ -94,9 +102,11 @@ def grouped(columns: Columns, name: str, *, key: int, asked_by: str) -> Groups:
 
 
 def chunks(columns: Columns, name: str, asked_by: str) -> Iterator[tuple[int, AnyArray]]:
-    """Yield a column piece by piece, each with the number of its first record.
+    """Yield a column in pieces, each with the place of its first record.
 
-    Raises ``PlanError`` with ``asked_by`` when there is none of that name.
+    asked_by  the caller's name, for errors
+
+    Raises ``PlanError`` if there is no column of that name.
     """
     if not isinstance(name, str) or name not in columns.names:
         known = ", ".join(map(repr, columns.names)) or "none"
@@ -106,7 +116,10 @@ def chunks(columns: Columns, name: str, asked_by: str) -> Iterator[tuple[int, An
 
 
 def bits(values: AnyArray) -> UInt64Array:
-    """Words that are equal where numbers are, (n,): one for 0.0 and −0.0, one for all that are no number."""
+    """Return a 64-bit word for each of ``values``, (n,) uint64; equal numbers have equal words.
+
+    0.0 and −0.0 have the same word, and so have all NaNs.
+    """
     if values.dtype.kind in "biu":
         return values.astype(np.int64).view(np.uint64)
     floats = values.astype(np.float64) + 0.0
@@ -115,7 +128,7 @@ def bits(values: AnyArray) -> UInt64Array:
 
 
 def mixed(key: int, words: UInt64Array) -> UInt64Array:
-    """``_native.mix(key, word)`` of each word, (n,) uint64."""
+    """Return ``_native.mix(key, word)`` for each of ``words``, (n,) uint64: a hash of both."""
     inner = np.uint64(_scrambled((key + _GOLDEN) & _MASK))
     word = inner ^ (words * np.uint64(_WORD) + np.uint64(1))
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -124,8 +137,9 @@ def mixed(key: int, words: UInt64Array) -> UInt64Array:
 
 
 def key_of(seed: int, purpose: int) -> int:
-    """Return the key of a seed's random numbers for one purpose. Purposes are below 2^62, and each is used
-    once.
+    """Return the key of a seed's random numbers for one purpose.
+
+    purpose  a constant below 2^62 that no other use of the seed has
     """
     return _native.mix(_native.mix(0, seed), purpose)
 
@@ -137,8 +151,9 @@ def _scrambled(word: int) -> int:
 
 
 def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:
-    """Return the values of a column, ascending. Raises ``PlanError`` if they aren't integers, or are too
-    many.
+    """Return the different values of a column, ascending.
+
+    Raises ``PlanError`` if the dtype isn't integer, or there are more than 65,536 values.
     """
     values = np.empty(0, np.int64)
     for _, chunk in chunks(columns, name, asked_by):

@@ -1,7 +1,7 @@
-"""Choose how many records of which lengths make up a batch within a budget, once for every epoch.
+"""Compute how many records of each length form a batch within a length budget, once for all epochs.
 
-Lengths are counted in classes, classes are joined to a few buckets, and buckets are cut into runs of equal batches.
-All of it is small, whatever the number of records.
+Records are counted in classes of similar lengths, neighbouring classes are joined into at most 256 buckets,
+and the buckets are cut into runs of equal batches. All arrays here are small, whatever the number of records.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_BUCKETS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths:
-    """The number of records of each length, roughly.
+    """The number of records in each class of similar lengths.
 
-    longest  (n,) int64, ascending: the longest record of each class
-    counts   (n,) int64, positive: the records of each class
+    longest  (n,) int64, ascending: the longest length of each class
+    counts   (n,) int64, positive: the number of records of each class
     """
 
     longest: Int64Array
@@ -33,7 +33,7 @@ class Lengths:
 
     @classmethod
     def of(cls, chunks: Iterable[Int64Array]) -> Lengths:
-        """Count lengths of [1, 2^40], given as arrays (any,) int64."""
+        """Count records by length, from arrays of lengths in [1, 2^40], int64."""
         longest, counts = np.zeros((2, NUM_CLASSES), np.int64)
         for lengths in chunks:
             bits = np.frexp(lengths.astype(np.float64))[1].astype(np.int64)
@@ -45,10 +45,10 @@ class Lengths:
         return cls(longest[some], counts[some])
 
     def joined(self, *, least_cost: int = 0) -> Lengths:
-        """Join neighbours until there are at most 256, and the records of each cost at least ``least_cost``.
+        """Join neighbouring classes into at most 256 buckets, of which each costs at least ``least_cost``.
 
-        A record costs as much as the longest of its bucket. Joined first is what adds least to the cost of
-        all.
+        A bucket costs its number of records × its longest length. Neighbours whose joining adds least to the
+        total cost are joined first.
         """
         longest, counts = self.longest, self.counts
         while len(longest) > 1:
@@ -68,13 +68,13 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """The batches of an epoch, as runs of equal ones.
+    """The batches of an epoch, in runs of equal batches.
 
-    times   (runs,) int64, positive: batches of each run
-    rows    (runs, buckets) int64: records of each bucket in each batch
-    ends    (runs,) int64: batches of a run and all before it
-    before  (runs, buckets) int64: records of each bucket in all runs before
-    sizes   (runs,) int64: records of each batch
+    times   (runs,) int64, positive: number of batches in each run
+    rows    (runs, buckets) int64: number of records from each bucket in a batch of each run
+    ends    (runs,) int64: number of batches in a run and all runs before
+    before  (runs, buckets) int64: number of records from each bucket in all runs before
+    sizes   (runs,) int64: number of records in a batch of each run
     """
 
     times: Int64Array
@@ -90,7 +90,12 @@ class Cut:
         object.__setattr__(self, "sizes", self.rows.sum(axis=1))
 
     def places(self, batch: int) -> list[tuple[int, int, int]]:
-        """Return the records of a batch: (bucket, first, number) for each bucket it uses, the longest first."""
+        """Return which records batch number ``batch`` has: a (bucket, first, number) per bucket, longest
+        bucket first.
+
+        first   place in the bucket of the batch's first record
+        number  number of records
+        """
         run = int(np.searchsorted(self.ends, batch, "right"))
         rows = self.rows[run]
         within = batch - int(self.ends[run] - self.times[run])
@@ -100,9 +105,9 @@ class Cut:
 
 
 def cut_padded(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
-    """Batches whose rows × longest row are within the budget: neighbours in length, from the longest on.
+    """Cut buckets into batches whose rows × longest length is within the budget.
 
-    Every batch but the last has as many rows as fit.
+    Records are taken from the longest to the shortest. Every batch except the last has as many rows as fit.
     """
     left = buckets.counts.copy()
     times: list[int] = []
@@ -120,10 +125,10 @@ def cut_padded(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
 
 
 def cut_packed(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
-    """Return batches whose rows together are within the budget, all about equally full.
+    """Cut buckets into batches whose sum of lengths is within the budget, with about equal sums.
 
-    From the longest on, each record goes to the emptiest batch that has room. There are as many batches as
-    would hold all records if no room was lost, and more as soon as a record finds no room.
+    From the longest on, each record goes to the emptiest batch that has room. The number of batches starts at
+    the least possible, and grows when a record finds no room.
     """
     records = zip(buckets.longest.tolist(), buckets.counts.tolist(), strict=True)
     full = -(-sum(longest * count for longest, count in records) // budget)
@@ -137,11 +142,11 @@ def cut_packed(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
 
 
 class _Filling:
-    """Runs of equal batches that are being filled.
+    """Runs of equal batches that are being filled with records.
 
-    times  (runs,) int64: batches of each run
-    rows   (runs, buckets) int64: records of each bucket in each batch
-    load   (runs,) int64: the length of each batch's records together
+    times  (runs,) int64: number of batches in each run
+    rows   (runs, buckets) int64: number of records from each bucket in a batch of each run
+    load   (runs,) int64: sum of the lengths in a batch of each run
     """
 
     def __init__(self, times: int, buckets: int) -> None:
@@ -150,18 +155,24 @@ class _Filling:
         self.load = np.zeros(1, np.int64)
 
     def append(self, times: int, like: int | None = None) -> None:
-        """Add batches: empty ones, or as those of run ``like`` are."""
+        """Add a run of ``times`` batches: empty ones, or copies of the batches of run ``like``."""
         kept = 0 if like is None else 1
         self.times = np.append(self.times, times)
         self.rows = np.append(self.rows, self.rows[[like or 0]] * kept, axis=0)
         self.load = np.append(self.load, self.load[like or 0] * kept)
 
     def add(self, bucket: int, length: int, number: int, budget: int, max_batch_size: int) -> int:
-        """Give each of ``number`` records to the emptiest batch with room; return how many found none."""
+        """Put ``number`` records of length ``length`` each into the emptiest batch; return how many found no
+        room.
+
+        bucket  number of the records' bucket
+        """
         room = np.minimum((budget - self.load) // length, max_batch_size - self.rows.sum(1))
 
         def taken(level: int) -> Int64Array:
-            """(runs,) what each batch takes, if it takes one whenever it holds at most ``level``."""
+            """Return how many records a batch of each run takes if all batches are filled up to ``level``,
+            (runs,).
+            """
             return np.clip((level - self.load) // length + 1, 0, room)
 
         low, high = -1, budget  # taken(low) is not too many

@@ -1,4 +1,4 @@
-"""Selections that leave records out: those that are bad, or any others, by their numbers in the source."""
+"""Selections that leave out records by their numbers in the source, such as bad records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MOST_LINE_BYTES = 1 << 20
 class Without:
     """A selection of all records except some.
 
-    gaps  (k,) int64, ascending: for each excluded record, the number of remaining ones before it
+    gaps  (k,) int64, ascending: for each excluded record, the number of remaining records before it
+    text  description of the selection, for ``explain()``
     """
 
     gaps: Int64Array
@@ -33,7 +34,7 @@ class Without:
 
     @classmethod
     def of(cls, places: Int64Array, text: str) -> Without:
-        """Places  (k,) int64, ascending: which are left out"""
+        """Make the selection of all records except those at ``places``, (k,) int64, ascending."""
         return cls(places - np.arange(len(places)), text)
 
     def count(self, num_records: int) -> int:
@@ -44,7 +45,7 @@ class Without:
         return left
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record i of those that stay."""
+        """Return the record at each of ``places`` among the remaining records, (n,) int64."""
         return places + np.searchsorted(self.gaps, places, side="right")
 
     def describe(self) -> str:
@@ -54,13 +55,15 @@ class Without:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclude:
-    """A selection of all records except the source's ``rows``, (k,) int64, ascending, each once."""
+    """The description of a selection without the source's records ``rows``, (k,) int64, ascending, without
+    repeats.
+    """
 
     rows: Int64Array
 
     @classmethod
     def of(cls, rows: object) -> Exclude:
-        """Make it from anything that NumPy converts to integers. Raises ``PlanError`` for other values."""
+        """Make the exclusion from a list or array of record numbers. Raises ``PlanError`` for other values."""
         array = np.asarray(rows)
         if array.ndim == 1 and len(array) == 0:
             array = array.astype(np.int64)
@@ -77,7 +80,10 @@ class Exclude:
         return cls(array)
 
     def over(self, columns: Columns) -> Without:
-        """Find their places among the records that were selected before."""
+        """Return the selection of the remaining records, among those that ``columns`` has.
+
+        Raises ``PlanError`` if a number isn't below the number of the source's records.
+        """
         if len(self.rows) and (largest := int(self.rows[-1])) >= columns.source_records:
             raise PlanError(
                 f"exclude() names record {largest:,}, but the source's last record is {columns.source_records - 1:,}"
@@ -85,7 +91,7 @@ class Exclude:
         return Without.of(_places(self.rows, columns), self.describe())
 
     def describe(self) -> str:
-        """Describe in one phrase what is excluded, for any form of the list."""
+        """Return one phrase with the number of excluded records and a digest of them."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         digest = blake2b(self.rows.astype("<i8").tobytes(), digest_size=8).hexdigest()
@@ -94,11 +100,11 @@ class Exclude:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of a file that lists some.
+    """A line of an exclude file, which names one record.
 
-    line   its line in that file, from 1
+    line   number of the line, from 1
     index  the record's number in its source
-    path   its file as errors print it, or None where that isn't said
+    path   the record's file, printable, or None if the line has none
     """
 
     line: int
@@ -108,13 +114,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ExcludeFile:
-    """A selection of all records except those that a file of JSON lines names.
+    """The description of a selection of all records except those that a file of JSON lines names.
 
     A plan reads the file once.
 
-    A line is an integer, or an object with ``index`` and perhaps ``path``, which is compared with the
-    source's. An object with ``source`` and no ``index`` names the source by its digest; then paths may
-    differ, since data moves.
+    A line is an integer, or an object with ``index`` and optionally ``path``, which must be equal to the
+    record's path in the source. An object with ``source`` and no ``index`` gives the source's digest. If it
+    is this source's digest, paths aren't compared, since a data set may be moved.
     """
 
     path: Path
@@ -123,7 +129,10 @@ class ExcludeFile:
     )
 
     def over(self, columns: Columns) -> Without:
-        """See that the list is of this source, and find the records' places among those selected before."""
+        """Check that the file was made for this source, and return the selection of the remaining records.
+
+        Raises ``PlanError`` if the file belongs to another source.
+        """
         rows, entries, source = self._read()
         if source != columns.source_digest:
             for entry in entries:
@@ -131,7 +140,10 @@ class ExcludeFile:
         return rows.over(columns)
 
     def describe(self) -> str:
-        """One phrase: what is left out, wherever it is listed. Raises ``PlanError`` when the file can't be read."""
+        """Return one phrase about the excluded records, without the file's path.
+
+        Raises ``PlanError`` if the file can't be read.
+        """
         return self._read()[0].describe()
 
     def _read(self) -> tuple[Exclude, list[Entry], str | None]:
@@ -176,7 +188,7 @@ class ExcludeFile:
         return PlanError(f"exclude('{self.path}'): line {line} {what}")
 
     def _check(self, entry: Entry, source: str | None, columns: Columns) -> None:
-        """Raise ``PlanError`` unless the source has the entry's file where it says."""
+        """Raise ``PlanError`` unless the record with the entry's number has the entry's path in this source."""
         if entry.index >= columns.source_records:
             raise self._bad(
                 entry.line,
@@ -198,14 +210,18 @@ class ExcludeFile:
 
 
 def exclusion(records: object) -> Exclude | ExcludeFile:
-    """Return an exclusion for numbers, or for the path of a file that lists records. Raises ``PlanError``
-    otherwise.
+    """Return an ``Exclude`` for record numbers, or an ``ExcludeFile`` for a path.
+
+    Raises ``PlanError`` for other values.
     """
     return ExcludeFile(Path(records)) if isinstance(records, str | os.PathLike) else Exclude.of(records)
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file; anything else is an error at once, not waited for."""
+    """Open a regular file, as an ``opener`` for ``open()``; return its descriptor.
+
+    Raises ``OSError`` for other files. It doesn't wait for a FIFO without a writer.
+    """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -214,7 +230,7 @@ def _regular(path: str, flags: int) -> int:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that hold anything, with their numbers."""
+    """Yield each line of a file that isn't blank, with its number from 1."""
     number = 0
     while raw := file.readline(MOST_LINE_BYTES + 1):
         number += 1
@@ -223,7 +239,9 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _places(rows: Int64Array, columns: Columns) -> Int64Array:
-    """Return the places of the source's ``rows``, ascending, among the selected records."""
+    """Return the places among the selected records of those of the source's ``rows`` that are selected,
+    ascending.
+    """
     if columns.is_source or len(rows) == 0:
         return rows
     found = [np.empty(0, np.int64)]

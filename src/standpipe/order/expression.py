@@ -1,4 +1,4 @@
-"""Conditions on columns, as ``filter`` takes them: parsed with Python's grammar, never run as Python."""
+"""Conditions on columns, for ``filter``: parsed with Python's grammar, but never run as Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GRAMMAR = "comparisons, in [...], and, or, not, + - * // %, numbers, class names
 
 
 class Kind(Enum):
-    """The type of a part of a condition."""
+    """The type of a subexpression of a condition."""
 
     NUMBER = "a number"
     CONDITION = "a condition"
@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 class _Part:
-    """The records [start, stop), whose columns are read once each."""
+    """The columns of the records [start, stop); each column is read once, when it is first used."""
 
     __slots__ = ("_read", "_start", "_stop", "columns")
 
@@ -60,10 +60,10 @@ class _Part:
 
 
 class Condition:
-    """One condition over columns, such as ``label < 10 and length <= 512``. Raises ``PlanError`` with the
-    place.
+    """A parsed condition on columns, such as ``label < 10 and length <= 512``.
 
-    Integers have 64 bits, other numbers are float64. A string is a class name, compared with ``label`` alone.
+    Integers have 64 bits, other numbers are float64. A string is a class name, which can be compared with
+    ``label`` only. The constructor and all methods raise ``PlanError`` with the place of a fault in the text.
     """
 
     __slots__ = ("_root", "_text")
@@ -86,7 +86,7 @@ class Condition:
             ) from error
 
     def check(self, columns: Columns) -> None:
-        """Raise ``PlanError`` unless it is a condition on columns that there are."""
+        """Raise ``PlanError`` unless the text is a condition, and all its columns exist."""
         try:
             kind = self._kind(self._root, columns)
         except RecursionError as error:
@@ -95,8 +95,9 @@ class Condition:
             raise self._error(self._root, f"is {kind.value}; compare it with something")
 
     def holds(self, columns: Columns, start: int, stop: int) -> NDArray[np.bool_]:
-        """Return if it holds for each of the records [start, stop), (stop − start,) bool. ``check`` comes
-        first.
+        """Return where the condition is true for the records [start, stop), (stop − start,) bool.
+
+        Call ``check`` once before.
         """
         try:
             with np.errstate(all="ignore"):
@@ -106,7 +107,10 @@ class Condition:
         return np.broadcast_to(np.asarray(held), (stop - start,))
 
     def _kind(self, node: ast.expr, columns: Columns) -> Kind:
-        """Return the type of a part. Raises ``PlanError`` for what isn't allowed."""
+        """Return the type of a subexpression.
+
+        Raises ``PlanError`` if it has operators or columns that aren't allowed.
+        """
         match node:
             case ast.Constant(value=bool()):
                 return Kind.CONDITION
@@ -191,7 +195,7 @@ class Condition:
         return classes.index(str(node.value))
 
     def _value(self, node: ast.expr, part: _Part) -> Any:
-        """A part's value: an array, or one for all records."""
+        """Return a subexpression's values, one per record, or a single value for all records."""
         match node:
             case ast.Constant(value=str()):
                 return self._class_number(node, part.columns.classes)
@@ -237,7 +241,7 @@ class Condition:
 
 
 def _widened(values: AnyArray) -> AnyArray:
-    """Numbers in 64 bits, so that arithmetic doesn't depend on how a column is stored."""
+    """Return numbers as int64 or float64, so that arithmetic doesn't depend on a column's dtype."""
     match values.dtype.kind:
         case "b":
             return values

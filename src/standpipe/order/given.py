@@ -1,4 +1,4 @@
-"""Batches that somebody names one after another, while they are made."""
+"""Batches whose record numbers the caller gives one after another, for ``loader.from_batches()``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from standpipe.spec import Int64Array
 
 
 class Given:
-    """The batches of one epoch, as far as they have been named. How many it has shows at its end.
+    """An order of batches that the caller gives during an epoch.
 
-    One thread gives, another one looks up what was given. What is delivered is forgotten.
+    Their number is unknown until the epoch ends.
 
-    most_rows  records of a batch, at most
-    epoch      whose batches they are
-    begin      place of the first one that is given
+    One thread gives batches, another one looks them up. A batch is dropped when it was delivered.
+
+    most_rows  largest number of records in a batch
+    epoch      the epoch of these batches
+    begin      position of the first batch that is given
     """
 
     num_positions = MAX_POSITIONS // MAX_ROWS  # no more than a bound
@@ -30,7 +32,10 @@ class Given:
         self._next = begin
 
     def give(self, records: Iterable[int]) -> None:
-        """One more batch: its record numbers. Raises ``PlanError`` for what are none, none at all, or too many."""
+        """Add the next batch, from its record numbers.
+
+        Raises ``PlanError`` for values that aren't integers, and unless there are 1 to ``most_rows`` of them.
+        """
         array = np.asarray(records if isinstance(records, np.ndarray) else list(records))
         if array.ndim != 1 or array.dtype.kind not in "iu" or not 1 <= len(array) <= self.most_rows:
             raise PlanError(
@@ -42,19 +47,19 @@ class Given:
         self._next += 1
 
     def has(self, epoch: int, position: int) -> bool:
-        """Return True if the batch at a position has been named."""
+        """Return True if the batch at a position of an epoch was given and not yet forgotten."""
         return epoch == self.epoch and position in self._batches
 
     def records(self, epoch: int, position: int) -> Int64Array:
-        """Record numbers of one batch, (rows,) int64."""
+        """Return the record numbers of one batch, (rows,) int64. Raises ``IndexError`` if it wasn't given."""
         if not self.has(epoch, position):
             raise IndexError(f"batch {position} of epoch {epoch} wasn't given")
         return self._batches[position]
 
     def forget(self, position: int) -> None:
-        """Forget a batch that was delivered."""
+        """Drop the record numbers of a batch that was delivered."""
         self._batches.pop(position, None)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"as batches are given, of at most {self.most_rows:,} rows"

@@ -10,7 +10,10 @@ from standpipe.spec import Labels
 
 
 def check_column(columns: Columns, labels: Labels) -> None:
-    """Raise ``PlanError`` that names the first record whose label is out of range, and says how many there are."""
+    """Check a column of labels.
+
+    Raise ``PlanError`` with the first invalid label's record, and how many there are.
+    """
     asked_by = f"check_labels({labels.classes})"
     first: tuple[int, int] | None = None
     many = 0

@@ -1,4 +1,4 @@
-"""Some of many records, as a bit for each."""
+"""A set of record numbers, stored as one bit per record of the source."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BLOCK = 512  # bits whose count is kept
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marks:
-    """The numbers of marked records, ascending, in 9/64 of a byte for each record, marked or not.
+    """A sorted list of record numbers, stored as bits: 9/64 of a byte per record of the source.
 
-    words  (blocks × 8,) uint64: the lowest bit of the first word is record 0
-    ranks  (blocks + 1,) int64: marked records before each block of 512
+    words  (blocks × 8,) uint64: bit i % 64 of word i // 64 is 1 if record i is in the list
+    ranks  (blocks + 1,) int64: how many records of the list are before each block of 512 records
     """
 
     words: UInt64Array
@@ -29,7 +29,10 @@ class Marks:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[NDArray[np.bool_]], num_records: int) -> Marks:
-        """Build from a mark for each of 1 to 2^26 records: pieces of 2^18, and a last one."""
+        """Build the list from a mask over all 1 to 2^26 records, given in pieces.
+
+        chunks  masks of 2^18 records each; the last one may be shorter
+        """
         packed = np.zeros(-(-num_records // BLOCK) * (BLOCK // 8), np.uint8)
         counts = [np.zeros(1, np.int64)]
         end = 0
@@ -45,11 +48,14 @@ class Marks:
         return int(self.ranks[-1])
 
     def at(self, places: Int64Array) -> Int64Array:
-        """The numbers at ``places`` (m,) int64, in any order, perhaps repeated. ``IndexError`` outside."""
+        """Return the record numbers at ``places`` of the list, (m,) int64, in the order of ``places``.
+
+        Raises ``IndexError`` for a place outside of the list.
+        """
         return _native.marked_at(self.words, self.ranks, places)
 
     def chunks(self) -> Iterator[Int64Array]:
-        """Yield all numbers, piece by piece."""
+        """Yield all record numbers in ascending order, in pieces."""
         bits = self.words.astype("<u8", copy=False).view(np.uint8)
         for start in range(0, len(bits), ROWS_AT_ONCE // 8):
             some = np.unpackbits(bits[start : start + ROWS_AT_ONCE // 8], bitorder="little")
@@ -57,9 +63,11 @@ class Marks:
 
 
 def numbers_of(marks: Iterable[NDArray[np.bool_]], num_records: int) -> Table | Marks:
-    """The numbers of marked records, in whichever form is quick and small.
+    """Return the record numbers where a mask is True: as ``Marks``, or as a ``Table`` if that is smaller or
+    needed.
 
-    marks  a mark for each record: pieces of 2^18, and a last one
+    marks        masks of 2^18 records each; the last one may be shorter
+    num_records  number of records
     """
     if num_records > MOST:
         starts = range(0, num_records, ROWS_AT_ONCE)

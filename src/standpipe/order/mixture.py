@@ -1,4 +1,4 @@
-"""Several orders mixed in given shares."""
+"""The order of a mixture: several components' orders, mixed by weight."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _MIXED = 11  # keyed apart from all else of its seed
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The frequencies of k components: ``parts[i]`` positions in a period of ``sum(parts)``.
+    """The fractions of k components: ``parts[i]`` of each ``sum(parts)`` positions belong to component i.
 
-    In the period each component's places are spread as evenly as possible: its j-th comes about
-    (j + 1/2) / parts[i] of the way. So any stretch has the right fractions to within one or two.
+    The components alternate in a pattern of ``sum(parts)`` places, as evenly as possible: the j-th place of
+    component i is about (j + 1/2) / parts[i] of the way. So any stretch of the pattern has the right
+    fractions to within one or two places.
     """
 
     parts: tuple[int, ...]
 
     @classmethod
     def of(cls, weights: Sequence[object]) -> Shares:
-        """Make them from k numbers of at least 0, not all 0. Raises ``PlanError`` for others.
+        """Make the fractions from k weights of at least 0, not all 0. Raises ``PlanError`` for other weights.
 
-        Ratios of decimals are exact while their period is at most 65,536 long, others to the nearest
-        1/65,536.
+        Ratios of decimals are exact if the pattern has at most 65,536 places; others are rounded to 1/65,536.
         """
         if not 1 <= len(weights) <= MOST_COMPONENTS:
             raise PlanError(f"a mixture must have 1 to {MOST_COMPONENTS:,} components, got {len(weights):,}")
@@ -69,12 +69,14 @@ class Shares:
 
     @property
     def period(self) -> int:
-        """Positions after which each component came ``parts`` times."""
+        """The number of places in the pattern, which repeats."""
         return sum(self.parts)
 
     @cached_property
     def pattern(self) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
-        """The component at each place of the period, and the number of its places before; (period,) each."""
+        """Two arrays, (period,) each: the component at each place of the pattern, and its number of earlier
+        places.
+        """
         parts = np.array(self.parts)
         component = np.repeat(np.arange(len(parts), dtype=np.int16), parts)
         ordinal = np.arange(self.period) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -82,17 +84,19 @@ class Shares:
         return component[order], ordinal[order].astype(np.int32)
 
     def positions_until(self, component: int, number: int) -> int:
-        """After how many positions of the pattern a component came ``number`` times, at least one."""
+        """Return how many positions of the repeated pattern contain ``number`` places of a component, at
+        least 1.
+        """
         periods, rest = divmod(number - 1, self.parts[component])
         return periods * self.period + int(np.flatnonzero(self.pattern[0] == component)[rest]) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class _Segment:
-    """Frequencies that apply from one position on.
+    """The fractions that apply from one position of an epoch on, until the next segment.
 
-    epoch, position  where it begins
-    before           records that each component gave before that, in all epochs together
+    epoch, position  where the segment begins
+    before           (components,) number of records that each component gave before, over all epochs
     """
 
     shares: Shares
@@ -103,18 +107,18 @@ class _Segment:
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """Positions that belong to components in given shares; each component gives its records in its own order.
+    """The order of a mixture: each position belongs to a component, which gives its records in its own order.
 
-    orders         of the components
-    begins         (components,) what is added to each component's record numbers
-    num_positions  of an epoch
-    seed           of which component is where among 256 positions
-    segments       from where on which shares; the first from position 0 of epoch 0
+    orders         the components' orders
+    begins         (components,) offset that is added to each component's record numbers
+    num_positions  positions in an epoch
+    seed           seed of the components' random places among each 256 positions
+    segments       the fractions over time; the first segment begins at position 0 of epoch 0
 
-    Which component a position belongs to is computed from (seed, epoch, position): each 256 positions have
-    the shares to within one or two, and over an epoch they are exact to within one. A component gives its
-    records one after another across all epochs of the mixture: when it runs out, its next epoch begins, in
-    that epoch's order.
+    The component of a position is computed from (seed, epoch, position). Each 256 positions have the
+    fractions to within one or two, and an epoch has them to within one. A component gives its records one
+    after another across all epochs of the mixture. When it has given all, its next epoch begins, with that
+    epoch's order.
     """
 
     orders: tuple[Order, ...]
@@ -132,10 +136,10 @@ class Mixed:
         stopping: str | int,
         seed: int,
     ) -> Mixed:
-        """A mixture of ``orders``.
+        """Make the order of a mixture of ``orders``.
 
-        stopping  when an epoch ends: ``"first"``: when a component was seen whole; ``"last"``: when each was; or
-               after so many positions
+        stopping  the end of an epoch: ``"first"``: when one component has given all its records; ``"last"``:
+                  when each has; an integer: after that many positions
         """
         shares = Shares.of(weights)
         if isinstance(stopping, str):
@@ -155,10 +159,11 @@ class Mixed:
         return cls(orders, begins, positions, seed, (_Segment(shares, 0, 0, none),))
 
     def reweighed(self, epoch: int, position: int, weights: Sequence[object]) -> Mixed:
-        """Return an order that is the same up to ``position`` of ``epoch``, and has other weights from there.
+        """Return an order that is the same before ``position`` of ``epoch``, and has new weights from there
+        on.
 
-        Components continue in their orders, and an epoch has as many positions as before. A weight of 0 stops
-        a component.
+        Components continue in their orders, and an epoch has as many positions as before. A component of
+        weight 0 gives no more records.
         """
         last = self.segments[-1]
         if (epoch, position) < (last.epoch, last.position):
@@ -172,7 +177,7 @@ class Mixed:
         return replace(self, segments=(*self.segments, segment))
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_positions, epoch, start, stop)
         parts = [
             self._records(segment, epoch, begin, max(start, begin), min(stop, end))
@@ -182,11 +187,11 @@ class Mixed:
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def component_of(self, index: int) -> int:
-        """Return the component of a record number."""
+        """Return the number of the component that has a record number."""
         return int(np.searchsorted(self.begins, index, side="right")) - 1
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         shares = self.segments[-1].shares
         each = "; ".join(
             f"{part / shares.period:.4g} of {order.describe()}"
@@ -196,7 +201,9 @@ class Mixed:
         return f"mixture of {self.num_positions:,} positions{changed}: {each}"
 
     def _stretches(self, epoch: int) -> list[tuple[int, int, _Segment]]:
-        """The parts [begin, end) of an epoch that have one segment's shares."""
+        """Return the parts of an epoch, as (begin, end, segment): positions [begin, end) have the segment's
+        fractions.
+        """
         inside = [segment for segment in self.segments if segment.epoch == epoch]
         if not inside or inside[0].position > 0:
             inside.insert(0, [segment for segment in self.segments if segment.epoch < epoch][-1])
@@ -204,9 +211,7 @@ class Mixed:
         return list(zip(begins, [*begins[1:], self.num_positions], inside, strict=True))
 
     def _before(self, segment: _Segment, epoch: int) -> tuple[int, ...]:
-        """Return how many records each component gave before the first position of an epoch with the
-        segment's frequencies.
-        """
+        """Return how many records each component gave before the first position of an epoch in a segment."""
         if epoch == segment.epoch:
             return segment.before
         rest = _counts(segment.shares, self.num_positions - segment.position)
@@ -215,7 +220,7 @@ class Mixed:
         return tuple(b + r + epochs * w for b, r, w in zip(segment.before, rest, whole, strict=True))
 
     def _drawn(self, epoch: int, position: int) -> tuple[int, ...]:
-        """Return how many records each component gave before a position, in all epochs together."""
+        """Return how many records each component gave before a position of an epoch, over all epochs."""
         begin, _, segment = [each for each in self._stretches(epoch) if each[0] <= position][-1]
         block = (position - begin) // BLOCK * BLOCK
         components, _ = self._mixed(segment, epoch, begin, begin + block, position)
@@ -225,7 +230,9 @@ class Mixed:
         return tuple(b + c + s for b, c, s in zip(before, counts, some, strict=True))
 
     def _records(self, segment: _Segment, epoch: int, begin: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of a stretch."""
+        """Return the record numbers at positions [start, stop) of a segment's stretch, which begins at
+        ``begin``.
+        """
         components, ordinals = self._mixed(segment, epoch, begin, start, stop)
         before = self._before(segment, epoch)
         records = np.empty(stop - start, np.int64)
@@ -236,7 +243,9 @@ class Mixed:
         return records
 
     def _of_component(self, number: int, first: int, count: int) -> Int64Array:
-        """Return the records [first, first + count) that a component gives, over its epochs."""
+        """Return ``count`` record numbers of component ``number``, from its record ``first``, counted over
+        its epochs.
+        """
         order = self.orders[number]
         parts = []
         while count > 0:
@@ -249,10 +258,13 @@ class Mixed:
     def _mixed(
         self, segment: _Segment, epoch: int, begin: int, start: int, stop: int
     ) -> tuple[NDArray[np.int16], Int64Array]:
-        """Return the component of each of the positions [start, stop) of a stretch, and which of its records
-        that is.
+        """Return two arrays for positions [start, stop): each position's component, and the number of its
+        record.
 
-        A block of 256 has the components that the pattern has there, in a random order.
+        begin  where the segment's stretch begins
+
+        A record's number counts the component's records in the stretch, from 0. A block of 256 positions has
+        the components of the pattern there, in a random order.
         """
         pattern, ordinal_of = segment.shares.pattern
         first = (start - begin) // BLOCK * BLOCK
@@ -286,14 +298,16 @@ class Mixed:
 
 @lru_cache(maxsize=64)  # a run asks of whole epochs again and again, and counting takes up to 65,536 places
 def _counts(shares: Shares, positions: int) -> tuple[int, ...]:
-    """Return how often each component is among the first ``positions`` of the pattern."""
+    """Return how many of the first ``positions`` places of the pattern each component has."""
     periods, rest = divmod(positions, shares.period)
     some = np.bincount(shares.pattern[0][:rest], minlength=len(shares.parts)).tolist()
     return tuple(periods * part + more for part, more in zip(shares.parts, some, strict=True))
 
 
 def _nearest(shares: list[Fraction]) -> tuple[int, ...]:
-    """Return integers with the sum 65,536 near these fractions: those rounded down most get one more."""
+    """Return integers with the sum 65,536 in nearly the given ratios: those that rounding lowers most get one
+    more.
+    """
     parts = [math.floor(share * MOST_SHARES) for share in shares]
     lost = sorted(range(len(shares)), key=lambda i: (parts[i] - shares[i] * MOST_SHARES, i))
     for number in lost[: MOST_SHARES - sum(parts)]:

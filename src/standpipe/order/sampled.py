@@ -1,4 +1,4 @@
-"""Orders in which a record comes as often as its weight or its class says."""
+"""Orders that sample records at random, by weight or by class."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7
 
 
 class Sampling(Protocol):
-    """Describe how often records come."""
+    """The description of an order that samples records. ``order`` makes the order from the columns."""
 
     def order(self, columns: Columns, seed: int) -> Order:
-        """Look at the columns, in pieces. Raises ``PlanError`` when they don't fit."""
+        """Read the columns in pieces, and return the order. Raises ``PlanError`` if a column doesn't fit."""
 
     def describe(self) -> str:
-        """One phrase for ``explain()`` and the recipe."""
+        """Return one phrase for ``explain()`` and the recipe."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """Records come in proportion to a weight.
+    """The description of an order that samples records with probabilities in proportion to weights.
 
-    weights  a column's name, or (n,) float64 for the n records that are selected
-    samples  positions of an epoch; default: as many as records
+    weights  name of a column, or (n,) float64 for the n selected records
+    samples  positions in an epoch; None: as many as records
     """
 
     weights: str | NDArray[np.float64]
@@ -48,8 +48,9 @@ class Weights:
 
     @classmethod
     def of(cls, weights: object, samples: object) -> Weights:
-        """Make them from a column's name or anything that NumPy converts to numbers. Raises ``PlanError``
-        otherwise.
+        """Make the description from a column's name, or a list or array of numbers.
+
+        Raises ``PlanError`` for others.
         """
         if isinstance(weights, str):
             return cls(weights, _checked_samples(samples))
@@ -64,7 +65,7 @@ class Weights:
         return cls(array, _checked_samples(samples))
 
     def order(self, columns: Columns, seed: int) -> Weighted:
-        """Sum the weights up, in three passes."""
+        """Read the weights in three passes, and return the order."""
         if not isinstance(self.weights, str) and len(self.weights) != columns.num_records:
             raise PlanError(
                 f"sample(weights=…) needs one weight for each of {columns.num_records:,} records, got "
@@ -93,10 +94,10 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Sample every value of a column equally often.
+    """The description of an order in which every value of a column comes equally often.
 
-    column   a column of integers
-    samples  positions of an epoch; default: as many as records
+    column   name of a column of integers
+    samples  positions in an epoch; None: as many as records
     """
 
     column: str
@@ -106,7 +107,7 @@ class Balance:
         object.__setattr__(self, "samples", _checked_samples(self.samples))
 
     def order(self, columns: Columns, seed: int) -> Balanced:
-        """Group the records, in a few passes."""
+        """Group the records by their values, and return the order."""
         samples = columns.num_records if self.samples is None else self.samples
         _check_most("balance", columns.num_records, samples)
         groups = grouped(columns, self.column, key=key_of(seed, _MEMBERS), asked_by="sample(balance=…)")
@@ -119,17 +120,18 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted:
-    """Sample records in proportion to their weights. Satisfies ``contracts.Order``.
+    """An order that samples records in proportion to their weights. Satisfies ``contracts.Order``.
 
-    The weights, as integers, are intervals on a line, one after another. The line is cut into equal strata,
-    one for each position of an epoch. A shuffle gives each position a stratum, and a random number of (seed,
-    epoch, position) a point in it; the record is the one whose interval contains the point. So each position
-    has record i with probability weight i / sum. In an epoch a record comes as often as expected, give or
-    take less than two, which is closer than independent sampling. Equal weights make it a shuffle.
+    The weights, rounded to integers, are intervals on a line, one after another. The line is cut into equal
+    strata, one for each position of an epoch. A shuffle assigns a stratum to each position, and a random
+    number of (seed, epoch, position) chooses a point in it. The position's record is the one whose interval
+    contains the point. So each position has record i with probability weight i / sum. In an epoch, a record's
+    count differs from its expected count by less than two, which is closer than independent sampling. With
+    equal weights the order is a shuffle.
 
-    ends    where each record's interval ends on the line
-    begins  the record at each stratum's begin, and at the end the last record of all
-    total   the line's length
+    ends    end of each record's interval on the line
+    begins  record number at the beginning of each stratum, and then the last record number
+    total   length of the line
     """
 
     ends: Table
@@ -142,7 +144,12 @@ class Weighted:
     def over(
         cls, pieces: Callable[[], Iterator[tuple[int, AnyArray]]], num_records: int, samples: int, seed: int
     ) -> Weighted:
-        """Build from the weights, which ``pieces`` yields again and again with the first record of each piece."""
+        """Make the order from weights.
+
+        pieces   function that yields the weights in pieces, each with the number of its first record; called
+                 twice
+        samples  positions in an epoch
+        """
         unit = _unit(pieces(), num_records)
 
         def ends() -> Iterator[Int64Array]:
@@ -158,21 +165,23 @@ class Weighted:
         return cls(line, begins, total, samples, whole_number("seed", seed, low=0, high=WORDS - 1))
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_positions, epoch, start, stop)
         key = key_of(self.seed, _WEIGHTED)
         strata, points = _native.stratified_points(key, epoch, self.num_positions, self.total, start, stop)
         return self._records_at(points, strata)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return (
             f"sample(seed={self.seed}, weights=…): {self.num_positions:,} samples in proportion to the weights of "
             f"{len(self.ends):,} records, new each epoch"
         )
 
     def _records_at(self, points: Int64Array, strata: Int64Array) -> Int64Array:
-        """Return the record at each point of the line, in the given stratum, by bisection."""
+        """Return the record whose interval contains each of ``points``, by bisection within each point's
+        stratum.
+        """
         limits = self.begins.at(np.concatenate([strata, strata + 1]))
         low, high = limits[: len(strata)], limits[len(strata) :]
         while (open_ := (low < high).nonzero()[0]).size:
@@ -185,12 +194,11 @@ class Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Balanced:
-    """Every group comes equally often. Satisfies ``contracts.Order``.
+    """An order in which every group of records comes equally often. Satisfies ``contracts.Order``.
 
-    All positions of all epochs, in an order that a shuffle mixes within each epoch, deal the groups out in
-    turn. So in an epoch no group comes twice more often than another, nor does it over all epochs together. A
-    group gives its records in a random order, from the first to the last and again, on from where it was an
-    epoch ago.
+    Positions take the groups in turn, and a shuffle mixes the positions of an epoch. So the counts of two
+    groups differ by at most one, in each epoch and over all epochs. A group gives its records in a random
+    order, each once before any comes again; an epoch continues where the last one ended.
     """
 
     groups: Groups
@@ -198,7 +206,7 @@ class Balanced:
     seed: int
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_positions, epoch, start, stop)
         groups = self.groups
         places = _native.shuffled_indices(
@@ -210,7 +218,7 @@ class Balanced:
         return groups.places.at(groups.begins[group] + member)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return (
             f"sample(seed={self.seed}, balance=…): {self.num_positions:,} draws of {len(self.groups.sizes):,} "
             f"groups in turn, {len(self.groups.places):,} records, new each epoch"
@@ -219,12 +227,15 @@ class Balanced:
 
 @lru_cache(maxsize=2)  # a run asks of one epoch for long; as integers of any size, since epochs have 64 bits
 def _remainders(order: Balanced, rounds: int) -> Int64Array:
-    """Return each group's place in its cycle after some rounds, (k,) int64."""
+    """Return each group's place among its records after it came ``rounds`` times, (k,) int64."""
     return np.array([rounds % size for size in order.groups.sizes.tolist()], np.int64)
 
 
 def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
-    """Return the power of two that turns the weights into integers with a sum below 2^62."""
+    """Return a power of two: weights × this number, rounded, are integers with a sum below 2^62.
+
+    Raises ``PlanError`` for weights that aren't numbers of at least 0, or are all below 1e-200.
+    """
     largest = 0.0
     for start, piece in pieces:
         if piece.dtype.kind not in "biuf":
@@ -247,13 +258,15 @@ def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
 
 
 def _strata(numbers: Int64Array, total: int, count: int) -> Int64Array:
-    """Return where strata begin: ``numbers`` × total // count, without a product above 2^62."""
+    """Return the begin on the line of each stratum in ``numbers``: number × total // count, without overflow."""
     whole, rest = divmod(total, count)
     return numbers * whole + numbers * rest // count
 
 
 def _records_at_begins(line: Table, total: int, count: int) -> Iterator[Int64Array]:
-    """Yield the record at each stratum's begin, and at last the record at the line's end."""
+    """Yield the record number at the begin of each of ``count`` strata, and then the record at the line's
+    end.
+    """
     done = 0
     for start in range(0, len(line), ROWS_AT_ONCE):
         ends = line.read(start, min(start + ROWS_AT_ONCE, len(line)))

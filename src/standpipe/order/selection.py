@@ -1,4 +1,4 @@
-"""Select records of a source: a pure function of their place among those selected."""
+"""Selections of a source's records. Each computes the record at a place of the selection."""
 
 from __future__ import annotations
 
@@ -19,21 +19,29 @@ _SPLIT = 4
 
 
 class Selection(Protocol):
-    """Some of n records, each at most once or as often as it was chosen, in an order of its own."""
+    """A selection from n records, in its own order. It may have a record several times."""
 
     def count(self, num_records: int) -> int:
-        """Return how many of ``num_records`` it selects. Raises ``PlanError`` where it can't."""
+        """Return how many records the selection has, of ``num_records``.
+
+        Raises ``PlanError`` if it doesn't fit them.
+        """
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Return the record at each place, (n,) int64 of [0, count), of ``num_records``."""
+        """Return the record number at each of ``places``, (n,) int64 in [0, count).
+
+        num_records  number of records that the selection is made from
+        """
 
     def describe(self) -> str:
-        """One phrase for ``explain()`` and the recipe: everything that decides which records these are."""
+        """Return one phrase for ``explain()`` and the recipe, with everything that decides which records are
+        selected.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The first ``number`` records, or all where there are fewer."""
+    """A selection of the first ``number`` records, or of all if there are fewer."""
 
     number: int
 
@@ -41,11 +49,11 @@ class Take:
         object.__setattr__(self, "number", whole_number("take", self.number, low=1, high=MAX_POSITIONS))
 
     def count(self, num_records: int) -> int:
-        """``number``, or all there are."""
+        """Return the smaller of ``number`` and ``num_records``."""
         return min(self.number, num_records)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record i."""
+        """Return ``places``: record i is at place i."""
         return places
 
     def describe(self) -> str:
@@ -69,7 +77,7 @@ class Skip:
         return num_records - self.number
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record ``number`` + i."""
+        """Return ``places`` + ``number``: record ``number`` + i is at place i."""
         return places + self.number
 
     def describe(self) -> str:
@@ -79,14 +87,15 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Select:
-    """The records ``rows``, (n,) int64, in their order; one listed twice comes twice."""
+    """A selection of the records ``rows``, (n,) int64, in that order; a number may be listed several times."""
 
     rows: Int64Array
 
     @classmethod
     def of(cls, rows: object) -> Select:
-        """Make it from anything that NumPy converts to integers. Raises ``PlanError`` for other values, and
-        for none.
+        """Make the selection from a list or array of record numbers.
+
+        Raises ``PlanError`` for other values, and for an empty list.
         """
         array = np.asarray(rows)
         if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
@@ -107,7 +116,7 @@ class Select:
         return len(self.rows)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record ``rows[i]``."""
+        """Return ``rows[place]`` for each of ``places``, (n,) int64."""
         return self.rows[places]
 
     def describe(self) -> str:
@@ -120,10 +129,13 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One side of a random cut of all records in two: ``share`` of them are ``"first"``, the others ``"rest"``.
+    """A selection of one part of a random split of all records in two.
 
-    Which record is on which side depends on ``seed``, ``share`` and the number of records alone. Each side
-    comes in a random order that is the same in every epoch.
+    share  fraction of the records in the part ``"first"``, 0 < share < 1; the other part is ``"rest"``
+    side   the selected part
+
+    A record's part depends only on ``seed``, ``share`` and the number of records. Each part has a random
+    order that is the same in every epoch.
     """
 
     share: float
@@ -135,14 +147,14 @@ class Split:
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 
     def count(self, num_records: int) -> int:
-        """Return the number of records on its side. Raises ``PlanError`` if one side would be empty."""
+        """Return the number of records in the selected part. Raises ``PlanError`` if one part would be empty."""
         first = self._first(num_records)
         if not 0 < first < num_records:
             raise PlanError(f"split({self.share}) of {num_records} records leaves one side empty")
         return first if self.side == "first" else num_records - first
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Place i is record i of a shuffle of them all; those of the rest come after the first."""
+        """Return the record at each of ``places`` in a shuffle of all records: the first part, then the rest."""
         seed = _native.mix(_native.mix(0, self.seed), _SPLIT)
         skipped = 0 if self.side == "first" else self._first(num_records)
         return _native.shuffled_at(seed, 0, num_records, places + skipped)
@@ -156,18 +168,20 @@ class Split:
 
 
 def check_share(share: object) -> None:
-    """Raise ``PlanError`` unless both sides of a split are some share of all."""
+    """Raise ``PlanError`` unless 0 < share < 1."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise PlanError(f"split: the fraction must be above 0 and below 1, such as 0.9, got {share!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The records of a source that are used, and how often each, by place.
+    """A chain of selections from a source's records; each selected record is repeated ``times`` times in a
+    row.
 
-    num_records  records of the source
-    selections   the first selects from the source's records, each further one from what the one before it selected
-    times        how many places in a row each record of the last selection has
+    num_records  number of records in the source
+    selections   the first one selects from the source's records, each further one from the records of the
+                 previous
+    times        number of places in a row that each record of the last selection has
     """
 
     num_records: int
@@ -176,7 +190,7 @@ class Chain:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """(selections + 1,) how many records each selection is given, and how many the last one leaves."""
+        """The number of records before the first selection and after each selection, (selections + 1,)."""
         sizes = [self.num_records]
         for selection in self.selections:
             sizes.append(selection.count(sizes[-1]))
@@ -184,11 +198,11 @@ class Chain:
 
     @property
     def count(self) -> int:
-        """Number of places."""
+        """The number of places: records of the last selection × ``times``."""
         return self.sizes[-1] * self.times
 
     def records(self, places: Int64Array) -> Int64Array:
-        """Record numbers of places, (n,) int64 each."""
+        """Return the source's record number at each of ``places``, (n,) int64."""
         records = places // self.times
         for selection, size in zip(reversed(self.selections), reversed(self.sizes[:-1]), strict=True):
             records = selection.records(records, size)
@@ -197,11 +211,12 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """An order over what a chain of selections leaves of a source. Satisfies ``contracts.Order``.
+    """An order of the records that a chain of selections has. Satisfies ``contracts.Order``.
 
-    order       of places in the last selection
-    selections  the first is of the source's records, each further one of those the one before it selected
-    sizes       (selections,) how many records each is given
+    order       order of the places in the last selection
+    selections  the first one selects from the source's records, each further one from the records of the
+                previous
+    sizes       (selections,) number of records that each selection is made from
     """
 
     order: Order
@@ -210,27 +225,29 @@ class Selected:
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch."""
+        """The number of positions in an epoch."""
         return self.order.num_positions
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         records = self.order.indices(epoch, start, stop)
         for selection, size in zip(reversed(self.selections), reversed(self.sizes), strict=True):
             records = selection.records(records, size)
         return records
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         chosen = " → ".join(selection.describe() for selection in self.selections)
         return f"{chosen} of {self.sizes[0]:,} records; {self.order.describe()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Repeat every position of another order ``times`` times in a row. Satisfies ``contracts.Order``.
+    """An order that repeats every position of another order ``times`` times in a row.
 
-    Repeats of a record are in one step as far as they fit, and have different random numbers: repeated
+    Satisfies ``contracts.Order``.
+
+    Repeats of a record are in the same step if they fit, and have different random numbers: repeated
     augmentation (Hoffer et al., Augment Your Batch, 2020).
     """
 
@@ -239,11 +256,11 @@ class Repeated:
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch."""
+        """The number of positions in an epoch."""
         return self.order.num_positions * self.times
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_positions, epoch, start, stop)
         first, last = start // self.times, -(-stop // self.times)
         records = np.repeat(self.order.indices(epoch, first, max(first, last)), self.times)
@@ -251,5 +268,5 @@ class Repeated:
         return records[skipped : skipped + stop - start]
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"{self.order.describe()}; each position {self.times} times in a row"

@@ -1,4 +1,4 @@
-"""Records as the source lists them."""
+"""The order in which the source lists its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standpipe.spec import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """Record i at position i, the same in every epoch.
+    """An order with record i at position i, the same in every epoch.
 
     num_records  1 to 2^62
     """
@@ -25,14 +25,14 @@ class Sequential:
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch: each record once."""
+        """The number of positions in an epoch, which is the number of records."""
         return self.num_records
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch: start to stop − 1, int64."""
         check_positions(self.num_records, epoch, start, stop)
         return np.arange(start, stop, dtype=np.int64)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"sequential: {self.num_records:,} positions, the same each epoch"

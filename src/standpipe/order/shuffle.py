@@ -1,4 +1,4 @@
-"""Records in a new random order each epoch, in memory that doesn't grow with their number."""
+"""A new random order of all records in each epoch, in memory that doesn't grow with their number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standpipe.spec import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """Every record once an epoch, at a position that is a function of (seed, epoch).
+    """An order that has every record once per epoch, at a position that is a function of (seed, epoch).
 
     num_records  1 to 2^62
     seed         0 to 2^64 − 1
@@ -29,14 +29,14 @@ class Shuffled:
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch: each record once."""
+        """The number of positions in an epoch, which is the number of records."""
         return self.num_records
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_records, epoch, start, stop)
         return _native.shuffled_indices(self.seed, epoch, self.num_records, start, stop)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         return f"shuffle(seed={self.seed}): keyed bijection of {self.num_records:,} positions, new each epoch"

@@ -22,10 +22,12 @@ AnyOrder: TypeAlias = Order | Batches | Given
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The place of a run. It doesn't contain batch size, rank or world size, so a run can resume with others.
+    """The point that a run has reached.
 
-    epoch     counts from 0
-    consumed  positions of the epoch's global order that all ranks together have taken
+    It has no batch size, rank or world size, so a run can resume with others.
+
+    epoch     number of the epoch, from 0
+    consumed  number of the epoch's positions that all ranks together have taken
     """
 
     epoch: int = 0
@@ -34,10 +36,10 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """The rows of one batch.
+    """The records of one batch.
 
-    indices    (rows,) int64: their record numbers
-    positions  (rows,) int64: keys of random numbers, besides seed and epoch
+    indices    (rows,) int64: record numbers
+    positions  (rows,) int64: keys of the rows' random numbers, besides seed and epoch
     valid      (rows,) bool: False for padding
     """
 
@@ -48,13 +50,15 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rank's rows of one global step; where the positions of an order are whole batches, its one batch.
+    """One rank's part of one step, as a range of positions.
 
-    start          position of the first row; past the epoch's end when every row is padding
-    rows           how many rows
-    num_positions  positions in the epoch
+    If positions are whole batches, it has one position.
 
-    A row at p ≥ num_positions is padding: it repeats position p mod num_positions and isn't valid.
+    start          position of the first row; past the epoch's end if every row is padding
+    rows           number of positions
+    num_positions  number of positions in the epoch
+
+    A row at position p ≥ num_positions is padding: it repeats position p mod num_positions and isn't valid.
     """
 
     start: int
@@ -63,7 +67,7 @@ class Step:
 
     @property
     def num_valid(self) -> int:
-        """Rows that are no padding. They come first."""
+        """The number of rows that aren't padding. They come before the padding."""
         return min(max(self.num_positions - self.start, 0), self.rows)
 
     def valid(self) -> NDArray[np.bool_]:
@@ -75,7 +79,9 @@ class Step:
         return (self.start + np.arange(self.rows, dtype=np.int64)) % self.num_positions
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the rows' positions as ranges [start, stop): one, or more where padding wraps around."""
+        """Yield the rows' positions as ranges (start, stop): one range, or several if padding continues at
+        position 0.
+        """
         left = self.rows
         first = self.start % self.num_positions
         while left > 0:
@@ -85,11 +91,11 @@ class Step:
             first = 0
 
     def indices(self, order: Order, epoch: int) -> Int64Array:
-        """The rows' record numbers, (rows,) int64."""
+        """Return the rows' record numbers, (rows,) int64."""
         return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
 
     def draw(self, order: AnyOrder, epoch: int) -> Drawn:
-        """Return the records of the batch."""
+        """Return the records of the batch that this step has in an epoch of ``order``."""
         if not isinstance(order, Batches | Given):
             return Drawn(self.indices(order, epoch), self.positions(), self.valid())
         batch = self.start % self.num_positions
@@ -100,19 +106,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Divide an epoch into steps of ``batch × world_size`` positions, and each step among the ranks.
+    """The division of an epoch into steps of ``batch × world_size`` positions, and of each step among the
+    ranks.
 
     num_positions     positions in the epoch's global order
-    batch             rows per rank and step
+    batch             positions per rank and step
     rank, world_size  this data rank, and the number of ranks
-    last_batch        what happens to positions that don't fill a whole step. DROP leaves them out, PAD
-    repeats the
-                      epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
-    unit              the unit of a position: ``"rows"``, or ``"batches"`` where batches differ in size
+    last_batch        treatment of the last positions, if they don't fill a whole step: DROP leaves them out;
+                      PAD fills the step with the epoch's first rows, which aren't valid; PARTIAL shortens the
+                      step
+    unit              the unit of a position: ``"rows"``, or ``"batches"`` if batches differ in size
 
-    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch ×
-    world_size. Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the
-    rank.
+    From a cursor on, step k has positions [consumed + k·G, consumed + (k + 1)·G) with G = batch ×
+    world_size. Rank r takes positions [r·batch, (r + 1)·batch) of them. The number of steps never depends on
+    the rank.
     """
 
     num_positions: int
@@ -151,21 +158,24 @@ class Steps:
 
     @property
     def global_batch(self) -> int:
-        """Positions of one step, over all ranks."""
+        """The number of positions in a step, over all ranks."""
         return self.batch * self.world_size
 
     @property
     def per_epoch(self) -> int:
-        """Steps of a whole epoch."""
+        """The number of steps in a whole epoch."""
         return self.count()
 
     @property
     def dropped_per_epoch(self) -> int:
-        """Positions of a whole epoch that no rank gets."""
+        """The number of positions in a whole epoch that no rank gets."""
         return self.num_positions % self.global_batch if self.last_batch is LastBatch.DROP else 0
 
     def count(self, consumed: int = 0) -> int:
-        """Steps from a cursor to the epoch's end. Raises ``StateError`` if no epoch has such a cursor."""
+        """Return the number of steps that remain in an epoch after ``consumed`` positions.
+
+        Raises ``StateError`` if ``consumed`` is negative, or larger than the epoch.
+        """
         if not 0 <= consumed <= self.num_positions:
             raise StateError(
                 f"the state has consumed {consumed} positions of an epoch that has {self.num_positions}"
@@ -180,7 +190,7 @@ class Steps:
                 assert_never(unknown)
 
     def step(self, k: int, consumed: int = 0) -> Step:
-        """Return this rank's rows of the ``k``-th step from a cursor."""
+        """Return this rank's part of step ``k``, counted from 0 after ``consumed`` positions of an epoch."""
         if not 0 <= k < self.count(consumed):
             raise IndexError(f"step {k} of {self.count(consumed)} from position {consumed}")
         start = consumed + k * self.global_batch + self.rank * self.batch
@@ -190,15 +200,17 @@ class Steps:
         return Step(start, rows, self.num_positions)
 
     def is_known(self, order: AnyOrder, cursor: Cursor) -> bool:
-        """Return whether ``order`` says already which records the batch at ``cursor`` has."""
+        """Return True if ``order`` has the records of the batch at ``cursor``; False for a ``Given`` batch
+        yet to come.
+        """
         return not isinstance(order, Given) or order.has(cursor.epoch, cursor.consumed)
 
     def settled(self, cursor: Cursor) -> Cursor:
-        """Return where the next step starts: the next epoch when this one has no step left."""
+        """Return ``cursor``, or the beginning of the next epoch if the cursor's epoch has no step left."""
         return cursor if self.count(cursor.consumed) > 0 else Cursor(cursor.epoch + 1)
 
     def after(self, cursor: Cursor, steps: int = 1) -> Cursor:
-        """Return the cursor once ``steps`` steps from ``cursor`` on are delivered on every rank."""
+        """Return the cursor after ``steps`` more steps, counted from ``cursor``."""
         start = self.settled(cursor)
         left = self.count(start.consumed)
         if steps >= left:
@@ -207,7 +219,7 @@ class Steps:
         return Cursor(start.epoch, start.consumed + steps * self.global_batch)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
         padded = self.per_epoch * self.global_batch - self.num_positions
         match self.last_batch:
             case LastBatch.DROP:

@@ -1,4 +1,4 @@
-"""Choose the record that replaces one that can't be delivered."""
+"""The choice of a record that replaces a bad one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ OF_THE_SAME_BUCKET = 4  # attempts; a bucket may hold a single record
 def substitute(
     order: Order | Batches | Given, *, seed: int, epoch: int, position: int, attempt: int, index: int
 ) -> int:
-    """The record number that comes at ``position`` of ``epoch`` in the place of the record ``index``.
+    """Return the number of the record that replaces bad record ``index`` at a position of an epoch.
 
-    attempt  1 for the first substitute, 2 for what comes when that one is bad too, and so on
+    attempt  1 for the first replacement; 2 if that one is bad too, and so on
 
-    A pure function of these, the same on every rank: the record of a position of the epoch, drawn uniformly.
-    So whatever the order selects, weighs or balances holds for substitutes too. In a mixture it comes from
-    the same component; in batches within a budget from the same bucket of lengths, so that the batch still
-    fits, and when four were bad from all buckets of shorter ones too. Of a batch that was given it is another
-    one of its records.
+    The replacement is a function of these arguments, the same on every rank: the record at a random position
+    of the epoch. So records that the order leaves out aren't chosen, and weights apply. In a mixture it is
+    from the same component. In a batch within a length budget it is from the same bucket of lengths, so that
+    the batch still fits; after four attempts also from buckets of shorter records. In a ``Given`` batch it is
+    another record of that batch, if there is one.
     """
     key = _native.sample_key(seed, epoch, position, attempt, SUBSTITUTE_OP)
     if isinstance(order, Batches):
@@ -49,5 +49,5 @@ def _record(order: Order, epoch: int, key: int) -> int:
 
 
 def _scaled(key: int, count: int) -> int:
-    """A 64-bit key as a number in [0, count), biased by less than count / 2^64."""
+    """Return the 64-bit ``key`` scaled to an integer in [0, count); its bias is below count / 2^64."""
     return (key * count) >> 64

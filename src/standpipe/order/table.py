@@ -1,4 +1,4 @@
-"""Per-record numbers that an order looks up: in memory while they are few, in a file without a name otherwise."""
+"""Lists of integers with one value per record, in memory while they are small, else in an unnamed file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DIGIT_BITS = 11  # 2,048 runs to write per pass and chunk
 
 
 class Table:
-    """A list of n integers, built from a stream and read by place, by any thread.
+    """A list of n integers that is built from a stream, and read by index from any thread.
 
-    Up to 8 MiB are kept in memory. A larger table is in a nameless file in the temp folder, which ends with
-    the table or the process. It is read by position, and nothing of it is mapped.
+    Up to 8 MiB are kept in memory. A larger table is in an unnamed file in the temp folder, which disappears
+    with the table or the process. The file is read by position, and not mapped.
     """
 
     __slots__ = ("_dtype", "_file", "_length", "_values")
@@ -33,9 +33,9 @@ class Table:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[AnyArray], *, below: int | None = None) -> Table:
-        """Build a table from arrays of integers, (any,) each, one after another.
+        """Build a table from arrays of integers, which are joined.
 
-        below  all are in [0, below): up to 2^31 a number takes 4 bytes instead of 8
+        below  an upper limit: all values are in [0, below); up to 2^31 a value takes 4 bytes instead of 8
 
         Raises ``PlanError`` if the temp folder has no room.
         """
@@ -62,7 +62,7 @@ class Table:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the table takes all the time."""
+        """Bytes of memory that the table takes; 0 if it is in a file."""
         return 0 if self._values is None else self._values.nbytes
 
     @property
@@ -71,9 +71,9 @@ class Table:
         return self._file is not None
 
     def at(self, places: Int64Array) -> Int64Array:
-        """The numbers at ``places`` (m,) int64, in any order, perhaps repeated, as (m,) int64.
+        """Return the values at ``places``, (m,) int64, in the order of ``places``.
 
-        Raises ``IndexError`` for a place outside.
+        Raises ``IndexError`` for a place outside [0, n).
         """
         if len(places) == 0:
             return np.empty(0, np.int64)
@@ -85,7 +85,7 @@ class Table:
         return self._file.rows(places, self._length, self._dtype).astype(np.int64)
 
     def read(self, start: int, stop: int) -> Int64Array:
-        """The numbers at places [start, stop), (stop − start,) int64."""
+        """Return the values at places [start, stop), (stop − start,) int64."""
         if not 0 <= start <= stop <= self._length:
             raise IndexError(f"places [{start}, {stop}) of a table of {self._length}")
         if self._file is None:
@@ -97,21 +97,21 @@ class Table:
 
 
 def sorted_by(keys: Iterable[AnyArray]) -> Table:
-    """Return the places of keys in ascending order of the keys; equal keys keep their order.
+    """Return the places that sort keys in ascending order, like a stable ``argsort``.
 
-    keys  arrays of integers, (any,) each, one after another
+    keys  arrays of integers, which are joined
 
-    It is a radix sort through files of 16 bytes a key, in memory that doesn't grow with their number.
+    Many keys are sorted by a radix sort through files of 16 bytes per key, in constant memory.
     """
     table, _ = _sorted(keys, 0)
     return table
 
 
 def grouped_by(keys: Iterable[AnyArray], num_groups: int) -> tuple[Int64Array, Table]:
-    """Return the groups' sizes, (num_groups,) int64, and a table of the places of keys, group by group.
+    """Return the groups' sizes, (num_groups,) int64, and a table of the keys' places, group after group.
 
-    keys        arrays of integers in [0, num_groups), (any,) each, one after another; each group keeps their order
-    num_groups  8 bytes of memory each
+    keys        arrays of group numbers in [0, num_groups), which are joined; a group keeps their order
+    num_groups  number of groups; each takes 8 bytes of memory
     """
     table, counts = _sorted(keys, num_groups)
     return counts, table
@@ -135,7 +135,9 @@ def _sorted(keys: Iterable[AnyArray], num_groups: int) -> tuple[Table, Int64Arra
 
 
 def _sorted_through_files(keys: Table) -> Table:
-    """``sorted_by`` for many keys: least significant digit first, one stable pass over all for each digit."""
+    """Sort many keys as ``sorted_by`` does: one stable pass over all keys for each digit, the lowest digit
+    first.
+    """
     lowest, highest = _limits(keys)
     pairs = _File()
     for start, stop in _ranges(len(keys)):
@@ -148,7 +150,9 @@ def _sorted_through_files(keys: Table) -> Table:
 
 
 def _one_pass(pairs: _File, number: int, shift: int) -> _File:
-    """The pairs stably sorted by one digit of their first number."""
+    """Return the ``number`` pairs, sorted stably by one digit of each pair's first value: 11 bits from
+    ``shift`` on.
+    """
     counts = np.zeros(1 << DIGIT_BITS, np.int64)
     for start, stop in _ranges(number):
         counts += np.bincount(_digits(_pairs(pairs, start, stop), shift), minlength=len(counts))
@@ -179,7 +183,7 @@ def _pairs(file: _File, start: int, stop: int) -> Int64Array:
 
 
 def _limits(keys: Table) -> tuple[int, int]:
-    """The lowest and the highest of some keys."""
+    """Return the lowest and the highest key."""
     limits = [
         (int(chunk.min()), int(chunk.max())) for chunk in (keys.read(*each) for each in _ranges(len(keys)))
     ]
@@ -192,7 +196,7 @@ def _ranges(number: int) -> Iterator[tuple[int, int]]:
 
 
 class _File:
-    """Bytes in a file without a name. It is closed with the last reference, and then gone."""
+    """An unnamed temporary file. It is closed, and so deleted, when this object is garbage-collected."""
 
     __slots__ = ("__weakref__", "_fd", "_size_bytes")
 
@@ -216,7 +220,7 @@ class _File:
             left, at_byte = left[done:], at_byte + done
 
     def read(self, out: AnyArray, at_byte: int) -> None:
-        """Fill ``out``, C order, with what is there from a byte on."""
+        """Fill ``out``, in C order, with the file's bytes from offset ``at_byte`` on."""
         left = out.reshape(-1).view(np.uint8).data
         while left:
             done = os.preadv(self._fd, [left], at_byte)
@@ -225,7 +229,7 @@ class _File:
             left, at_byte = left[done:], at_byte + done
 
     def rows(self, places: Int64Array, count: int, dtype: np.dtype) -> AnyArray:
-        """The numbers at some of ``count`` places."""
+        """Return the values at ``places`` of a file with ``count`` values."""
         section = (self._fd, 0, count * dtype.itemsize, None)
         return _native.packed_rows(section, dtype.itemsize, places).view(dtype)
 
