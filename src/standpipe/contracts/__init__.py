@@ -62,17 +62,19 @@ __all__ = [
 
 @runtime_checkable
 class Order(Protocol):
-    """The order of an epoch: which record comes at each position, a pure function of (epoch, position)."""
+    """An order of an epoch: the record at each position, a pure function of (epoch, position)."""
 
     @property
     def num_positions(self) -> int:
-        """Positions in one epoch's global order."""
+        """The number of positions in an epoch, over all ranks."""
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64. O(stop − start)."""
+        """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64, in O(stop
+        − start).
+        """
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""
 
 
 @runtime_checkable
@@ -81,26 +83,26 @@ class Transform(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the fields it reads."""
+        """Names of the fields that the transform reads."""
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Names of the fields it writes."""
+        """Names of the fields that the transform writes."""
 
     def describe(self) -> str:
-        """One line for ``explain()`` and the recipe's digest: the class and every parameter."""
+        """Return one line for ``explain()`` and the recipe's digest: the class and every parameter."""
 
 
 class Kernel(Protocol):
-    """Adjacent transforms made one: encoded bytes or (H, W, 3) uint8 rows in, rows of the slot out."""
+    """Adjacent transforms joined into one. It turns encoded bytes or (H, W, 3) uint8 into rows of a slot."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the fields it reads from the records."""
+        """Names of the fields that the kernel reads from the records."""
 
     @property
     def outputs(self) -> Mapping[str, ArraySpec]:
-        """The fields of the slot it fills, with what one row of each looks like."""
+        """The fields of the slot that the kernel fills, with shape and dtype of one row."""
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line for ``explain()``."""

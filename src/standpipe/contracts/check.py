@@ -75,7 +75,9 @@ def _check_classes(opened: OpenSource, records: Records) -> None:
 
 
 def _check_fields(opened: OpenSource, records: Records) -> None:
-    """Every field is in exactly one kind of column, with the dtype and shape that ``fields`` says."""
+    """Check that every field is in one of files, rows and plain, with the dtype and shape that ``fields``
+    has.
+    """
     count = len(records.index)
     _require(records.index.dtype == np.int64, f"index is int64, got {records.index.dtype}")
     found = sorted([*records.files, *records.rows, *records.plain])
@@ -129,7 +131,9 @@ def _check_rows(opened: OpenSource, records: Records, name: str) -> None:
 
 
 def _check_columns(opened: OpenSource, records: Records) -> None:
-    """A column is the same in any pieces, one number a record, and what the field of its name holds."""
+    """Check that a column has one number per record, the same in any pieces, and equal to the field of its
+    name.
+    """
     count = opened.num_records
     for name in opened.columns:
         whole = opened.column(name, 0, count)
@@ -160,7 +164,7 @@ def _require_error(kind: type[Exception], what: str, call: Callable[..., object]
 
 
 def _check_any_rows(opened: OpenSource) -> None:
-    """Rows are the same in any order, repeated, alone, and none at all."""
+    """Check that ``locate()`` gives the same records in any order, repeated, alone, and none for no indices."""
     every = _as_rows(opened.locate(np.arange(opened.num_records)))
     chosen = np.random.default_rng(0).integers(0, opened.num_records, 2 * opened.num_records)
     asked = chosen.copy()
@@ -177,7 +181,7 @@ def _check_any_rows(opened: OpenSource) -> None:
 
 
 def _as_rows(records: Records) -> list[tuple[object, ...]]:
-    """One comparable tuple per record."""
+    """Return one tuple per record, for comparisons."""
     columns: list[list[object]] = [records.index.tolist()]
     for files in records.files.values():
         paths = [files.paths[row] for row in range(len(files.paths))]

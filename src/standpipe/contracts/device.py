@@ -1,4 +1,4 @@
-"""The contract of the device place, and what it learns of images and mixtures."""
+"""The contract of the device place, and the work on images and batches that a device may do itself."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from standpipe.spec import AnyArray, ArraySpec, Layout, UInt8Array
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The last step of an image: each byte of (H, W, 3) becomes a number, and axes take their order.
+    """The last step of an image: a table converts each byte of (H, W, 3) uint8, and the axes get their order.
 
     field   name of the field
-    table   (3, 256) of 16 or 32 bits: what the bytes of each channel become
-    output  what an image is then
-    layout  the order of its axes
+    table   (3, 256) of 16 or 32 bits: the new value for each channel and byte
+    output  shape and dtype of a finished image
+    layout  order of a finished image's axes
     """
 
     field: str
@@ -29,12 +29,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The mixing of a batch: each row with the one before it, the first with the last.
+    """The mixing of a batch: each row is mixed with the row before, and the first row with the last.
 
-    image, label  names of fields
-    classes       number of classes
-    share         weight of a row's own label in its new one; without a box, of its own image too
-    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted means
+    image, label  names of the fields
+    num_classes   number of classes
+    share         weight of a row's own label, the other row's is 1 − share; without a box, of its own image
+                  too
+    box           (top, left, bottom, right) in pixels: the region that the other row's image fills; None:
+                  each pixel is a weighted mean of both images
     planar        True if images are (channels, H, W)
     """
 
@@ -50,8 +52,8 @@ class Mix:
 class SlotField:
     """The memory of a field in a slot.
 
-    nbytes  size in bytes, at most
-    dtype   dtype of its numbers
+    nbytes  largest size in bytes
+    dtype   dtype of the field's numbers
     """
 
     nbytes: int
@@ -60,66 +62,71 @@ class SlotField:
 
 @runtime_checkable
 class Device(Protocol):
-    """A description of where the training step sees a batch. Planning with it starts nothing."""
+    """A description of the device on which the training step gets batches, such as host memory or a GPU."""
 
     @property
     def lends(self) -> bool:
-        """True if the caller gets the slots themselves: while batches are held, more slots may be needed."""
+        """True if the caller's arrays are views of slots, so that held batches occupy slots and may need more
+        of them.
+        """
 
     @property
     def mixes(self) -> bool:
-        """True if the device mixes batches."""
+        """True if the device can apply ``Mix`` to batches."""
 
     def writes(self, finish: Finish) -> Finish | None:
-        """Return how kernels finish images in slots, for a pipeline that asks for ``finish``; None: they
-        write bytes.
+        """Return the ``Finish`` that kernels apply to images in slots; None: kernels write bytes.
+
+        finish  the last step that the pipeline describes
         """
 
     def cpus(self) -> frozenset[int] | None:
         """Return the CPUs near the device; None if all are equally near, or that isn't known."""
 
     def check(self) -> None:
-        """Raise ``PlanError`` where there is no such device."""
+        """Raise ``PlanError`` if this machine doesn't have the device."""
 
     def describe(self, fields: Mapping[str, SlotField], finish: Finish | None) -> Sequence[str]:
-        """Lines for ``explain()``."""
+        """Return lines about the device for ``explain()``."""
 
     def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> OpenDevice:
-        """Return an object that brings batches to the device."""
+        """Return an ``OpenDevice`` for batches with these fields of slots."""
 
 
 class OpenDevice(Protocol):
-    """Brings batches from slots to where the training step sees them. Called by one thread at a time."""
+    """An opened device, which moves batches from slots to the device. One thread at a time calls its methods."""
 
     @property
     def copying_s(self) -> float:
-        """Seconds that copies took beside the host: of batches that were taken, as far as that is known."""
+        """Seconds that asynchronous copies of delivered batches took, as far as they are known to be
+        complete.
+        """
 
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
-        """Begin to bring the batch of a slot that is ready, before anybody asks for it.
+        """Start to copy a ready slot's batch to the device, before the caller asks for it.
 
-        memory  the slot's
-        batch   arrays, most of them in that memory
+        memory  the slot's memory
+        batch   arrays by field, most of them views of ``memory``
 
-        Whether it is on its way; if not, for want of room, that changes with the next ``take``.
+        Return True if the copy has started; False if there is no room for it before the next ``take``.
         """
 
     def take(
         self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Mix]
     ) -> Mapping[str, Any]:
-        """The batch as the training step sees it. The slot is free once nobody holds any part of ``batch``.
+        """Return the batch on the device. The slot is free when no part of ``batch`` is referenced any more.
 
-        mixes  what is done to it there, in this order: only where the device ``mixes``
+        mixes  mixings to apply, in this order; empty unless the device ``mixes``
         """
 
     def settle(self) -> bool:
-        """Let go of slots whose batches were taken, as far as they aren't read any more; whether that is all.
-
-        It waits for nothing.
-        """
+        """Release delivered batches whose copies are complete; return True if all are. This doesn't wait."""
 
     def rest(self) -> None:
-        """Forget what is on its way, and give back memory that batches which were taken don't need."""
+        """Drop batches that were sent and not taken, and free memory that delivered batches don't need."""
 
     def close(self) -> bool:
-        """Let go of the slots; False where it may read them yet, and they have to stay."""
+        """Release all slots.
+
+        Return False if the device may still read them, so that they must stay allocated.
+        """

@@ -46,7 +46,7 @@ class Paths:
         return self.blob.nbytes + self.ends.nbytes
 
     def take(self, rows: Int64Array) -> Paths:
-        """The paths of ``rows`` (n,) int64, in that order, as arrays of their own."""
+        """Return the paths number ``rows``, (n,) int64, in that order, in new arrays."""
         stops = self.ends[rows]
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         lengths = stops - starts
@@ -56,7 +56,7 @@ class Paths:
 
     @classmethod
     def pack(cls, paths: list[bytes]) -> Paths:
-        """Pack a list of byte strings."""
+        """Return ``Paths`` with a list's byte strings."""
         ends = np.cumsum([len(path) for path in paths], dtype=np.int64)
         return cls(np.frombuffer(b"".join(paths), np.uint8), ends)
 
@@ -86,7 +86,7 @@ class Files:
     length: Int64Array
 
     def take(self, rows: Int64Array) -> Files:
-        """Return the files of ``rows`` (n,) int64, in that order."""
+        """Return the entries number ``rows``, (n,) int64, in that order."""
         return Files(self.paths.take(rows), self.offset[rows], self.length[rows])
 
 
@@ -118,12 +118,12 @@ class Rows:
     others: tuple[Rows, ...] = ()
 
     def take(self, rows: Int64Array) -> Rows:
-        """Return the rows ``rows`` (n,) int64, in that order."""
+        """Return the entries number ``rows`` of this object, (n,) int64, in that order. Arrays aren't copied."""
         return Rows(self.array, self.rows[rows], tuple(other.take(rows) for other in self.others))
 
     @property
     def parts(self) -> tuple[Rows, ...]:
-        """The arrays, one by one."""
+        """This object and ``others``: one ``Rows`` per array."""
         return (self, *self.others)
 
 
@@ -155,7 +155,7 @@ class Records:
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
 
     def take(self, rows: Int64Array) -> Records:
-        """Return the records of ``rows`` (n,) int64, in that order."""
+        """Return the records number ``rows`` of this object, (n,) int64, in that order."""
         return Records(
             self.index[rows],
             {name: files.take(rows) for name, files in self.files.items()},
@@ -236,10 +236,10 @@ class OpenSource(Protocol):
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of memory that the index takes in this process; the forecast counts them."""
+        """Bytes of this process's memory that the index takes. A plan's forecast counts them."""
 
     def locate(self, indices: Int64Array) -> Records:
-        """Say where the records ``indices`` (n,) int64 are, for one batch or a few thousand records.
+        """Return where the records ``indices``, (n,) int64, are stored: one batch or a few thousand records.
 
         Thread-safe; indices may repeat, come in any order, and be none. Encoded bytes are named here and read
         later, by other threads. Numbers that need no decoding may be read here, by position.
@@ -260,7 +260,7 @@ class KeepsIndex(Protocol):
 
     @property
     def descriptors(self) -> int:
-        """The number of files it holds open."""
+        """The number of file descriptors that this source holds open."""
 
 
 @runtime_checkable
@@ -268,15 +268,18 @@ class SkipsFiles(Protocol):
     """An ``OpenSource`` that left out files which look like records."""
 
     def skipped(self) -> Iterator[str]:
-        """Yield their paths, printable."""
+        """Yield the printable path of each file that was left out."""
 
 
 @runtime_checkable
 class KnownHere(Protocol):
-    """An ``OpenSource`` whose digest ignores where its files are; ``here()`` adds that."""
+    """An ``OpenSource`` whose digest ignores the location of its files. ``here()`` returns the location."""
 
     def here(self) -> str:
-        """Return where the files are, and what else the digest leaves out. This may read arrays in memory."""
+        """Return a text with the location of the files, and anything else that the digest leaves out.
+
+        This may read whole arrays in memory.
+        """
 
 
 @runtime_checkable
@@ -296,7 +299,10 @@ class ReadsRecords(Protocol):
 
     @property
     def record_bytes(self) -> int:
-        """Bytes that one record takes then. The forecast counts them for each row of each slot."""
+        """Bytes of memory that a record takes when ``locate()`` has read it.
+
+        The forecast counts them for each row.
+        """
 
 
 @runtime_checkable
@@ -319,7 +325,7 @@ class Source(Protocol):
         """
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
+        """Return one line about this source for ``explain()``."""
 
 
 @runtime_checkable
@@ -332,11 +338,11 @@ class PythonSource(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields of a sample that is a tuple, in its order."""
+        """Names of the fields of a sample that is a tuple, in the tuple's order."""
 
     @property
     def shares_lists(self) -> bool:
-        """True if long lists in the dataset are packed for other processes."""
+        """True if long lists inside the dataset are packed into memory that worker processes share."""
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
@@ -349,7 +355,11 @@ class StreamSource(Protocol):
 
     @property
     def length(self) -> int | None:
-        """The number of samples per epoch and rank; None: nobody knows before the end."""
+        """The number of samples per epoch and rank; None if it is unknown before the stream's end."""
 
     def of_rank(self, rank: int, world_size: int) -> Any:
-        """Return an object whose ``sample(epoch, place)`` gives a rank's samples. Raises ``PlanError``."""
+        """Return an object whose ``sample(epoch, place)`` returns sample number ``place`` of a rank's part,
+        from 0.
+
+        Raises ``PlanError`` if the stream can't be divided among ranks.
+        """
