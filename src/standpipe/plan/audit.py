@@ -1,4 +1,4 @@
-"""Proof, without reading a sample, of what every rank gets."""
+"""Count which rows every rank gets, without reading a sample."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Every record came once, and the seed gives the same batches again."""
+        """True if every row comes once, and no function uses global random generators."""
         return self.once and not self.drawing
 
     @property
     def once(self) -> bool:
-        """Every row comes once, in steps that all ranks have."""
+        """True if every row comes once, and all ranks have the same number of steps."""
         return self.disjoint and self.complete and self.equal_steps
 
     def facts(self) -> dict[str, object]:
@@ -143,7 +143,7 @@ class AuditReport:
 def audit(
     pipeline: Pipeline, *, ranks: int, epochs: int, executor: Literal["process", "thread", "inline"] | None
 ) -> AuditReport:
-    """``Pipeline.audit`` says what the arguments mean."""
+    """Count the rows that all ranks get. ``Pipeline.audit`` documents the arguments."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
     plan = make_plan(replace(pipeline, rank=0, world_size=ranks), LoaderOptions(executor=executor))
@@ -191,7 +191,7 @@ def audit(
 
 
 def _expected(plan: Plan, order: Order, epoch: int) -> Counts:
-    """(records,) how often an epoch shall have each record, whatever order they come in."""
+    """Return how often an epoch should have each record, (records,), for any order of them."""
     is_sampled = order is plan.order  # then a record may come at every position
     counts: Counts = np.zeros(plan.source.num_records, np.dtype(np.uint32 if is_sampled else np.uint16))
     for start in range(0, order.num_positions, AT_ONCE):
@@ -201,7 +201,7 @@ def _expected(plan: Plan, order: Order, epoch: int) -> Counts:
 
 
 def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
-    """Add the rows of one rank's steps that are no padding; return how many are."""
+    """Add one rank's rows of an epoch to ``counts``, without padding; return the number of rows of padding."""
     padded = 0
     for k in range(steps.per_epoch):
         drawn = steps.step(k).draw(plan.order, epoch)
@@ -211,7 +211,7 @@ def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
 
 
 def _dropped(plan: Plan, epoch: int) -> int:
-    """Rows of an epoch that no rank gets, by the last_batch."""
+    """Return the number of an epoch's rows that no rank gets, since the last batch is dropped."""
     dropped = plan.steps.dropped_per_epoch
     if not isinstance(plan.order, Batches):
         return dropped

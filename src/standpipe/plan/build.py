@@ -87,10 +87,10 @@ def make_plan(
     before: Plan | None = None,
     measured: Mapping[str, ArraySpec | Listed] | None = None,
 ) -> Plan:
-    """``Pipeline.plan`` says what it raises.
+    """Plan a run of a pipeline. ``Pipeline.plan`` documents the errors.
 
-    before    a plan of this pipeline: its source is open, and its order stays
-    measured  what the fields of a sample look like, once that is known
+    before    an earlier plan of this pipeline, whose open source and order are used again
+    measured  measured shape and dtype of each field of a sample; None before the measurement
     """
     _check(pipeline)
     described = _describe(pipeline, options, before, measured)
@@ -132,11 +132,11 @@ def make_plan(
 def measured_plan(
     plan: Plan, fields: Mapping[str, ArraySpec | Listed], record: int, cost: WorkerCost | None = None
 ) -> Plan:
-    """The plan again, with what was measured at the start. Raises as ``make_plan`` does.
+    """Make a plan again after a sample was measured. Raises the errors of ``make_plan``.
 
-    fields  of a sample
-    record  its number
-    cost    memory of worker processes
+    fields  shape and dtype of each field of the sample
+    record  number of the sample's record
+    cost    measured memory of worker processes; None: as in ``plan``
     """
     before = plan if cost is None else replace(plan, pool=replace(plan.pool, cost=cost))
     made = make_plan(plan.pipeline, plan.options, before=before, measured=fields)
@@ -144,7 +144,7 @@ def measured_plan(
 
 
 def _check(pipeline: Pipeline) -> None:
-    """Raise ``PlanError`` for what can be seen before the source is open."""
+    """Raise ``PlanError`` for faults of a pipeline that don't depend on the source's content."""
     if pipeline.batch_size is None and pipeline.budget is None:
         raise PlanError(
             "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…)"
@@ -161,7 +161,7 @@ def _describe(
     before: Plan | None,
     measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> _Described:
-    """Find out which records come when, how they are made and by whom, and what a batch of them holds."""
+    """Open the source, and plan the order, the samples, the batch and the cache, but no memory."""
     source = pipeline.source.open() if before is None else before.source
     pipeline = with_place(pipeline, source)
     order = planned_order(pipeline, source) if before is None else before.order
@@ -202,7 +202,7 @@ def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) 
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
-    """Return the most rows of a batch."""
+    """Return the largest number of rows in a batch."""
     return order.most_rows if isinstance(order, Batches | Given) else steps.batch
 
 
@@ -263,8 +263,10 @@ def _needs(
 
 
 def _budget(options: LoaderOptions) -> int:
-    """The ceiling. By default half of what is free and promised to no other loader, in equal parts for the processes
-    that a launcher has started on this machine.
+    """Return the memory budget in bytes: ``memory=``, or a default.
+
+    The default is half of the memory that is free and promised to no other loader, divided equally among the
+    processes that a launcher has started on this machine.
     """
     if (given := options.bytes_of("memory")) is not None:
         return given

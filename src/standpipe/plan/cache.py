@@ -58,20 +58,22 @@ class CachePlan:
         return self.cache.validate != "never"
 
     def memory_bytes(self) -> int:
-        """Return the process's bytes besides the slots: a mark for each record, and rows being written to the
+        """Return the bytes of this process for the cache: a bit per record, and rows on their way to the
         disk.
         """
         return -(-self.records // 8) + (queue_bytes(self.row_bytes) if self.spills else 0)
 
     def of_worker(self, cost: WorkerCost) -> WorkerCost:
-        """Return a worker's memory, with an image between two kernels."""
+        """Return ``cost`` with the memory for an image between two kernels added to each worker."""
         return cost if self.before is None else replace(cost, each=cost.each + (self.row_bytes or 0))
 
 
 def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | None) -> CachePlan | None:
-    """The cache's part of a plan; None without one. Raises ``PlanError`` for a place at which nothing can be kept.
+    """Plan the cache of a pipeline; None without one.
 
-    program  what workers in Python do to every sample, when some does
+    Raises ``PlanError`` for a place where nothing can be kept.
+
+    program  the steps of Python workers for every sample, or None
     """
     cached = pipeline.cached
     if cached is None or cached.cache.is_off:
@@ -86,7 +88,9 @@ def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | 
 
 
 def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
-    """The pipeline with a place for its cache, where the plan chooses that: the one that saves most, or none."""
+    """Return the pipeline with its cache at the place that saves most, if the plan has to choose; perhaps
+    off.
+    """
     cached = pipeline.cached
     if cached is None or cached.chosen or cached.cache.is_off:
         return pipeline
@@ -161,7 +165,9 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
 def _kept(
     pipeline: Pipeline, source: OpenSource, program: SampleProgram | None
 ) -> tuple[Kind, ImageKernel | None, int | None]:
-    """Return the kind of rows that are kept, the kernel that makes them, and their bytes if they are known."""
+    """Return what the cache keeps, the kernel that makes its images, and the bytes of a row if they are
+    known.
+    """
     assert pipeline.cached is not None
     if has_files(source) and pipeline.cached.after == 0:
         return "encoded", None, None
@@ -172,7 +178,7 @@ def _kept(
 
 
 def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:
-    """Return all that the bytes of rows depend on."""
+    """Return everything that the bytes of cached rows depend on, by name."""
     assert pipeline.cached is not None
     parts: dict[str, str | int] = {
         "format": FORMAT,
@@ -206,7 +212,7 @@ def _fields(source: OpenSource) -> str:
 
 
 def _label(pipeline: Pipeline, kind: Kind) -> str:
-    """A set for people: of what, and how far."""
+    """Return a cache set's description for people: its source, and the transforms before the cache."""
     assert pipeline.cached is not None
     made = [transform.describe() for transform in pipeline.transforms[: pipeline.cached.after]]
     return (

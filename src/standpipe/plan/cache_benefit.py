@@ -90,7 +90,7 @@ def payoff(row_bytes: float, room: int, records: int, without_s: float) -> Payof
 
 
 def costs_of(source: OpenSource) -> Costs:
-    """Return the costs of a source's records, measured on this machine or on a usual one."""
+    """Return the costs of a source's records, as a loader measured them here, or else of a usual machine."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         with open(_path(source), "rb") as file:  # noqa: PTH123 (pathlib has no bytes)
             known = json.loads(file.read(4096))
@@ -100,7 +100,7 @@ def costs_of(source: OpenSource) -> Costs:
 
 
 def note_costs(source: OpenSource, costs: Costs) -> None:
-    """Write down what a loader has measured, for plans to come; where that can't be written, nothing is."""
+    """Store measured costs for later plans. An error of the file system is ignored."""
     path = _path(source)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 (likewise)
@@ -140,7 +140,7 @@ def _bytes_of(path: bytes, length: int) -> int:
 
 
 def _path(source: OpenSource) -> bytes:
-    """Return the file of these costs; the same files in another place have other costs."""
+    """Return the path of the file with a source's costs; it depends on the location of the source."""
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
     named = blake2b(ascii([source.digest, *here_of(source)]).encode(), digest_size=16)

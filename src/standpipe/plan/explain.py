@@ -31,7 +31,9 @@ NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
 
 
 def explain(plan: Plan) -> str:
-    """Every place of the plan and every byte of its forecast, for a person at 80 columns."""
+    """Return the text of ``Plan.explain()``: every place, and every byte of the forecast, in lines of 80
+    columns.
+    """
     lines = [f"standpipe plan, rank {plan.steps.rank} of {plan.steps.world_size} data ranks"]
     for name, texts in (
         ("source", _source(plan)),
@@ -62,13 +64,13 @@ def tuning_text(tuning: Tuning) -> str:
 
 
 def _placed(name: str, texts: Iterable[str]) -> list[str]:
-    """Lines of one part, beside its name."""
+    """Return the lines of one part of the text, with its name before the first one."""
     wrapped = [line for text in texts for line in _wrapped(text)]
     return [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]
 
 
 def _wrapped(text: str) -> list[str]:
-    """Lines that fit beside the names, cut between words only: a long path stays whole."""
+    """Return the lines of a text, wrapped between words only, so that a long path stays whole."""
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     room = COLUMNS - NAME_COLUMNS
     return textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -345,7 +347,7 @@ def _memory_per_worker(plan: Plan) -> str:
 
 
 def environment() -> str:
-    """Versions that a person wants to see beside a figure."""
+    """Return the versions of Python, NumPy and the decoder, and the instruction set."""
     return (
         f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
         f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"

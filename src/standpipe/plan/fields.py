@@ -1,4 +1,4 @@
-"""Find what samples hold: the kernels and functions that make them, and the form of each field in a batch."""
+"""Find the kernels and functions that make samples, and the form of each field in a batch."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def keeps_images(pipeline: Pipeline) -> bool:
 
 
 def _cached(pipeline: Pipeline) -> int:
-    """Transforms in front of a cache; 0 without one."""
+    """Return the number of transforms before the cache; 0 without a cache."""
     cached = pipeline.cached
     return 0 if cached is None or cached.cache.is_off else cached.after
 
 
 def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:
-    """The kernel in front of a cache, which makes (H, W, 3) uint8, and the one behind it, of native transforms.
+    """Return two kernels of native transforms: before a cache, which makes (H, W, 3) uint8, and after it.
 
-    Together they do what one would: between two transforms images are bytes anyway. Raises ``PlanError``
-    where images have no fixed size at the cache.
+    Together they give the same rows as one kernel. Raises ``PlanError`` if images at the cache have no fixed
+    size.
     """
     assert pipeline.cached is not None
     before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
@@ -150,7 +150,9 @@ def sample_contents(
     program: SampleProgram | None,
     measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> Mapping[str, ArraySpec | Listed | None]:
-    """Return what a finished sample holds, by field; None for what is measured when a loader starts."""
+    """Return the form of each field of a finished sample; None for a field that is measured when a loader
+    starts.
+    """
     collate = pipeline.collate
     if collate and pipeline.batch_functions:
         raise PlanError(
@@ -220,7 +222,9 @@ def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLay
 
 
 def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
-    """Return the measured bytes of one sample outside slots: lists, or all that a function makes a batch of."""
+    """Return the measured bytes of a sample's values outside slots: lists, and with ``whole`` also all
+    arrays.
+    """
     listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
     return listed + (
         sum(spec.row_bytes for spec in fields.values() if isinstance(spec, ArraySpec)) if whole else 0
@@ -228,6 +232,6 @@ def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
 
 
 def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
-    """Return True if values are known to be outside slots."""
+    """Return True if a batch has values outside its slot, as far as this is known."""
     known = (spec for spec in contents.values() if spec is not None)
     return bool(pipeline.batch_functions) or not all(isinstance(spec, ArraySpec) for spec in known)

@@ -33,12 +33,12 @@ BLOCKS_AT_ONCE = 1 << 10  # of a pass over a file: pieces of 2^18 marks, as orde
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A filter function and the records that it is asked about.
+    """A filter function, and the records for which its answers are needed.
 
-    pipeline     the records, as they come to the filter
+    pipeline     the pipeline before the filter
     condition    the filter
-    text         the filter in one phrase
-    source       digest of the records' source
+    text         description of the filter, in one phrase
+    source       text that identifies the source's records
     num_records  number of records
     """
 
@@ -77,7 +77,7 @@ class Question:
 
 
 class Unscanned(PlanError):
-    """A plan needs answers that nobody has yet."""
+    """A plan needs a filter's answers, and the function hasn't been called for all records."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -119,7 +119,7 @@ def is_answered(question: Question) -> bool:
 
 @contextlib.contextmanager
 def _answers(question: Question) -> Iterator[int | None]:
-    """The file that has all answers, if there is one and it is undamaged."""
+    """Open the file with all answers; None if there is none, or it is damaged or unfinished."""
     try:
         file = os.open(question.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -159,7 +159,7 @@ def digest_of_block(header: bytes, number: int, bits: bytes) -> bytes:
 
 
 def _marks(file: int, question: Question) -> Iterator[NDArray[np.bool_]]:
-    """A mark for each record, in pieces of 2^18."""
+    """Yield a mask of the records that the filter keeps, in pieces of 2^18 records."""
     left = question.num_records
     for bits, _ in _blocks(file, question):
         marks = np.unpackbits(bits, bitorder="little").view(np.bool_)[:left]
@@ -168,7 +168,9 @@ def _marks(file: int, question: Question) -> Iterator[NDArray[np.bool_]]:
 
 
 def _blocks(file: int, question: Question) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """Marks and digests of the blocks that are there, (blocks, 32) and (blocks, 8) each."""
+    """Yield the blocks of a file in pieces: their bits, (blocks, 32), and their digests, (blocks, 8), as
+    uint8.
+    """
     size = BLOCK_BYTES + DIGEST_BYTES
     for first in range(0, question.blocks, BLOCKS_AT_ONCE):
         number = min(BLOCKS_AT_ONCE, question.blocks - first)

@@ -96,7 +96,7 @@ class MemoryForecast:
 
     @property
     def allocated(self) -> int:
-        """The bytes of these that standpipe allocates for any data: without the side arena."""
+        """The bytes that standpipe allocates for any data: all except the process and the side arena."""
         return (
             self.index
             + self.slots
@@ -189,7 +189,7 @@ class Needs:
         return max(SIDE_BYTES[0], self.frame and self.frame + MIB)  # resizing takes some, too
 
     def slots(self, workers: int) -> int:
-        """Slots that keep so many workers busy, and one that is lent."""
+        """Return the number of slots that keep ``workers`` workers busy, and one that the caller holds."""
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
     def batches(self, slots: int) -> int:
@@ -289,7 +289,7 @@ class _Fixed:
 
     @classmethod
     def of(cls, needs: Needs, workers: int | Literal["auto"], options: LoaderOptions) -> _Fixed:
-        """Raises ``PlanError`` for options that don't go with these needs."""
+        """Make this value from options. Raises ``PlanError`` for options that don't go with ``needs``."""
         cost, slots = needs.cost, None if options.prefetch == "auto" else 1 + options.prefetch
         side, worker = needs.least_side, cost.each + (GROWTH_BYTES if cost.shared else 0)
         given = {}
@@ -350,6 +350,8 @@ def _many(workers: int, cost: WorkerCost) -> str:
 
 
 def _lower(savings: Mapping[str, int]) -> str:
-    """Advice to lower the settings that save something, most first; empty when none does."""
+    """Return advice to lower the settings that save memory, the largest saving first; empty if there are
+    none.
+    """
     names = sorted((name for name, saved in savings.items() if saved > 0), key=lambda name: -savings[name])
     return "".join(f"lower {name}=, " for name in names)

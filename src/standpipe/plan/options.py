@@ -96,14 +96,19 @@ class LoaderOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Options by name. Raises ``TypeError`` for names that there aren't, with what to write instead."""
+        """Make options from names and values.
+
+        Raises ``TypeError`` for unknown names, with what to write instead.
+        """
         names = [each.name for each in fields(cls)]
         if unknown := given.keys() - names:
             raise unknown_argument("a plan or loader", unknown, names, habits.RUN)
         return cls(**given)
 
     def bytes_of(self, name: str) -> int | None:
-        """A size in bytes that was given as a number or as text, by the option's name; None where none was given."""
+        """Return the size in bytes of the option ``name``, a number or text such as ``"2GiB"``; None if it
+        isn't set.
+        """
         value = getattr(self, name)
         return None if value is None else parse_bytes(name, value)
 
@@ -132,7 +137,7 @@ def _check_workers(workers: object, prefetch: object) -> None:
 
 
 def checked_executor(value: object) -> Executor:
-    """Return who runs Python code; None stands for processes where the system has them. Raises ``PlanError``."""
+    """Return the executor of a name; None gives the default for this system. Raises ``PlanError`` for others."""
     if value is None:
         return Executor.PROCESS if HAS_PROCESSES else Executor.THREAD
     if value not in [each.value for each in Executor]:
@@ -141,7 +146,7 @@ def checked_executor(value: object) -> Executor:
 
 
 def check_mp_context(value: object) -> None:
-    """Raise ``PlanError`` for what no worker process can come from."""
+    """Raise ``PlanError`` for a value that isn't a start method or a ``ForkServer``."""
     if value not in ("spawn", "forkserver", "fork") and not isinstance(value, WorkerOrigin):
         raise PlanError(f"mp_context must be 'spawn', 'forkserver', 'fork' or a ForkServer(), got {value!r}")
 
@@ -174,7 +179,7 @@ def _check_deadlines(options: LoaderOptions) -> None:
 
 
 def check_reads(reads: object) -> None:
-    """Raise ``PlanError`` for what can't be done about failing reads."""
+    """Raise ``PlanError`` for invalid settings of reads."""
     if not isinstance(reads, Reads):
         raise PlanError(f"reads must be Reads(retries=…, backoff_s=…, hedge_after_s=…), got {reads!r}")
     if not is_count(reads.retries, 0, MOST_RETRIES):
@@ -208,7 +213,7 @@ def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | N
 
 
 def check_limits(limits: object) -> None:
-    """Raise ``PlanError`` for limits that can't be."""
+    """Raise ``PlanError`` for invalid limits of decoding."""
     if not isinstance(limits, DecodeLimits):
         raise PlanError(f"decode: limits must be DecodeLimits(max_pixels=…, max_scans=…), got {limits!r}")
     for name, value, most in (
@@ -220,7 +225,10 @@ def check_limits(limits: object) -> None:
 
 
 def checked_source(given: object, asked_by: str) -> Source:
-    """A source, or ``PlanError`` for what is none."""
+    """Return ``given`` if it is a source; else raise ``PlanError``.
+
+    ``asked_by`` is the caller's name, for the error.
+    """
     if isinstance(given, type):
         raise PlanError(f"{asked_by}({given.__name__}) got a class. Write {given.__name__}(…)")
     if not isinstance(given, Source):
@@ -242,7 +250,7 @@ def _source_for(given: object) -> str:
 
 
 def check_at_most(at_most: object) -> None:
-    """Raise ``PlanError`` for what is no limit of bad samples."""
+    """Raise ``PlanError`` for an invalid limit of bad samples: a fraction in (0, 1], or an int of at least 0."""
     if isinstance(at_most, float):
         if not 0 < at_most <= 1:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""Make an order from its description and what the source knows of its records."""
+"""Make the order of a run from a pipeline and its opened source."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
 
 
 def _given(pipeline: Pipeline, source: OpenSource) -> Given:
-    """Batches that are named later. Raises ``PlanError`` for what would name them too."""
+    """Return an order of batches that the caller gives.
+
+    Raises ``PlanError`` for settings that also choose records.
+    """
     asked = {
         "a stream": isinstance(source, StreamSource),
         "a mixture": isinstance(source, OpenMixture),
@@ -78,7 +81,7 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
 
 
 def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
-    """A stream's own order, which nobody else can choose from."""
+    """Return a stream's own order. Raises ``PlanError`` for settings that choose another order."""
     asked = {
         "selections": bool(pipeline.selections),
         "shuffle()": pipeline.shuffled,
@@ -96,12 +99,12 @@ def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
 
 
 def _named(asked: Mapping[str, bool]) -> str:
-    """Return the names of what is asked for, as a list in text."""
+    """Return the names whose value is True, joined by commas."""
     return ", ".join(name for name, is_asked in asked.items() if is_asked)
 
 
 def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
-    """The order that the pipeline describes, over the records of its opened source."""
+    """Return the order that the pipeline describes for the records of its opened source."""
     if isinstance(source, OpenMixture):
         return _mixed(pipeline, source)
     selected = _select(pipeline, source)
@@ -120,7 +123,7 @@ def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
 
 
 def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
-    """The order of a mixture, of its components' orders."""
+    """Return the order of a mixture, made from its components' orders."""
     if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
         raise PlanError(
             "a mixture has its own order. Write .take(), .filter(), .shuffle(), .repeat_each() and the "
@@ -134,7 +137,7 @@ def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
 
 
 def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
-    """The batches within a budget that the pipeline describes."""
+    """Return the batches within the pipeline's length budget."""
     if budget.length_column not in source.columns:
         raise PlanError(
             f"batch(length_column={budget.length_column!r}): the source has no such column. Its columns "
@@ -215,7 +218,7 @@ def _is_told(pipeline: Pipeline, source: OpenSource, name: str) -> bool:
 
 
 def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels]) -> None:
-    """Look at columns of labels, of the records that the pipeline selects. Raises ``PlanError``."""
+    """Check the columns of labels of all selected records. Raises ``PlanError`` for an invalid label."""
     parts = [(pipeline, source)]
     if isinstance(source, OpenMixture):
         parts = list(zip(source.mix.components, source.concat.parts, strict=True))
@@ -225,12 +228,12 @@ def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels])
 
 
 def files_of(order: object) -> int:
-    """Files that an order holds open: one for each of its tables that doesn't fit the memory."""
+    """Return the number of files that an order holds open: one per table that is stored in a file."""
     return len({id(part) for part in _parts(order) if isinstance(part, Table) and part.in_file})
 
 
 def bytes_of(order: object) -> int:
-    """Memory of all that an order looks up."""
+    """Return the bytes of memory of an order's tables and arrays."""
     return sum({id(part): part.nbytes for part in _parts(order)}.values())
 
 
@@ -298,7 +301,7 @@ def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]
 
 
 def _in_short(recipe: dict[str, str | int]) -> str:
-    """An order's recipe in one phrase."""
+    """Return an order's recipe in one phrase."""
     return " ".join(f"{name}={value}" for name, value in recipe.items() if value not in ("", 0)).join("()")
 
 
@@ -332,7 +335,7 @@ class _Records:
         )
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
-        """A column of the selected records [start, stop)."""
+        """Return a column of the selected records [start, stop)."""
         if not self.selections or start == stop:
             return self.source.column(name, start, stop)
         records = self.numbers(start, stop)
@@ -363,7 +366,9 @@ class _Records:
         return self.source.name(number)
 
     def _anywhere(self, name: str, records: Int64Array) -> AnyArray:
-        """A column of records that lie far from each other: by a table of the whole column, made once."""
+        """Return a column of records that are far apart, from a table of the whole column, which is made
+        once.
+        """
         dtype = self.source.column(name, 0, 0).dtype
         as_words = np.dtype(np.float64 if dtype.kind in "fc" else np.int64)
         if name not in self._tables:

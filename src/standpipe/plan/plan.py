@@ -119,17 +119,17 @@ class Plan:
 
     @property
     def slots(self) -> int:
-        """Slots that are always there."""
+        """The number of slots that are allocated at the start."""
         return self.memory.slots
 
     @property
     def most_slots(self) -> int:
-        """Slots that fit the memory."""
+        """The largest number of slots that fit into memory."""
         return self.memory.most_slots
 
     @property
     def memory_bytes(self) -> int:
-        """The ceiling of everything standpipe allocates."""
+        """The limit of all memory that standpipe allocates, in bytes."""
         return self.memory.budget_bytes
 
     @property
@@ -268,7 +268,7 @@ class Plan:
 
     @property
     def takes_workers(self) -> bool:
-        """Return whether ``num_workers=`` has a meaning: more than one can make samples."""
+        """True if ``num_workers=`` has an effect: more than one worker can make samples."""
         return self.pool.executor is not Executor.INLINE and self.samples.stream is None
 
     @property
@@ -278,7 +278,7 @@ class Plan:
 
     @property
     def prefetch(self) -> int:
-        """Return how many batches are made ahead of the one that the loop has: one less than there are slots."""
+        """The number of batches that are made ahead of the one that the loop has: slots − 1."""
         return self.slots - 1
 
     @property

@@ -1,4 +1,4 @@
-"""Whole frames: what images take at once that can't be decoded row by row, as far as a plan can know it."""
+"""Estimate the memory of images that can't be decoded row by row, from the headers of some files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WHOLE = frozenset(suffix for each in FORMATS if each.name != "JPEG" for suffix i
 
 
 class WholeFrame(NamedTuple):
-    """A sample that needs a whole frame at once, in bytes.
+    """The memory for an image that needs a whole frame at once.
 
-    decoded  what decoding takes, with its file
-    file     that file, which may be there a second time, as it was read
+    decoded  bytes that decoding takes, with the file's bytes
+    file     bytes of the file, which may be in memory a second time, as it was read
     """
 
     decoded: int = 0
@@ -79,5 +79,5 @@ def _frame(path: Path, offset: int, length: int, decoding: Decoding) -> WholeFra
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file, without a wait for who writes into a pipe of that name."""
+    """Open a file, without waiting for a writer if it is a FIFO; return its descriptor."""
     return os.open(path, flags | os.O_NONBLOCK)
