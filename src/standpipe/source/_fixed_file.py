@@ -37,10 +37,11 @@ class FixedFile:
     def read_into(
         self, memory: UInt8Array, rows: Int64Array, numbers: Int64Array, *, at: int, step: int
     ) -> None:
-        """Fill ``rows`` (n,) of ``memory`` with bytes of the records ``numbers`` (n,), in ascending order.
+        """Read a range of bytes from each of the records ``numbers``, (n,) ascending, into ``rows``, (n,), of
+        ``memory``.
 
-        at    offset of these bytes in a record
-        step  bytes from one record to the next
+        at    offset of the range in a record; its length is a row of ``memory``
+        step  size of a record in bytes
 
         Neighbours are read together. Raises ``StandpipeError`` if the file can't be read, or has changed.
         """
@@ -66,7 +67,9 @@ class FixedFile:
 
 
 def _read(descriptor: int, places: list[memoryview], begin: int) -> None:
-    """Fill all of ``places``, which have the same size, with the bytes from ``begin`` on."""
+    """Fill the equally long buffers ``places``, one after another, with the file's bytes from offset
+    ``begin`` on.
+    """
     if os.preadv(descriptor, places, begin) == len(places) * len(places[0]):
         return
     for number, place in enumerate(places):  # the file is too short, or the system read less than was asked
@@ -74,7 +77,9 @@ def _read(descriptor: int, places: list[memoryview], begin: int) -> None:
 
 
 def _advise(descriptor: int, begins: list[int], size: int) -> None:
-    """Let the system start reading all ranges, so that slow storage reads them in parallel."""
+    """Advise the kernel to start reading ``size`` bytes at each offset, so that slow storage reads in
+    parallel.
+    """
     if len(begins) > 1 and hasattr(os, "posix_fadvise"):
         for begin in begins:
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)

@@ -65,7 +65,9 @@ class FolderSubject:
         """Do nothing: paths are read from the index."""
 
     def objection(self, index: IndexFile) -> str | None:
-        """Return None if every folder has the same modification time and inode as in the index; else why not."""
+        """Return why the index doesn't fit the folder; None if all modification times and inodes are the
+        same.
+        """
         facts = index.facts
         if facts.kind != self.kind:
             return "it is the index of a list"
@@ -144,7 +146,9 @@ class _Records:
         self._text_bytes = 0
 
     def put(self, labels: Int64Array, text: UInt8Array, lengths: Int64Array) -> None:
-        """Write a block of records, as ``SortedNames`` passes them."""
+        """Write a block of sorted records: labels, paths that each end with a NUL byte, and the paths'
+        lengths.
+        """
         ends = np.cumsum(lengths + 1)
         self._writer.add("text", text)
         self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
@@ -188,7 +192,10 @@ class _FolderTable:
 
 
 def _folders(index: IndexFile, start: int) -> list[Folder]:
-    """Read rows of an index's table of folders, from ``start``. Raises ``StandpipeError`` if it is damaged."""
+    """Read up to 4,096 rows of an index's table of folders, from row ``start``.
+
+    Raises ``StandpipeError`` if the table is damaged.
+    """
     sections, count = index.facts.sections, index.facts.seen.get("folders", 0)
     with index.told():
         if count < 1 or sections["folder_places"].size != 8 * count or sections["folders"].size != 16 * count:

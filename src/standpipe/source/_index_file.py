@@ -67,9 +67,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An additional value of every record.
+    """The description of an additional value of every record.
 
-    dtype, shape  of one record's value; the dtype as NumPy's string, little-endian
+    dtype, shape  dtype and shape of one record's value; the dtype as NumPy's string, little-endian
     origin        the option of ``standpipe index`` that makes the column; empty if there is none
     """
 
@@ -89,7 +89,8 @@ class Facts:
 
     kind      ``"list"`` or ``"folder"``
     options   options of the source that change what is indexed
-    seen      what identifies the indexed files: sizes, times in ns, inodes
+    seen      sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
+              files
     began_ns  time at which reading them began, by this machine's clock
     rows      number of records
     manifest  digest of paths, order, labels and class names
@@ -122,8 +123,8 @@ class IndexFile:
     """An open index. Its file is closed when this object is garbage-collected.
 
     file  descriptor
-    path  its path; None: it has no name, and disappears when it is closed
-    size  in bytes
+    path  the file's path; None: the file has no name, and disappears when it is closed
+    size  size of the file in bytes
     held  True if the file is in memory
     """
 
@@ -212,7 +213,7 @@ def read_fully(file: int, size: int, at: int) -> bytes:
 
 
 def read_index(path: bytes) -> IndexFile:
-    """Open an index file. Raises ``Damaged``, or ``OSError`` if it can't be read."""
+    """Open an index file. Raises ``Damaged`` if it isn't an undamaged index, ``OSError`` if it can't be read."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         info = os.fstat(file)
@@ -262,7 +263,7 @@ def read_facts(file: int, size: int) -> Facts:
 
 
 def facts_text(facts: Facts) -> bytes:
-    """Return the facts in the file's form, JSON."""
+    """Return the facts as JSON, the form in which the file stores them."""
     import json
 
     return json.dumps(asdict(facts)).encode()

@@ -39,7 +39,10 @@ Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # adds columns 
 
 
 class Subject(Protocol):
-    """A list or folder to index, in its present state."""
+    """A list or folder to index, in its present state.
+
+    A *subject* is what an index file describes.
+    """
 
     @property
     def name(self) -> str:
@@ -79,7 +82,7 @@ class Subject(Protocol):
 
     @property
     def files(self) -> int:
-        """The number of file descriptors that it holds."""
+        """The number of file descriptors that the subject holds."""
 
     def objection(self, index: IndexFile) -> str | None:
         """Return why an index doesn't fit, such as ``"the list changed since"``; None if it fits."""
@@ -88,16 +91,16 @@ class Subject(Protocol):
         """Write an index. Raises ``PlanError`` if the list or folder can't be indexed."""
 
     def text(self, index: IndexFile) -> SectionPlace:
-        """Return the location of the text of paths that its index refers to."""
+        """Return the location of the text that contains the paths: in the index, or in the list."""
 
     def check_unchanged(self) -> None:
         """Raise ``StandpipeError`` if the file that has its paths was changed since it was opened."""
 
 
 class Unfit(Exception):
-    """An index can't be used; the text says why. It is empty if there is no index.
+    """An index can't be used; the text says why. The text is empty if there is no index.
 
-    old  the index, if it has columns, which only the user can build again
+    old  the index, if it has columns, which only the user can build again; else None
     """
 
     def __init__(self, reason: str = "", old: IndexFile | None = None) -> None:
@@ -142,7 +145,7 @@ def open_index(subject: Subject) -> IndexFile:
 
 
 def places(subject: Subject) -> list[bytes]:
-    """Return the paths where a subject's index may be. A new index is built at the last one."""
+    """Return the paths where a subject's index may be, in order. A new index is built at the last path."""
     return [beside(subject), cached_path(subject)] if subject.index is None else [subject.index]
 
 
@@ -177,7 +180,7 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
 
 
 def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[str, Column]:
-    """Copy columns of another index of the same records."""
+    """Copy the columns ``names`` from an index of the same records; return their descriptions by name."""
     for name in names:
         for block in old.blocks(column_section(name)):
             writer.add(column_section(name), block)
@@ -185,7 +188,7 @@ def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[s
 
 
 def command(subject: Subject, facts: Facts) -> str:
-    """Return the command that builds an index with these columns, or a hint to ``build_index``."""
+    """Return the command that builds an index with the columns of ``facts``, or a hint to ``build_index``."""
     if not all(column.origin for column in facts.columns.values()):
         return "by build_index(…, columns=…)"
     import shlex
@@ -229,7 +232,7 @@ def build_at(
     on_progress: Progress | None = None,
     finish: Finish | None = None,
 ) -> IndexFile:
-    """Build an index in ``file``, which is claimed, and rename it to ``path``.
+    """Build an index in the open and locked temporary file ``file``, and rename the file to ``path``.
 
     Raises ``PlanError`` if ``path`` is that of ``index=`` and has a file that isn't an index.
     """
@@ -264,9 +267,9 @@ def _refuse_others(path: bytes) -> None:
 
 
 def is_settled(mtime_ns: int, began_ns: int) -> bool:
-    """Return True if any change after the time ``began_ns`` changes the modification time ``mtime_ns``.
+    """Return True if every change of a file after the time ``began_ns`` would change its modification time.
 
-    Times have a resolution: a file that changes twice within one tick has the same time. Times in whole
+    File systems have a resolution: a file that changes twice within one tick keeps its time. A time in whole
     seconds may come from a file system with a resolution of up to 2 s.
     """
     tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS

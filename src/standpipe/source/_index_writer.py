@@ -122,7 +122,7 @@ class Writer:
         stream.done += len(data)
 
     def scratch(self) -> int:
-        """Create a file for temporary data; ``close`` closes it."""
+        """Create an unnamed temporary file, and return its descriptor; ``close`` closes it."""
         file = self.room.file()
         self._scratch.append(file)
         return file
@@ -199,7 +199,12 @@ class Manifest:
 
 
 def places_of(begin: int, ends: Int64Array, lengths: Int64Array) -> NDArray[np.uint64]:
-    """Return the locations of paths that end before ``ends``, in a text that starts at ``begin``."""
+    """Return each path's location as a word: offset in the low 48 bits, length in the high 16.
+
+    begin    offset of the text of these paths
+    ends     (n,) int64: end of each path in this text
+    lengths  (n,) int64: length of each path in bytes
+    """
     starts = (begin + ends - lengths).astype(PLACE)
     return starts | lengths.astype(PLACE) << np.uint64(LENGTH_SHIFT)
 

@@ -124,7 +124,7 @@ class Listing:
         return 1 + self.subject.files
 
     def locate(self, indices: Int64Array) -> Records:
-        """Absolute paths, with the byte ranges that the index has; ``label`` (n,) int64, and added columns (n, …)."""
+        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, and added columns (n, …)."""
         facts, index = self.index.facts, self.index
         files = Files(self.paths(indices), *self._ranges(indices))
         plain: dict[str, AnyArray] = {}

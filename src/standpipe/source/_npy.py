@@ -22,9 +22,9 @@ LONG_DOUBLES = "gG"  # their size depends on the platform
 
 
 def mapped_npy(where: str, file: BinaryIO) -> AnyArray:
-    """Map a file of one array, after checking everything in its header.
+    """Map a ``.npy`` file of one array into memory, after checking its header.
 
-    where  beginning of errors
+    where  beginning of error messages
 
     Raises ``PlanError`` for a file that isn't a ``.npy`` file of numbers, or is cut.
     """

@@ -43,7 +43,9 @@ class SortedNames:
         self._runs: list[int] = []
 
     def add(self, label: int, folder: bytes, names: list[bytes]) -> None:
-        """Add names of a folder, whose path is relative to the root."""
+        """Add the names of images in ``folder``, a path relative to the root, which belong to class
+        ``label``.
+        """
         if not names:
             return
         if len(self._lengths) >= 2 * SORTED_AT_ONCE:

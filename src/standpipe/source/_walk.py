@@ -160,7 +160,7 @@ def examined(folder: bytes) -> os.stat_result:
 
 @contextmanager
 def _scanned(folder: bytes) -> Iterator[Iterator[_Entry]]:
-    """Open a folder and give its entries, however long its path is."""
+    """Open a folder, and return a context with an iterator of its entries; the path may have any length."""
     try:
         entries = os.scandir(folder)
     except OSError as error:

@@ -19,7 +19,7 @@ NOT_BELIEVED = (
 
 
 class NoRoom(Exception):
-    """A file can't be written in its folder; the text is the operating system's."""
+    """A file can't be written in its folder. The text is the operating system's error."""
 
 
 def cache_folder() -> bytes:
@@ -79,7 +79,7 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
 
 
 def published(file: int, path: bytes) -> None:
-    """Rename a claimed file, which is complete now, to ``path``. Raises ``NoRoom``."""
+    """Rename a complete temporary file of ``claimed`` to ``path``. Raises ``NoRoom`` if that fails."""
     try:
         os.fsync(file)
         faultpoint("index.publish.before")

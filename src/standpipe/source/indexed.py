@@ -110,7 +110,11 @@ class MapSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenIndexed(OpenPython):
-    """A dataset of ``num_records`` samples. Satisfies ``contracts.OpenSource`` and ``PythonSource``."""
+    """An opened Python dataset with a length. Satisfies ``contracts.OpenSource`` and ``PythonSource``.
+
+    known  columns by name, (num_records,) each
+    keys   keys for ``dataset[key]`` by record number, or None
+    """
 
     dataset: Any
     num_records: int
@@ -165,7 +169,10 @@ def _class_name(dataset: object) -> str:
 
 
 def sample_names(kind: str, fields: tuple[str, ...] | str | None) -> tuple[str, ...]:
-    """Return the names of a tuple's items, from the argument ``fields``. Raises ``PlanError``."""
+    """Return the field names of a sample that is a tuple, from the argument ``fields``.
+
+    Raises ``PlanError`` for invalid names.
+    """
     names = (fields,) if isinstance(fields, str) else NAMES if fields is None else fields
     check_names(kind, names)
     return tuple(names)

@@ -32,7 +32,7 @@ _ENCODED: dict[type, Callable[[Any], bytes]] = {
 
 
 class SharedFile:
-    """An anonymous file (a memfd) to which lists are appended. It exists as long as any list in it."""
+    """An anonymous file (a memfd) to which lists are appended. It exists as long as one of its lists."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("standpipe-lists") if descriptor is None else descriptor
@@ -225,7 +225,7 @@ def share_list(items: Sequence[Any]) -> SharedList:
 
 
 def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
-    """Append a list to a file; return None if its items differ in type, or can't be packed."""
+    """Append a list to a file, and return its location; None if its items differ in type, or can't be packed."""
     kind = type(items[0]) if items else None
     if kind is None or any(type(item) is not kind for item in items):
         return None

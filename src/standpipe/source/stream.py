@@ -143,7 +143,7 @@ class OpenIterable(OpenPython):
 
 
 class StreamEnded(Exception):
-    """A stream has no sample at a position. ``position``: its number of samples."""
+    """A stream ended before the requested sample. ``position``: the stream's number of samples."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -152,7 +152,10 @@ class StreamEnded(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """A rank's samples in sequence. A request for another sample than the next one starts the stream again."""
+    """The samples of one rank's stream, read in sequence.
+
+    A request for any other than the next one restarts it.
+    """
 
     factory: Callable[..., Any]
     length: int | None = None
