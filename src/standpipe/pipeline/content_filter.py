@@ -1,4 +1,4 @@
-"""A filter by a function of samples: it needs a pass over all records, whose answers are kept."""
+"""A filter by a function of samples. The function is called once for all records, and its answers are stored."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ByContent:
         return f"{self.name[:-1]}, code {code})"
 
     def functions(self) -> tuple[Function, ...]:
-        """Return the transforms that reduce a sample to the field ``KEPT``."""
+        """Return the transforms that turn a sample into its only field ``KEPT``, the function's answer."""
         spec = {KEPT: ArraySpec((), np.dtype(np.bool_))}
         form: InputFormat = self.input_format or "numpy"
         if self.field is None:

@@ -151,7 +151,7 @@ class OpenMixture:
 
     @property
     def begins(self) -> Int64Array:
-        """The number of each component's first record, then the number of all: (components + 1,) int64."""
+        """The first record number of each component, and then the number of all records: (components + 1,) int64."""
         return self.concat.begins
 
     @property
@@ -199,7 +199,7 @@ class OpenMixture:
         return self.concat.record_bytes
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return the places of records, and the component of each."""
+        """Return the records' locations, and the number of each record's component in ``source``."""
         records = self.concat.locate(indices)
         component = np.searchsorted(self.begins, indices, side="right") - 1
         return replace(records, plain={**records.plain, FIELD: component})

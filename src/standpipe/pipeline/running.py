@@ -22,10 +22,10 @@ class Runner(Protocol):
     """The maker of plans and loaders. The description can't import their modules, which import it."""
 
     def plan(self, pipeline: Pipeline, options: LoaderOptions) -> Plan:
-        """Plan a run."""
+        """Plan a run of a pipeline."""
 
     def loader(self, pipeline: Pipeline, options: LoaderOptions) -> Loader:
-        """Plan and run; first run the scans and cache fills that are needed."""
+        """Return a loader of a pipeline. First run the filter scans and cache fills that it needs."""
 
     def audit(
         self,
@@ -34,7 +34,7 @@ class Runner(Protocol):
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
     ) -> AuditReport:
-        """Count the records that the ranks get."""
+        """Count the records that each rank gets."""
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
         """Call filter functions for all records."""
