@@ -39,7 +39,7 @@ def record_name(index: Any, path: str | None, end: str = "") -> str:
 
 
 def key_name(key: object) -> str:
-    """Return a key's name in messages, of limited length."""
+    """Return ``repr(key)`` for messages, cut to 100 characters."""
     return repr(key)[:MOST_NAMED]
 
 
@@ -166,9 +166,9 @@ class TransformError(SampleError):
 
 
 class EmptyStreamError(SampleError):
-    """A ``SampleError`` for a stream without a sample where an epoch begins.
+    """A ``SampleError`` for a stream that has no sample at the beginning of an epoch.
 
-    The layout of its batches is then unknown.
+    Without a sample, the layout of batches is unknown.
 
     Examples
     --------

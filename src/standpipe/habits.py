@@ -61,7 +61,12 @@ NAMES = {  # of the package
 def unknown_argument(
     call: str, names: Iterable[str], known: Collection[str], hints: dict[str, str]
 ) -> TypeError:
-    """Return the error for arguments that ``call`` doesn't take, with what to write instead."""
+    """Return the error for arguments ``names`` that a function doesn't take, with what to write instead.
+
+    call   the function's name, for the message
+    known  names of the arguments that it takes
+    hints  what to write instead, by argument
+    """
     told = []
     for name in sorted(names):
         near = difflib.get_close_matches(name, known, n=1)

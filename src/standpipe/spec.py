@@ -28,14 +28,14 @@ PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the rec
 
 
 class Layout(Enum):
-    """The order of an image's axes. A batch adds its rows in front."""
+    """The order of the axes of a batch of images: N rows, C channels, H height, W width."""
 
     NCHW = "NCHW"
     NHWC = "NHWC"
 
 
 class Interpolation(Enum):
-    """Resampling filters, antialiased as Pillow's of the same name."""
+    """Resampling filters, antialiased like Pillow's filters of the same names."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
@@ -177,7 +177,7 @@ class Raise:
 
 
 def plain(number: Any) -> Any:
-    """Return a NumPy number as a Python number, which prints and saves as one; other values unchanged."""
+    """Convert a NumPy number to a Python number; return other values unchanged."""
     return number.item() if isinstance(number, np.number) else number
 
 
@@ -212,7 +212,10 @@ class Replace:
         object.__setattr__(self, "at_most", plain(self.at_most))
 
     def rows(self, epoch_rows: int, world_size: int) -> int:
-        """Return the number of bad rows that one rank may have in an epoch."""
+        """Return the largest number of bad rows that one rank may have in an epoch.
+
+        epoch_rows  rows of the epoch, over all ranks
+        """
         share = isinstance(self.at_most, float)
         most = max(math.ceil(self.at_most * epoch_rows), 1) if share else int(self.at_most)
         return -(-most // world_size)
@@ -241,7 +244,7 @@ class GpuDecode:
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of host memory for images that are decoded at once."""
+        """Bytes of host memory for the images that the GPU decodes at the same time."""
         return max(FRAME_BYTES, 3 * self.most_pixels)
 
     def describe(self) -> str:
@@ -272,8 +275,9 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A field of class numbers.
+    """A field of class numbers, and the valid numbers.
 
+    field    name of the field
     classes  number of classes: valid numbers are 0 to ``classes`` − 1
     ignore   a further valid number, or None
     """
@@ -283,7 +287,7 @@ class Labels:
     ignore: int | None = None
 
     def wrong(self, numbers: AnyArray) -> NDArray[np.bool_]:
-        """Return a mask of the invalid numbers, of the same shape."""
+        """Return a mask with the shape of ``numbers`` that is True where a number isn't valid."""
         wrong: NDArray[np.bool_] = np.asarray((numbers < 0) | (numbers >= self.classes))  # type: ignore[operator]
         return wrong if self.ignore is None else wrong & (numbers != self.ignore)
 
@@ -294,5 +298,5 @@ class Labels:
 
 
 def shape_text(*sides: object) -> str:
-    """Return a shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
+    """Return a shape as Python writes a tuple, for messages; sides may be texts such as ``≤512``."""
     return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"

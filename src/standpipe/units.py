@@ -12,7 +12,12 @@ MOST_BYTES = 1 << 60  # the largest size that a user can give: sums of several s
 
 
 def parse_bytes(name: str, value: int | str) -> int:
-    """Return the bytes of a number or of text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
+    """Convert a number of bytes, or text such as ``"2GiB"``, to an int from 1 to 2^60.
+
+    name  the argument's name, for the error
+
+    Raises ``PlanError`` for other values.
+    """
     units = {
         "": 1,
         "b": 1,
@@ -71,7 +76,7 @@ def _three_digits(number: float) -> str:
 
 
 def show_clock(seconds: float) -> str:
-    """Return a time since a start, such as ``"1:02:03"``, ``"2:03"``, ``"3 s"``."""
+    """Return elapsed seconds as text, such as ``"1:02:03"``, ``"2:03"``, ``"3 s"``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
