@@ -22,7 +22,7 @@ Column = Callable[[int, int], AnyArray]
 # Of one seed the order of batches and of each bucket's records are keyed apart, from each other and other orders.
 _BATCHES, _BUCKETS = 1 << 16, (1 << 16) + 1
 ROWS_AT_ONCE = 1 << 18  # of a pass over all lengths
-MIXED_BATCHES = 4  # that a bucket fills at least: with fewer the same records meet in every epoch
+MIXED_BATCHES = 4  # least number per bucket: with fewer, each epoch batches the same records
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from standpipe.spec import Int64Array
 
-MAX_LENGTH = 1 << 40  # a million of them together are an int64 yet
+MAX_LENGTH = 1 << 40  # the sum of a million such lengths still fits an int64
 # Lengths below 2^9 have a class each; longer ones are distinguished by their first 9 bits, to 0.4%.
 CLASS_BITS = 8
 NUM_CLASSES = 34 << CLASS_BITS
@@ -116,7 +116,7 @@ def cut_padded(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
         fit = min(max_batch_size, budget // int(buckets.longest[bucket]))
         while left[bucket] > 0:
             batch = np.zeros_like(left)
-            # As many as fit of this bucket; where it has fewer, the next shorter ones go with them.
+            # As many records of this bucket as fit; if it has fewer, records of shorter buckets fill the batch.
             batch[bucket::-1] = np.diff(np.minimum(np.cumsum(left[bucket::-1]), fit), prepend=0)
             times.append(max(int(left[bucket]) // fit, 1))
             rows.append(batch)

@@ -23,7 +23,7 @@ class Given:
     begin      position of the first batch that is given
     """
 
-    num_positions = MAX_POSITIONS // MAX_ROWS  # no more than a bound
+    num_positions = MAX_POSITIONS // MAX_ROWS  # an upper limit
     stride = MAX_ROWS
 
     def __init__(self, most_rows: int, epoch: int = 0, begin: int = 0) -> None:

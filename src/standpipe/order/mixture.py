@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BLOCK = 256  # positions that are mixed among each other
 MOST_SHARES = 1 << 16  # the shares' sum: shares are exact to 1/65,536
 MOST_COMPONENTS = 1 << 10
-_MIXED = 11  # keyed apart from all else of its seed
+_MIXED = 11  # makes these random numbers independent of others with the same seed
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from standpipe.order.budget import Batches
 from standpipe.order.given import Given
 from standpipe.spec import Int64Array, LastBatch
 
-# One record per position, or one batch per position
+# An order with one record per position, or with one batch per position
 AnyOrder: TypeAlias = Order | Batches | Given
 
 

@@ -8,8 +8,8 @@ from standpipe.order.budget import Batches
 from standpipe.order.given import Given
 from standpipe.order.mixture import Mixed
 
-SUBSTITUTE_OP = 0x53 << 16  # what this draw is keyed by, beside the sample; no transform has it
-OF_THE_SAME_BUCKET = 4  # attempts; a bucket may hold a single record
+SUBSTITUTE_OP = 0x53 << 16  # operation number in the random numbers' key; no transform has it
+OF_THE_SAME_BUCKET = 4  # attempts within one bucket, which may have a single record
 
 
 def substitute(

@@ -77,7 +77,7 @@ class Table:
         """
         if len(places) == 0:
             return np.empty(0, np.int64)
-        if int(places.view(np.uint64).max()) >= self._length:  # one below 0 is far above as unsigned
+        if int(places.view(np.uint64).max()) >= self._length:  # as unsigned, a negative place is too large
             raise IndexError(f"places {places.min()} to {places.max()} of a table of {self._length}")
         if self._file is None:
             assert self._values is not None
