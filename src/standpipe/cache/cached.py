@@ -1,4 +1,4 @@
-"""A cache's place in a pipeline."""
+"""The value that says after which transform a pipeline's cache stores rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from standpipe.cache.description import Cache
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A pipeline's cache, and its place among the transforms.
+    """A pipeline's cache, and the transform after which the cache stores rows.
 
-    after   number of transforms before the cache
-    chosen  True if the place is settled; False: the plan chooses
-    why     the plan's reason for its choice
+    after   number of transforms that run before the cache, from 0
+    chosen  True if ``after`` is final; False: ``plan()`` chooses another value
+    why     the reason why ``plan()`` chose ``after``; empty if the user chose it
     """
 
     cache: Cache

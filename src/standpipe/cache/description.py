@@ -112,7 +112,7 @@ class Cache:
 
     @property
     def directory_path(self) -> str:
-        """The absolute path of ``directory``, in which standpipe makes its own folder."""
+        """The absolute path of ``directory``, in which standpipe makes its own folder; by default /dev/shm."""
         return absolute("directory", SHARED_MEMORY if self.directory is None else self.directory)
 
     @property
@@ -133,7 +133,7 @@ class Cache:
             self._check_room("spill", self.spill_path, "spill_limit", self.spill_limit_bytes)
 
     def _check_choices(self) -> None:
-        """Raise ``PlanError`` for values that aren't allowed."""
+        """Raise ``PlanError`` if validate, scope, idle_after, strict or shared_group has an invalid value."""
         if self.validate not in ("loader", "epoch", "never"):
             raise PlanError(
                 f"Cache(validate={self.validate!r}): validate must be 'loader', 'epoch' or 'never'"
@@ -150,10 +150,11 @@ class Cache:
             group_number(self.shared_group)
 
     def _check_room(self, what: str, folder: str, limit: str, asked: int | None) -> None:
-        """Raise ``PlanError`` if ``folder`` can't hold a cache, or ``asked`` bytes can never fit.
+        """Raise ``PlanError`` if ``folder`` is missing or shared by machines, or smaller than ``asked`` bytes.
 
-        what   parameter that named the folder, such as ``"directory"``
-        limit  parameter that named the size, such as ``"memory"``
+        what   parameter of ``Cache`` that named the folder: ``"directory"`` or ``"spill"``
+        limit  parameter of ``Cache`` that named the size: ``"memory"`` or ``"spill_limit"``
+        asked  value of that parameter in bytes; None: the user gave none
         """
         try:
             found = file_system(folder)
@@ -196,7 +197,7 @@ def check_name(name: object) -> None:
 def absolute(what: str, path: object) -> str:
     """Return a path with ``~`` expanded, made absolute. Raises ``PlanError`` for a value that isn't a path.
 
-    what  parameter that the path was given for, such as ``"directory"``
+    what  parameter of ``Cache`` that contains the path: ``"directory"`` or ``"spill"``
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
         raise PlanError(f"Cache({what}={path!r}): {what} must be the path of a folder")
@@ -204,9 +205,9 @@ def absolute(what: str, path: object) -> str:
 
 
 def group_number(group: object) -> int:
-    """Return the number of a group of users.
+    """Return the number of a group of users, given by name or number.
 
-    Raises ``PlanError`` if the group doesn't exist, or this user isn't a member.
+    Raises ``PlanError`` if there is no group of that name, or this user isn't a member of the group.
     """
     import grp
 

@@ -1,4 +1,4 @@
-"""Standpipe's own folder in ``/dev/shm`` or on a disk, and all access to it by name.
+"""Standpipe's own folder in ``/dev/shm`` or on a disk, and the functions that open, write and remove files there.
 
 ::
 
@@ -33,7 +33,7 @@ FOLDERS = ("sessions", "sets", "spilled", "temporary")
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a name that exists
 NEW, GONE = "new-", "gone-"
 MOST_MANIFEST_BYTES = 1 << 20
-TRIES = 32  # of work that other processes may undo between two of its steps
+TRIES = 32  # how often work is repeated that other processes may undo between two of its steps
 
 READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -42,17 +42,17 @@ NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Unusable(CacheError):
-    """A set that this process can't use until it is removed.
+    """The error for a cache set that this process can't use. The set must be removed first.
 
-    Callers that know the cache's name add to the text how to remove it.
+    Callers that know the cache's name append the command that removes the cache to the text.
     """
 
 
 class Damaged(Unusable):
-    """A file of a set or session that is missing or invalid, for a reason that won't pass.
+    """The error for a missing or invalid file of a set or session, if trying again can't help.
 
     what    the damage, as a sentence without its full stop
-    remedy  what to do about it, in the same form
+    remedy  what the user can do, as a sentence without its full stop; empty: nothing
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
@@ -65,7 +65,7 @@ class Damaged(Unusable):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The users who may use a folder: this user, or a group.
+    """The permissions of standpipe's folder: for this user alone, or for a group of users.
 
     group  the group's number; None: this user alone
     """
@@ -74,26 +74,26 @@ class Access:
 
     @property
     def name(self) -> str:
-        """The name of standpipe's folder in ``/dev/shm`` and elsewhere."""
+        """The name of standpipe's folder: ``standpipe-UID``, or ``standpipe-group-GID`` for a group."""
         return f"standpipe-{os.geteuid()}" if self.group is None else f"standpipe-group-{self.group}"
 
     @property
     def folder_mode(self) -> int:
-        """The permissions of every folder."""
+        """The permission bits of every folder: 0o700, or 0o2770 for a group."""
         return 0o700 if self.group is None else 0o2770
 
     @property
     def file_mode(self) -> int:
-        """The permissions of files that every user of the folder writes."""
+        """The permission bits of files that all users of the folder write: 0o600, or 0o660 for a group."""
         return 0o600 if self.group is None else 0o660
 
     @property
     def own_mode(self) -> int:
-        """The permissions of files that one user writes and all read."""
+        """The permission bits of files that one user writes and all read: 0o600, or 0o640 for a group."""
         return 0o600 if self.group is None else 0o640
 
     def objection(self, facts: os.stat_result) -> str | None:
-        """Return the reason why a folder with these facts isn't trusted; None if it is."""
+        """Return the reason why a folder with this ``os.stat`` result isn't safe to use; None if it is safe."""
         if not stat.S_ISDIR(facts.st_mode):
             return "it isn't a folder"
         if self.group is not None:
@@ -107,10 +107,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Standpipe's folder, open. The caller that opened it closes it.
+    """Standpipe's open folder in ``/dev/shm`` or on a disk. The caller of ``open_home`` closes it.
 
-    path      its path, for messages and for notes that say where a set is
-    sessions, sets, spilled, temporary  descriptors of its folders
+    path      path of the folder, for messages and for notes that say where a set is
+    access    users who may use the folder
+    sessions, sets, spilled, temporary  file descriptors of the folders of these names in it
     """
 
     path: str
@@ -121,12 +122,12 @@ class Home:
     temporary: int
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Close the four file descriptors."""
         for descriptor in (self.sessions, self.sets, self.spilled, self.temporary):
             os.close(descriptor)
 
     def destroying(self, name: str) -> str:
-        """Return the command that destroys the session ``name``."""
+        """Return the shell command that destroys the session ``name``, for messages."""
         import shlex  # imported here, like others below, because a start without a cache doesn't need it
 
         words = ["standpipe", "cache", "destroy", name]
@@ -138,15 +139,15 @@ class Home:
 
     @property
     def mark(self) -> dict[str, int]:
-        """Device and inode, which distinguish this folder from one of the same path in another container."""
+        """Device and inode of sets/. They differ from those of the same path in another container."""
         facts = os.fstat(self.sets)
         return {"device": facts.st_dev, "inode": facts.st_ino}
 
 
 def open_home(directory: str, access: Access, *, make: bool) -> Home:
-    """Open standpipe's folder in ``directory``; with ``make``, create it if it doesn't exist.
+    """Open standpipe's folder in ``directory``; if ``make`` is True, create a missing one.
 
-    Raises ``FileNotFoundError`` if it doesn't exist and ``make`` is False, ``CacheError`` if it can't be used.
+    Raises ``FileNotFoundError`` if the folder is missing and ``make`` is False, ``CacheError`` for other failures.
     """
     path = os.path.join(directory, access.name)  # noqa: PTH118 (text, as everywhere here)
     opened: dict[str, int] = {}
@@ -172,9 +173,11 @@ def open_home(directory: str, access: Access, *, make: bool) -> Home:
 
 
 def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
-    """Open the folder ``name`` in the folder ``above``; with ``make``, create it if it doesn't exist.
+    """Open the folder ``name`` and return its file descriptor; if ``make`` is True, create a missing one.
 
-    Raises ``OSError``; ``PermissionError`` if it doesn't belong to this user or group.
+    above  file descriptor of the parent folder
+
+    Raises ``OSError``; ``PermissionError`` if other users could change the folder.
     """
     if make:
         with contextlib.suppress(FileExistsError):
@@ -198,7 +201,10 @@ def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
 
 
 def settle(descriptor: int, access: Access, mode: int) -> None:
-    """Set the group and mode of this user's own file or folder, whatever the umask is."""
+    """Set the group and permission bits of a file or folder of a group's cache, whatever the umask is.
+
+    It changes nothing for a cache of this user alone.
+    """
     facts = os.fstat(descriptor)
     if access.group is not None and facts.st_gid != access.group:
         os.fchown(descriptor, -1, access.group)
@@ -208,7 +214,10 @@ def settle(descriptor: int, access: Access, mode: int) -> None:
 
 @contextlib.contextmanager
 def new_folder(home: Home) -> Iterator[tuple[str, int]]:
-    """Make a folder: yield its name in temporary/, and its descriptor. The caller renames it when it is complete."""
+    """Make a folder; yield its name in temporary/ and its file descriptor.
+
+    The caller moves the complete folder out of temporary/. An exception in the ``with`` block removes the folder.
+    """
     name, folder = _claim_new(home, lambda name: _make_folder(name, home.temporary))
     try:
         settle(folder, home.access, home.access.folder_mode)
@@ -223,7 +232,10 @@ def new_folder(home: Home) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
-    """Make a file: yield its name in temporary/, and its locked descriptor, which the caller closes."""
+    """Make a file; yield its name in temporary/ and its locked file descriptor.
+
+    The caller moves the file out of temporary/ and closes it. An exception in the ``with`` block removes the file.
+    """
     name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.temporary))
     try:
         settle(file, home.access, mode)
@@ -235,7 +247,11 @@ def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
 
 
 def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
-    """Make a file or folder in temporary/ and lock it, so that no other process clears it as a dead process's."""
+    """Make a file or folder in temporary/ and lock it; return its name and file descriptor.
+
+    The lock shows other processes that the maker lives, so they don't remove the file. ``make`` creates and opens
+    the name that it is given, and returns the file descriptor.
+    """
     for _ in range(TRIES):
         name = NEW + os.urandom(8).hex()
         try:
@@ -256,7 +272,12 @@ def _make_folder(name: str, temporary: int) -> int:
 
 
 def publish(home: Home, made: str, above: int, name: str) -> None:
-    """Rename a file or folder from temporary/ to its own name. Raises ``FileExistsError`` if the name is taken."""
+    """Move the complete file or folder ``made`` from temporary/ to ``name``. Raises ``OSError``.
+
+    above  file descriptor of the folder that receives it
+
+    Raises ``FileExistsError`` if ``name`` exists there.
+    """
     try:
         os.rename(made, name, src_dir_fd=home.temporary, dst_dir_fd=above)
     except OSError as error:
@@ -266,7 +287,10 @@ def publish(home: Home, made: str, above: int, name: str) -> None:
 
 
 def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any]) -> None:
-    """Write a JSON file, replacing an earlier one in a single step. Raises ``OSError``."""
+    """Write ``facts`` to the JSON file ``name``; an earlier file is replaced in one step. Raises ``OSError``.
+
+    folder  file descriptor of the folder that contains the JSON file
+    """
     import json
 
     with new_file(home, home.access.file_mode) as (made, file):
@@ -277,7 +301,10 @@ def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any])
 
 
 def read_manifest(folder: int, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises ``OSError``, and ``Damaged`` if the file has no object."""
+    """Return the object in the JSON file ``name`` of a folder, given by file descriptor.
+
+    Raises ``OSError``, ``Damaged`` if the file contains no JSON object, ``CacheError`` on deep recursion.
+    """
     import json
 
     file = open_regular(folder, name)
@@ -295,7 +322,12 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
 
 
 def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
-    """Open a regular file. Raises ``OSError`` if the name belongs to anything else."""
+    """Open the regular file ``name`` in a folder; return its file descriptor.
+
+    folder  file descriptor of the folder
+
+    Raises ``OSError``, also if ``name`` is a link, a folder or a device.
+    """
     file = os.open(name, flags, dir_fd=folder)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
@@ -304,9 +336,9 @@ def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
 
 
 def damage_of(error: OSError) -> str | None:
-    """Return a description of the damage that an error shows; None for an error that may pass.
+    """Return the damage that an error proves, in words; None if trying again may help.
 
-    The error is from a file or folder that should exist.
+    error  error of opening a cache file or folder that should exist
     """
     match error.errno:
         case errno.ENOENT:
@@ -320,14 +352,14 @@ def damage_of(error: OSError) -> str | None:
 
 
 def write_all(file: int, data: bytes, offset: int) -> None:
-    """Write all of ``data`` at ``offset``. Raises ``OSError``."""
+    """Write all of ``data`` at byte ``offset`` of a file, given by file descriptor. Raises ``OSError``."""
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
 
 
 def names_in(folder: int) -> list[str]:
-    """Return the sorted names in a folder; an empty list if the folder is gone."""
+    """Return the sorted names in a folder, given by file descriptor; an empty list if the folder is gone."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -335,7 +367,10 @@ def names_in(folder: int) -> list[str]:
 
 
 def remove(folder: int, name: str) -> None:
-    """Remove a file, or a folder with its contents, if it exists. Raises ``OSError``."""
+    """Remove the file ``name``, or the folder ``name`` with its contents, if it exists. Raises ``OSError``.
+
+    folder  file descriptor of the folder that contains it
+    """
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -348,7 +383,10 @@ def remove(folder: int, name: str) -> None:
 
 
 def is_held(folder: int, name: str) -> bool:
-    """Return True if a living process has locked a file or folder, or if that can't be found out."""
+    """Return True if a living process has locked ``name``, or if an error hides this. A missing file: False.
+
+    folder  file descriptor of the folder that contains the file or folder ``name``
+    """
     try:
         there = os.open(name, READ_FILE, dir_fd=folder)
     except FileNotFoundError:
@@ -365,7 +403,10 @@ def is_held(folder: int, name: str) -> bool:
 
 
 def clear_aside(home: Home) -> None:
-    """Remove what killed processes left half made or half removed. Files that can't be removed stay."""
+    """Remove the files in temporary/ that killed processes left. Files of living processes stay.
+
+    Files that can't be removed stay too.
+    """
     for name in names_in(home.temporary):
         with contextlib.suppress(OSError):
             if name.startswith(GONE):
@@ -385,7 +426,7 @@ def refused(home: Home, error: OSError) -> CacheError:
 
 
 def _why(error: OSError) -> str:
-    """Return a description of a system error, with what to do."""
+    """Return the text for a system error, with what the user can do about frequent ones."""
     match error.errno:
         case errno.ELOOP | errno.ENOTDIR:
             return (

@@ -1,6 +1,6 @@
-"""The files that contain rows: extents.
+"""Extents: the files of a cache set that contain rows.
 
-A process appends to extents that it has locked, and takes over those of dead processes.
+A process locks an extent before it appends rows. It takes over extents whose process has died.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from standpipe.system.faults import faultpoint
 
 PAGE = 4096
 EXTENT_BYTES = 32 << 20
-MOST_EXTENTS = 1024  # of a cache, about; larger caches have larger extents
+MOST_EXTENTS = 1024  # approximate number of a cache's extents; larger caches have larger extents
 SHARE = 16  # an extent of a small cache takes at most 1/16 of it
-LEAST_ROWS = 8  # of an extent, so that the partly filled last page is a small part of it
+LEAST_ROWS = 8  # fewest rows of an extent, so that its partly filled last page is a small part of it
 MOST_NUMBER = (1 << 24) - 1
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -27,11 +27,11 @@ OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A file of rows that this process may write to. End it by ``leave``, ``retire`` or ``abandon``.
+    """A file of rows that this process has locked for writing. End its use by ``leave``, ``retire`` or ``abandon``.
 
-    number      its number in its folder
-    file        descriptor; its lock says that the file has an owner
-    begin, end  range of free bytes
+    number      number in the file's name
+    file        file descriptor; its lock shows other processes that the file has an owner
+    begin, end  the free range of the file, in bytes: from begin up to end
     """
 
     number: int
@@ -40,37 +40,43 @@ class Extent:
     end: int
 
     def retire(self) -> None:
-        """Free the bytes that weren't written, and leave the file to the store, which has its own descriptor.
+        """Cut off the bytes that weren't written, and close this file descriptor. The store has another one.
 
-        The file stays locked while the store has that descriptor, and so may write there.
+        The store may still write: the file stays locked until the store closes its file descriptor.
         """
         with contextlib.suppress(OSError):
             os.ftruncate(self.file, data_end(self.file))  # cuts no row
         os.close(self.file)
 
     def abandon(self) -> None:
-        """Leave the file to the store, which may hang while it writes: waiting for it would hang too.
+        """Close this file descriptor without cutting the file: the store may hang in a write, and so would the cut.
 
-        Another process frees unused bytes once the store is gone.
+        After the store's end, another process cuts off the unused bytes.
         """
         os.close(self.file)
 
     def leave(self) -> None:
-        """Free unused bytes, and leave the file to the next process. The store must be closed."""
+        """Cut off unused bytes, unlock the file for the next process, and close it. The store must be closed."""
         fcntl.flock(self.file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
         self.retire()
 
 
 def extent_bytes(limit: int, row_bytes: int) -> int:
-    """Return the size of extents in a cache of ``limit`` bytes."""
+    """Return the size in bytes of each extent in a cache of ``limit`` bytes: a multiple of the page size.
+
+    row_bytes  size of a row; an extent has room for at least 8 of them
+    """
     usual = min(max(EXTENT_BYTES, limit // MOST_EXTENTS), limit // SHARE)
     return -(-max(usual, LEAST_ROWS * row_bytes) // PAGE) * PAGE
 
 
 def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
-    """Take over an extent without an owner that is below ``size`` and has room for a row; else return None.
+    """Lock an extent that no process has locked and that has room for a row; None if there is none.
 
-    room  bytes that may be added to the extent's present size
+    folder     file descriptor of the folder with the extents
+    size       bytes to which the extent may grow
+    row_bytes  size of a row
+    room       bytes that may be added to the extent's present size
     """
     for name in names_in(folder):
         if (number := number_of(name)) is None:
@@ -95,7 +101,12 @@ def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
 
 
 def make(folder: int, size: int, access: Access) -> Extent | None:
-    """Make a new extent. Raises ``OSError``; returns None if other processes took every name that was tried."""
+    """Make and lock a new extent of ``size`` bytes. Raises ``OSError``.
+
+    Returns None if other processes have taken each of the 64 names tried.
+
+    folder  file descriptor of the folder that gets the extent
+    """
     first = 1 + max((number_of(name) or 0 for name in names_in(folder) if name.startswith(ROWS)), default=-1)
     for number in range(first, min(first + 64, MOST_NUMBER)):
         try:
@@ -118,7 +129,10 @@ def make(folder: int, size: int, access: Access) -> Extent | None:
 
 
 def trim(folder: int) -> None:
-    """Free the bytes that killed processes had reserved: cut extents without an owner where their data ends."""
+    """Cut extents that no process has locked where their data ends. This frees bytes that dead processes reserved.
+
+    folder  file descriptor of the folder with the extents
+    """
     for name in names_in(folder):
         if number_of(name) is None:
             continue
@@ -135,7 +149,10 @@ def trim(folder: int) -> None:
 
 
 def data_end(file: int) -> int:
-    """Return roughly where the last written byte ends: file systems count in pages. Raises ``OSError``."""
+    """Return the end of a file's written data in bytes, rounded up by the file system. Raises ``OSError``.
+
+    file  file descriptor
+    """
     size = os.fstat(file).st_size
     end = at = 0
     while at < size:
@@ -150,6 +167,6 @@ def data_end(file: int) -> int:
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of an extent by its file name; None for another file."""
+    """Return the number in an extent's file name; None if the file isn't an extent."""
     digits = name.removeprefix(ROWS)
     return int(digits) if digits != name and digits.isascii() and digits.isdigit() else None

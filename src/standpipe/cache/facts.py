@@ -1,4 +1,4 @@
-"""Describe a cache set without using it."""
+"""Reports about cache sets, made without locking or changing a set."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class CachedSet:
     label : str
         A name for people, such as that of a folder. It isn't part of the digest.
     parts : mapping of str to str or int
-        All that its rows depend on.
+        The values that the digest is computed from, such as the source and the transforms.
     kind : str
         Kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``.
     records : int
-        Records of the data.
+        Number of records of the data set; the set has at most one row for each.
     rows : int
         Rows that the set has, in memory and on the disk.
     rows_on_disk : int
@@ -102,12 +102,12 @@ class CachedSet:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The rows and the free room that a loader would find.
+    """The rows and the free bytes that a loader with a given cache would find now.
 
-    present      the set; None: it doesn't exist
-    limits       its session's limits, or those of the session that would be created
-    memory_free  bytes that it may still use in its directory
-    spill_free   bytes that it may still use on the disk; 0 without one
+    present      description of the set; None: the set doesn't exist or is damaged
+    limits       limits of the session, or of the one that the loader would create
+    memory_free  bytes that the session may still use in its directory
+    spill_free   bytes that the session may still use on the disk; 0 without a disk
     """
 
     present: CachedSet | None
@@ -117,9 +117,11 @@ class Forecast:
 
 
 def look(cache: Cache, identity: Identity) -> Forecast:
-    """Return what a loader with this cache would find for an identity. Creates and uses nothing.
+    """Return the rows and free bytes that a loader with this cache would find. Creates no file.
 
-    Raises ``CacheError`` for a cache that can't be used, ``PlanError`` as ``Cache.check`` does.
+    identity  the values that determine the rows; its digest names the set
+
+    Raises ``CacheError`` if the cache can't be used, and ``PlanError`` as ``Cache.check`` does.
     """
     cache.check()
     try:
@@ -135,9 +137,9 @@ def look(cache: Cache, identity: Identity) -> Forecast:
 
 
 def spills(cache: Cache, identity: Identity) -> bool:
-    """Return True if rows may go to a disk, by the cache, its session, or the existing set.
+    """Return True if the cache, its session or the existing set names a disk folder for rows.
 
-    Creates nothing and reads no table. Returns False also for a cache that can't be used.
+    Creates no file and reads no table. Returns False also for a cache that can't be used.
     """
     if cache.spill is not None:
         return True
@@ -197,7 +199,7 @@ def _spill_free(limits: Limits, access: Access | None, sets: Sequence[str]) -> i
 
 
 def set_facts(home: Home, digest: str) -> CachedSet:
-    """Return a set's facts.
+    """Return the description of the set ``digest``.
 
     Raises ``OSError``, ``FileNotFoundError`` if the set is gone, ``CacheError`` if it is damaged or can't be
     used.
@@ -233,7 +235,7 @@ def set_facts(home: Home, digest: str) -> CachedSet:
 
 
 def _taken_on_disk(manifest: Manifest, home: Home) -> int:
-    """Return the bytes that a set takes on a disk; 0 if the disk's folder is missing."""
+    """Return the bytes that a set takes on a disk; 0 without a disk, or if its folder can't be opened."""
     if manifest.spill is None:
         return 0
     try:
@@ -247,12 +249,15 @@ def _taken_on_disk(manifest: Manifest, home: Home) -> int:
 
 
 def table_bytes(records: int) -> int:
-    """Return the size in bytes of a table for ``records`` records, holes included."""
+    """Return the length in bytes of the table file for ``records`` records, unwritten parts included."""
     return HEADER_BYTES + ENTRY_BYTES * records
 
 
 def _counted(folder: int) -> tuple[int, int, int]:
-    """Return the rows, the rows on the disk, and the bytes of all rows, as the table says, unchecked."""
+    """Return three numbers from a set's table, without a check: its rows, its rows on disk, the bytes of all rows.
+
+    folder  file descriptor of the set's folder
+    """
     rows = on_disk = row_bytes = 0
     for _, entries in entries_of(folder):
         there = entries[entries["length"] != 0]
@@ -263,7 +268,10 @@ def _counted(folder: int) -> tuple[int, int, int]:
 
 
 def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """Yield a set's table in pieces, without its holes: the first record's number, and consecutive entries."""
+    """Yield the written parts of a set's table: the first record's number, and the entries from there on.
+
+    folder  file descriptor of the set's folder. An array has at most 65,536 entries, one per record.
+    """
     file = open_regular(folder, TABLE)
     try:
         for first, stop in _written(file):
@@ -276,7 +284,10 @@ def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
 
 
 def _written(file: int) -> Iterator[tuple[int, int]]:
-    """Yield the written ranges of a table's entries, as first and end; the rest is a hole."""
+    """Yield the written ranges of a sparse table file, as first entry and entry after the last.
+
+    file  file descriptor of the table
+    """
     size = os.fstat(file).st_size
     at, done = HEADER_BYTES, 0
     while at < size:

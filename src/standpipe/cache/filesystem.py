@@ -45,9 +45,9 @@ class FileSystem:
 
     kind         a word for messages: ``"tmpfs"``, ``"NFS"``; ``"disk"`` for a local one that isn't memory
     in_memory    True if its files take the machine's memory
-    elsewhere    True if other machines may write there too, or a program stands in between, as with FUSE
+    elsewhere    True if other machines may write to it too, or a program provides it, as with FUSE
     total_bytes  its size; 0 if it has no limit of its own
-    free_bytes   bytes that this user may still write, less a reserve that is left to others
+    free_bytes   bytes that this user may still write, less 1/64 of the size, which is left to other programs
     """
 
     kind: str
@@ -58,7 +58,7 @@ class FileSystem:
 
 
 def file_system(folder: int | str) -> FileSystem:
-    """Return the file system of a folder, given by descriptor or path. Raises ``OSError``."""
+    """Return the file system of a folder, given by file descriptor or path. Raises ``OSError``."""
     if isinstance(folder, str):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -77,7 +77,9 @@ def file_system(folder: int | str) -> FileSystem:
 def check_local(what: str, path: str, found: FileSystem) -> None:
     """Raise ``PlanError`` for a file system that several machines may share.
 
-    what  parameter that named the folder, such as ``"directory"``
+    what   parameter of ``Cache`` that named the folder: ``"directory"`` or ``"spill"``
+    path   path of the folder
+    found  the folder's file system
     """
     if found.elsewhere:
         raise PlanError(
@@ -88,10 +90,12 @@ def check_local(what: str, path: str, found: FileSystem) -> None:
 
 
 def _magic(folder: int) -> int:
-    """Return the type number of a file system, the first word of ``fstatfs``; 0 outside Linux.
+    """Return the type number of a folder's file system, the first word of ``fstatfs``; 0 outside Linux.
 
-    ``os.statvfs`` leaves it out. /proc/self/mountinfo doesn't serve: a container may hide it, and btrfs has
-    device numbers that it lacks.
+    folder  file descriptor
+
+    ``os.statvfs`` doesn't return this number. /proc/self/mountinfo can't replace it: a container may hide that
+    file, and it lacks the device numbers of btrfs.
     """
     if sys.platform != "linux":
         return 0

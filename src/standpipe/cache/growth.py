@@ -1,4 +1,4 @@
-"""Let a set grow: give it the next extent if the session, the file system and the machine have room."""
+"""Provide the next extent of a cache set if the session, the file system and the machine have room."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from standpipe.units import show_bytes
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A place for rows: memory, or the disk.
+    """A storage level for a set's rows: the cache's directory (memory by default), or the disk folder ``spill``.
 
     home     standpipe's folder on that file system
-    folder   descriptor of the set's own folder there
-    limit    bytes that the session may have there; None: the file system's
-    spilled  True for the disk
+    folder   file descriptor of the set's own folder there
+    limit    bytes that the session may use there; None: all that the file system has
+    spilled  True for the disk folder, False for the cache's directory
     """
 
     home: Home
@@ -33,28 +33,29 @@ class Tier:
 
     @property
     def above(self) -> int:
-        """Descriptor of the folder that contains the sets of all sessions."""
+        """File descriptor of the folder that contains the folders of all sessions' sets on this level."""
         return self.home.spilled if self.spilled else self.home.sets
 
     def sets(self, session: Session) -> Iterable[str]:
-        """Return the names in ``above`` of a session's sets."""
+        """Return the names of a session's sets on this level: the folder names in ``above``."""
         return names_of_sets(self.home, session.sets) if self.spilled else session.sets
 
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """The reason why there is no extent, in words."""
+    """The answer that there is no room for an extent; ``reason`` is the cause, in words."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A request for an extent, and the sets that may be evicted for it.
+    """A request for an extent, and the conditions for evicting other sets for it.
 
     home        standpipe's folder with the sets that may be evicted
-    row_bytes   least size of the extent
-    idle_after  seconds after its last use from which another set may be evicted; None: none may
+    session     session that asks for the extent
+    row_bytes   size of a row: the smallest useful extent
+    idle_after  seconds since its last use after which another set may be evicted; None: no set may
     """
 
     home: Home
@@ -64,9 +65,10 @@ class Wish:
 
 
 def grow(tier: Tier, wish: Wish) -> Extent | Full:
-    """Return the next extent of a tier, or the reason why there is none.
+    """Return a locked extent with free bytes on one storage level, or the reason why there is no room.
 
-    The caller holds the session's lock. Raises ``OSError`` if the system refuses.
+    It first clears what dead processes left, and then evicts idle sets until the extent fits. The caller holds
+    the session's lock. Raises ``OSError`` if the operating system refuses.
     """
     if tier.limit is not None and tier.limit < wish.row_bytes:
         return Full(f"a limit of {show_bytes(tier.limit)} can't hold a row of {show_bytes(wish.row_bytes)}")
@@ -101,9 +103,9 @@ def _extent(tier: Tier, size: int, row_bytes: int, there: Room) -> Extent | None
 
 
 def _evicted(wish: Wish, there: Room) -> bool:
-    """Evict another set to make room; return True if one was evicted.
+    """Evict the set that has been idle longest; return True if a set was evicted.
 
-    Only the session's own sets may go if the session is at its limit.
+    there  the present limits: if the session's own limit is the lowest, only the session's sets may be evicted
     """
     among = set(wish.session.sets) if there.by_limit else set(os.listdir(wish.home.sets))  # noqa: PTH208
     return evict(wish.home, among, wish.idle_after)

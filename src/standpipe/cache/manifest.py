@@ -1,4 +1,4 @@
-"""The description of a set in ``set.json``."""
+"""The description of a cache set, which its file ``set.json`` stores."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Kind = Literal["encoded", "images", "samples"]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The description of a set.
+    """The description of a cache set.
 
-    digest     digest of its identity, and its name
-    label      a name for people
-    parts      parts of its identity
-    records    number of records that it may have rows of
+    digest     digest of ``parts``; also the name of the set's folder
+    label      a name for people, such as that of the data's folder
+    parts      values that determine the rows, such as the source and the transforms
+    records    number of records of the data; the set has at most one row for each
     kind       kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``
     row_bytes  size of each row; None: rows differ in size
-    spill      place of its rows on a disk; None: it has none there
+    spill      folder of the set's rows on a disk; None: the set has no such folder
     """
 
     digest: str
@@ -52,20 +52,20 @@ class Manifest:
     def of(
         cls, identity: Identity, records: int, kind: Kind, row_bytes: int | None, spill: Place | None
     ) -> Manifest:
-        """Return the description of a new set."""
+        """Return the description of a new set for an identity."""
         return cls(identity.digest, identity.label, identity.parts, records, kind, row_bytes, spill)
 
     @property
     def salt(self) -> int:
-        """A number that every entry of the set's table includes."""
+        """A number computed from ``parts`` that goes into the checksum of every entry of the set's table."""
         return Identity(self.parts, self.label).salt
 
     def at(self, spill: Place) -> Manifest:
-        """Return the description of the same set with a folder on a disk."""
+        """Return a copy of the description in which ``spill`` is the set's folder on a disk."""
         return replace(self, spill=spill)
 
     def write(self, home: Home, folder: int) -> None:
-        """Write the description into a set's folder. Raises ``OSError``."""
+        """Write the description to ``set.json`` in a set's folder, given by file descriptor. Raises ``OSError``."""
         facts: dict[str, Any] = {
             "format": FORMAT,
             "byte_order": sys.byteorder,
@@ -82,12 +82,12 @@ class Manifest:
 
 
 def damaged(digest: str, what: str) -> Damaged:
-    """Return the error for a damaged set. ``what`` is the damage, such as ``"table is missing"``."""
+    """Return the error for the damaged set ``digest``. ``what`` is the damage, such as ``"table is missing"``."""
     return Damaged(f"the cached set {digest} is unusable: its {what}")
 
 
 def remedied(error: Exception, home: Home, name: str) -> str:
-    """Return the text of an error of one of a session's sets, with the command that removes it."""
+    """Return the text of an error about a set of the session ``name``, with the command that removes the cache."""
     match error:
         case Damaged():
             return (
@@ -102,9 +102,11 @@ def remedied(error: Exception, home: Home, name: str) -> str:
 
 @contextlib.contextmanager
 def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Raise ``Damaged`` for a file of a set that is missing, or isn't a file, while the set has its name.
+    """Raise ``Damaged`` if the ``with`` block finds a file of a set missing or not regular.
 
-    A removed set loses its name first, so its missing files aren't damage.
+    folder  file descriptor of the set's folder
+
+    It lets the ``OSError`` pass if another process has removed the set: ``digest`` no longer names ``folder``.
     """
     try:
         yield
@@ -116,9 +118,12 @@ def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
 
 
 def read_set(folder: int, digest: str) -> Manifest:
-    """Return the manifest of a set that is open.
+    """Read ``set.json`` of a set.
 
-    Raises ``OSError``, ``Damaged`` for an invalid one, ``Unusable`` for one of another version or machine.
+    folder  file descriptor of the set's folder
+    digest  digest that the file must contain
+
+    Raises ``OSError``, ``Damaged`` for an invalid file, ``Unusable`` if another version or machine wrote it.
     """
     try:
         facts = read_manifest(folder, SET)

@@ -1,4 +1,4 @@
-"""Times of last use, by a clock that can't be set."""
+"""Times of last use, by a clock that nobody can set."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time that can be compared with now, even if the wall clock is set.
+    """A time whose distance from now is right even if somebody sets the wall clock.
 
-    boot     the kernel's name for the time since the machine's last start
+    boot     the kernel's random id, new at each start of the machine
     since_s  seconds since that start, including sleep
-    wall_s   seconds since 1970, for people: nothing depends on them
+    wall_s   seconds since 1970, to show to people; no decision depends on this value
     """
 
     boot: str
@@ -30,7 +30,7 @@ class Moment:
 
     @property
     def ago_s(self) -> float:
-        """Seconds that have passed since this time; after a restart of the machine, those since the restart."""
+        """Seconds from this time until now; if the machine has restarted, seconds since its restart."""
         passed = time.clock_gettime(_CLOCK)
         return max(passed - self.since_s, 0.0) if self.boot == boot_id() else passed
 
@@ -40,7 +40,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @cache
 def boot_id() -> str:
-    """Return the kernel's name for the time since the machine's last start; empty if it has none."""
+    """Return the kernel's random id, new at each start of the machine; empty if the kernel has none."""
     try:
         return BOOT.read_text().strip()
     except OSError:

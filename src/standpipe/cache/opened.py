@@ -1,4 +1,4 @@
-"""A set that a loader uses: its open files, the source of its store's room, and its end."""
+"""A cache set that a loader has open: it gives the native store room for rows, and closes the files at the end."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from standpipe.errors import CacheError
 from standpipe.system.files import is_at
 
 KEPT = 8  # extents that are kept open: a store writes only to its last few
-CLOSE_MS = 5000  # to wait for rows that are still being written to a disk
+CLOSE_MS = 5000  # longest wait for rows that are still being written to a disk
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The open parts of a set.
+    """The open folders and files of a cache set.
 
-    folder  descriptor of the set's own folder
-    user    this loader's file in it; None if it may only read
-    opened  closes everything except ``home``
+    home     standpipe's folder
+    session  session whose limits apply
+    folder   file descriptor of the set's own folder
+    user     this loader's file in the set's ``users/``; None if the loader may only read
+    opened   closes everything except ``home``
     """
 
     home: Home
@@ -41,11 +43,11 @@ class Parts:
 
 
 class OpenSet:
-    """A set that is open for one loader. Only one thread at a time may call its methods. Close it at the end.
+    """A cache set that one loader has open. Only one thread at a time may call its methods. The loader closes it.
 
     store   the native store, in which any thread finds, reads and stores rows
     writes  True if rows may be stored; False for a group's set that this user may only read
-    notes   warnings about damage that was found when it was opened
+    notes   warnings about damage that opening the set found; ``notes()`` returns them
     """
 
     def __init__(
@@ -71,13 +73,13 @@ class OpenSet:
 
     @property
     def is_there(self) -> bool:
-        """False once the set was destroyed. Loaders that have it open still read it, and store nothing more."""
+        """False after the set was removed. Loaders that have it open still read its rows, and store none."""
         return is_at(self._parts.folder, self._manifest.digest, self._parts.home.sets)
 
     def supply(self) -> None:
-        """Give the store the room that it asks for, if the limits allow.
+        """Give the native store an extent for more rows if the store asks for one and the limits allow it.
 
-        It does nothing while another process gives room to the same session: the next call tries again.
+        It does nothing while another process has the session's lock; the next call tries again.
         """
         wants = self.store.wants()
         if not wants.extent or not self.writes:
@@ -90,7 +92,7 @@ class OpenSet:
                 self._grow(wants)
 
     def notes(self) -> list[str]:
-        """Return the warnings since the last call, each only once; also after closing."""
+        """Return the new warnings since the last call, each text only once. It works after ``close()`` too."""
         if not self._closed:
             self._note_error()
         if self._full is not None and not self._said_full and self.store.wants().skipped:
@@ -114,7 +116,10 @@ class OpenSet:
         self.close()
 
     def close(self) -> None:
-        """Close the set: add its counters to the set's totals, and free the room that is left."""
+        """Close the set's files, add this loader's counters to the set's totals, and free unused bytes.
+
+        It waits at most 5 s for rows that are being written to a disk. A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -137,7 +142,7 @@ class OpenSet:
                 self._spilled.close()
 
     def _fold(self, folder: int) -> None:
-        """Add the counters of dead users to the totals. If this process can't, the next one does."""
+        """Add the counters of ended loaders to the set's totals. After an error, the next process does it."""
         with contextlib.suppress(OSError, CacheError):
             users = open_folder(folder, USERS, self._parts.home.access, make=False)
             try:
@@ -146,9 +151,12 @@ class OpenSet:
                 os.close(users)
 
     def _grow(self, wants: _native.CacheWants) -> None:
-        """Give the store an extent in memory or on the disk, or report to it that there is none.
+        """Give the store an extent in the cache's directory or else on the disk, or tell it that none has room.
 
-        Without room it notes a warning. Where a tier has failed, the store's own error is the warning.
+        wants  the store's request
+
+        It records a warning if there is no room, except if the store has stopped using a level after an error:
+        then the store's own error is the warning.
         """
         home, reasons, failed = self._parts.home, [], False
         row_bytes = max(wants.row_bytes, self._manifest.row_bytes or 1)
@@ -185,10 +193,10 @@ class OpenSet:
             self._extents.pop(0).retire()
 
     def look_for_spill(self) -> None:
-        """Use the set's folder on a disk; make one if the limits have a disk and the set has no folder.
+        """Open the set's folder on a disk; make the folder if the limits name a disk and the set has none.
 
-        Rows on the disk aren't found before the first call. Later calls find a folder that another job has
-        made since. A disk that hangs blocks the call.
+        The store finds rows on the disk only after this call. A later call opens a folder that another job has
+        made since. The call blocks while the disk hangs.
         """
         if self._spilled is not None:
             return
@@ -207,7 +215,10 @@ class OpenSet:
             )
 
     def _given_spill(self, directory: str) -> Place | None:
-        """Make the set's folder on a disk; None while another job makes it, which a later call finds."""
+        """Make the set's folder in ``directory``, on a disk; None while another job makes it.
+
+        It returns the existing folder if another job was faster.
+        """
         with claimed(self._parts.folder) as free:
             if not free:
                 return None
@@ -219,7 +230,7 @@ class OpenSet:
         return place
 
     def _note_error(self) -> None:
-        """Note the store's last error."""
+        """Record a warning about the store's last error, if there was an error."""
         if error := self.store.last_error():
             text = f"cache {self._name!r}: {error}. Rows that can't be read or stored come from their source"
             if any(os.strerror(code) in error for code in FULL):
@@ -228,7 +239,7 @@ class OpenSet:
                 self._note(text)  # a missing file isn't news once the set or its disk is known to be gone
 
     def _note_full(self, text: str) -> None:
-        """Note that no more rows fit: one warning, from the store or from ``_grow``, whichever is first."""
+        """Keep the first text that says why no more rows fit. ``notes()`` warns once a row didn't fit."""
         self._full = self._full or text
 
     def _note(self, text: str) -> None:
@@ -238,7 +249,7 @@ class OpenSet:
 
 
 def _is_missing(error: str) -> bool:
-    """Return True for an error of a missing file, or of a disk folder that the store never got."""
+    """Return True if an error's text is that of a missing file, or of a disk folder that isn't open."""
     return os.strerror(errno.ENOENT) in error or os.strerror(errno.EBADF) in error
 
 

@@ -1,4 +1,4 @@
-"""Remove whole sets: those that the user destroys, idle ones that are evicted, and those without a session."""
+"""Remove whole cache sets: sets that the user destroys, idle sets that are evicted, sets without a session."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ USERS = "users"
 
 @dataclass(frozen=True, slots=True)
 class CacheFreeReport:
-    """The sets and bytes that ``destroy_cache`` or ``stop_caches`` removed.
+    """The number of sets and bytes that ``destroy_cache`` or ``stop_caches`` removed.
 
     Attributes
     ----------
     memory : int
-        Bytes in the cache's directory, by default ``/dev/shm``.
+        Bytes removed from the cache's directory, by default ``/dev/shm``.
     spilled : int
-        Bytes on a disk.
+        Bytes removed from a disk.
     held : int
-        Bytes of both that running jobs still read. They are freed when these jobs end.
+        The part of ``memory`` and ``spilled`` that running jobs still read, in bytes. It is freed when these
+        jobs end.
     sets : int
-        Sets.
+        Number of sets removed.
 
     Examples
     --------
@@ -69,7 +70,9 @@ class CacheFreeReport:
 
 
 def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | None:
-    """Remove a set; return None if it doesn't exist, or is in use and ``used_too`` is False.
+    """Remove the set ``digest`` and return the bytes freed; None if the set doesn't exist.
+
+    used_too  True: also remove a set that a living loader uses; False: keep that set and return None
 
     Raises ``OSError``.
     """
@@ -92,9 +95,11 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
 
 
 def drop_damaged(home: Home, digest: str, folder: int) -> bool:
-    """Remove the set that is open as ``folder``; False if another process does it. Raises ``OSError``.
+    """Remove the damaged set ``digest``; return False if another process removes it. Raises ``OSError``.
 
-    Jobs that have it open continue to read it. A new set that another job has made in its place stays.
+    folder  file descriptor of the set's folder; a newer set of the same digest is another folder, and stays
+
+    Jobs that have the set open continue to read it.
     """
     with claimed(folder) as free:
         return (
@@ -103,7 +108,10 @@ def drop_damaged(home: Home, digest: str, folder: int) -> bool:
 
 
 def clear(home: Home) -> None:
-    """Remove what killed processes left: half made or half removed files, and sets without a session."""
+    """Remove the files in temporary/ that killed processes left, sets without a session, and links to lost sets.
+
+    It also frees bytes that killed processes reserved in extents.
+    """
     clear_aside(home)
     try:
         linked = linked_sets(home)
@@ -124,11 +132,13 @@ def clear(home: Home) -> None:
 
 
 def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
-    """Remove the set that has been idle longest, if one may be evicted. Raises ``OSError``.
+    """Remove the set that has been idle longest, and return True; False if no set may be evicted.
 
-    among       digests of the sets that may be evicted
-    idle_after  seconds of idle time that the asking session requires; other sessions of a set may require
-                more
+    among       digests of the sets to choose from
+    idle_after  seconds without use that the asking session requires; None: it allows no eviction. All other
+                sessions that a set belongs to must allow it too, by their own ``idle_after``
+
+    Raises ``OSError``.
     """
     patience: dict[str, list[float | None]] = {}
     for session in sessions_of(home):
@@ -144,7 +154,7 @@ def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
 
 
 def idle_s(home: Home, digest: str) -> float:
-    """Return the seconds since a set's last use; 0 if it is in use or doesn't exist."""
+    """Return the seconds since a set's last use; 0 if a loader uses it or it can't be read, infinite if unknown."""
     try:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
     except OSError:
@@ -168,7 +178,7 @@ def _users(folder: int) -> Iterator[int]:
 
 
 def _is_used(folder: int) -> bool:
-    """Return True if a living loader uses a set.
+    """Return True if a living loader uses the set whose folder this file descriptor is.
 
     A set without a folder for users is half removed or damaged, and counts as unused.
     """
@@ -180,10 +190,11 @@ def _is_used(folder: int) -> bool:
 
 
 def _taken_away(home: Home, digest: str, folder: int) -> str | None:
-    """Move an idle set to temporary/, where no job finds it; None if it is in use or being removed.
+    """Move an idle set to temporary/, where no job finds it, and return its name there.
 
-    A job that opens a set puts its file into ``users/`` first, and then checks that the set still has its
-    name. So either that job sees that the name is gone, or this function sees its file.
+    It returns None if a loader uses the set, or another process removes it. A job that opens a set first puts a
+    file into ``users/``, and then checks that the set still has its name. So either that job sees that the name
+    is gone, or this function sees that job's file.
     """
     if _is_used(folder):
         return None
@@ -204,7 +215,10 @@ def _taken_away(home: Home, digest: str, folder: int) -> str | None:
 
 
 def _moved(home: Home, digest: str, kind: str) -> str | None:
-    """Move a set to temporary/, and return its name there; None if another process has moved it."""
+    """Move a set to temporary/, and return its name there; None if another process has moved it.
+
+    kind  prefix of the new name: ``"new-"`` for a set that may come back, ``"gone-"`` for one that won't
+    """
     name = kind + os.urandom(8).hex()
     try:
         os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.temporary)

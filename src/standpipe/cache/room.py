@@ -1,6 +1,6 @@
-"""Count the bytes that a cache uses, and those that it may still use.
+"""Count the bytes that a cache uses, and the bytes that it may still use.
 
-Its own limit, the file system and the machine's memory limit it.
+The cache's own limit, its file system and the machine's memory set a limit; the lowest counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from standpipe.units import show_bytes
 
 MEMORY_RESERVE = 16  # 1/16 of the machine's or container's memory is left to others
 ROWS = "rows-"  # prefix of extents' names
-ENTRY_BYTES = 48  # of a row in the table
-OTHERS_BYTES = 16 << 10  # of a limit, for a set's small files, some of which are written last
+ENTRY_BYTES = 48  # size of a row's entry in the table
+OTHERS_BYTES = 16 << 10  # kept free below a limit for a set's small files, some of which are written last
 BLOCK_BYTES = 512  # unit of st_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The bytes that files use.
+    """The bytes that files of cache sets use.
 
-    held      bytes written, and bytes reserved by a process that is about to write them
-    promised  the reserved bytes alone
+    held      bytes written, plus bytes reserved for rows that aren't written yet
+    promised  the reserved bytes only
     """
 
     held: int = 0
@@ -40,11 +40,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The bytes that may still be used.
+    """The bytes that a session may still use on a file system.
 
-    free_bytes  their number
-    bound       the reason for the limit, in words
-    by_limit    True if the cache's own limit is the lowest
+    free_bytes  number of bytes; ``room`` never returns a negative one
+    bound       the limit that allows no more, as part of a message
+    by_limit    True if this limit is the cache's own, and not the file system's or the machine's
     """
 
     free_bytes: int
@@ -53,9 +53,9 @@ class Room:
 
 
 def taken(folder: int) -> Taken:
-    """Return the bytes that a set's files in one folder use.
+    """Return the bytes that a set's files in one folder use, given by file descriptor.
 
-    An extent's size includes reserved bytes; its blocks are those that were written.
+    An extent's size includes reserved bytes; its count of blocks includes only written ones.
     """
     sum_ = Taken()
     for name in names_in(folder):
@@ -70,7 +70,11 @@ def taken(folder: int) -> Taken:
 
 
 def taken_by(above: int, names: Iterable[str]) -> Taken:
-    """Return the bytes that several sets use together: ``names`` in ``above``. Missing sets use nothing."""
+    """Return the bytes that several sets use together. Missing sets use nothing.
+
+    above  file descriptor of the folder with the sets' folders
+    names  names of the sets' folders
+    """
     sum_ = Taken()
     for name in names:
         with contextlib.suppress(OSError):
@@ -85,10 +89,10 @@ def taken_by(above: int, names: Iterable[str]) -> Taken:
 def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
     """Return the bytes that a session may still use on a file system.
 
-    above  descriptor of the folder with the sets of all sessions
-    sets   names of the session's sets
-    limit  the session's limit; None: only the file system's
-    path   path for messages
+    above  file descriptor of the folder that contains the folders of all sessions' sets
+    sets   folder names of the session's own sets
+    limit  bytes that the session may use; None: only the file system and the machine limit it
+    path   path of ``above``, for messages
     """
     bounds = _of_system(file_system(above), taken_by(above, names_in(above)).promised, path)
     if limit is not None:
@@ -99,12 +103,18 @@ def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
 
 
 def free_bytes(folder: int | str) -> int:
-    """Return the bytes that a first cache could use on a folder's file system, without its own limit."""
+    """Return the bytes that a cache without a limit could use on the file system of ``folder``.
+
+    folder  path, or file descriptor
+    """
     return max(min(bound.free_bytes for bound in _of_system(file_system(folder), 0, "")), 0)
 
 
 def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
-    """Return the limits of a file system and the machine."""
+    """Return the free bytes by the file system, and by the machine's memory if the files take memory.
+
+    promised  bytes that processes have reserved there; they are subtracted
+    """
     bounds = [Room(here.free_bytes - promised, f"{path}, a {here.kind}, has no room left", by_limit=False)]
     if here.in_memory:
         free = _free_memory() - promised

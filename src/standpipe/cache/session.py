@@ -1,4 +1,4 @@
-"""A session: a name that users choose, with limits and a list of sets."""
+"""A cache session: a name that the user chooses, with limits and a list of sets."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from standpipe.system.files import is_at
 
 MANIFEST = "session.json"
 LINKS = "sets"
-MOST_NAMED = 8  # sessions in the error for an unknown one
+MOST_NAMED = 8  # sessions that the error for an unknown session names
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a session.
+    """The limits of a cache session.
 
-    memory       bytes in its own directory
-    spill        a folder on a disk, for rows that don't fit; None: none
-    spill_limit  bytes there; None: the disk's free bytes
-    idle_after   seconds after its last use from which a set may be evicted; None: never
+    memory       bytes that the session may use in its directory
+    spill        path of a folder on a disk, for rows that don't fit; None: no disk
+    spill_limit  bytes that the session may use in ``spill``; None: all free bytes of the disk, except a 64th
+    idle_after   seconds since its last use after which a set may be evicted; None: never
     """
 
     memory: int
@@ -50,7 +50,7 @@ class Limits:
     idle_after: float | None
 
     def of(self, cache: Cache) -> Limits:
-        """Return the limits with those that a job's own description overrides."""
+        """Return these limits, with each value replaced that a job's ``Cache`` gives. Its idle_after always counts."""
         memory, spill = cache.memory_bytes, cache.spill_path
         return Limits(
             self.memory if memory is None else memory,
@@ -61,19 +61,21 @@ class Limits:
 
 
 class Session:
-    """A session's folder, open. The caller that opened it closes it.
+    """The open folder of a cache session. The code that makes this object closes it.
 
-    name    its name
-    folder  descriptor; the process that has locked it gives out room
-    links   descriptor of the folder with a file for each set
-    limits  the limits that it was created with
-    notes   warnings about damage that was repaired
+    name    name of the session
+    folder  file descriptor of the session's folder; a process locks it while it gives a set more room
+    links   file descriptor of the folder that has an empty file for each of the session's sets
+    limits  limits that the session was created with
+    notes   warnings about damage that opening the session repaired
     """
 
     def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
-        """Open the session; with ``make``, create it with these limits, or repair a damaged one.
+        """Open the session ``name``.
 
-        Raises ``OSError``, ``CacheError``; ``Damaged`` without ``make``.
+        make  limits with which a missing session is created or a damaged one repaired; None: do neither
+
+        Raises ``OSError``, ``CacheError``; ``Damaged`` for a damaged session if ``make`` is None.
         """
         self.name, self._home = name, home
         self.notes: list[str] = []
@@ -86,14 +88,17 @@ class Session:
             self._opened = opened.pop_all()
 
     def _open(self, make: Limits | None) -> int:
-        """Return the descriptor of its folder."""
+        """Open the session's folder and return its file descriptor; with ``make``, create a missing session."""
         if make is not None:
             with contextlib.suppress(FileExistsError):
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
 
     def _open_links(self, make: Limits | None) -> int:
-        """Return the descriptor of its folder of sets, or of a new one that replaces a damaged one."""
+        """Open the folder that lists the session's sets and return its file descriptor.
+
+        With ``make``, a new empty folder replaces a damaged one.
+        """
         try:
             return open_folder(self.folder, LINKS, self._home.access, make=False)
         except OSError as error:
@@ -101,7 +106,7 @@ class Session:
         return open_folder(self.folder, LINKS, self._home.access, make=True)
 
     def _read_limits(self, make: Limits | None) -> Limits:
-        """Return the limits in session.json; if it is damaged, write ``make`` there."""
+        """Return the limits in session.json; if that file is damaged, write ``make`` there and return ``make``."""
         try:
             return _limits(read_manifest(self.folder, MANIFEST))
         except (OSError, Damaged) as error:
@@ -110,11 +115,12 @@ class Session:
         return made
 
     def _drop(self, name: str, what: str, error: OSError | Damaged, make: Limits | None) -> Limits:
-        """Remove its damaged file or folder ``name``, and note that. Returns ``make``.
+        """Remove the session's damaged file or folder ``name`` and record a warning. Returns ``make``.
 
-        what  the information that is lost with it
+        what   the information that this loses: ``"sets"`` or ``"limits"``
+        error  the error that showed the damage
 
-        Raises ``error`` if it may pass or the session is being destroyed, ``Damaged`` without ``make``.
+        Raises ``error`` if trying again may help or the session was destroyed, ``Damaged`` if ``make`` is None.
         """
         damage = damage_of(error) if isinstance(error, OSError) else str(error)
         if damage is None or not self.is_there:
@@ -131,27 +137,27 @@ class Session:
 
     @property
     def is_there(self) -> bool:
-        """False once the session was destroyed."""
+        """True until a process destroys the session."""
         return is_at(self.folder, self.name, self._home.sessions)
 
     @property
     def sets(self) -> list[str]:
-        """Digests of its sets; some may be gone."""
+        """Digests of the session's sets; some of these sets may have been removed."""
         return names_in(self.links)
 
     def link(self, digest: str) -> None:
-        """Record that a set belongs to it. Raises ``OSError``."""
+        """Record that the set ``digest`` belongs to the session. Raises ``OSError``."""
         faultpoint("cache.link")
         with contextlib.suppress(FileExistsError):
             os.close(os.open(digest, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self.links))
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Close the session's file descriptors."""
         self._opened.close()
 
 
 def create_session(home: Home, name: str, limits: Limits) -> None:
-    """Create a session. Raises ``FileExistsError`` if it exists, ``OSError``."""
+    """Create the session ``name`` with these limits. Raises ``OSError``, ``FileExistsError`` if it exists."""
     if name in names_in(home.sessions):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     with new_folder(home) as (made, folder):
@@ -162,7 +168,7 @@ def create_session(home: Home, name: str, limits: Limits) -> None:
 
 
 def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
-    """Return the error for a session that doesn't exist. ``names``: the existing ones."""
+    """Return the error for a session that doesn't exist. ``names`` are the existing sessions, for a suggestion."""
     import difflib
 
     near = difflib.get_close_matches(cache.name, names, n=1)
@@ -174,7 +180,7 @@ def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
 
 
 def sessions_of(home: Home) -> Iterator[Session]:
-    """Yield every session that can be read. Each is closed before the next one is yielded."""
+    """Yield every session that can be read. It closes each session before it yields the next one."""
     for name in names_in(home.sessions):
         try:
             session = Session(home, name)
@@ -187,12 +193,17 @@ def sessions_of(home: Home) -> Iterator[Session]:
 
 
 def linked_sets(home: Home) -> set[str]:
-    """Return the digests of all sets of all sessions, damaged sessions too. Raises ``OSError`` if unknown."""
+    """Return the digests of all sets of all sessions, damaged sessions too. Raises ``OSError``."""
     return {digest for name in names_in(home.sessions) for digest in links_in(home.sessions, name)}
 
 
 def links_in(above: int, name: str) -> list[str]:
-    """Return the digests of a session's sets; none if its folder is missing. Raises ``OSError``."""
+    """Return the digests of the sets of the session ``name``; an empty list if its folder is missing.
+
+    above  file descriptor of the folder that contains the session's folder
+
+    Raises ``OSError``.
+    """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), contextlib.ExitStack() as opened:
         folder = os.open(name, READ_FOLDER, dir_fd=above)
         opened.callback(os.close, folder)
@@ -203,13 +214,13 @@ def links_in(above: int, name: str) -> list[str]:
 
 
 def first_limits(cache: Cache) -> Limits:
-    """Return the limits of a session that a job creates: its own, or half of the free bytes."""
+    """Return the limits of a new session: those in ``cache``; without ``memory``, half of the free bytes."""
     half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
     return Limits(half, None, None, cache.idle_after).of(cache)
 
 
 def access_of(cache: Cache) -> Access:
-    """Return the users who may use the cache. Raises ``PlanError`` for an unknown group."""
+    """Return the permissions for the cache's users. Raises ``PlanError`` for an unknown ``shared_group``."""
     return Access(None if cache.shared_group is None else group_number(cache.shared_group))
 
 
@@ -226,7 +237,7 @@ def _write_limits(home: Home, folder: int, limits: Limits) -> None:
 
 
 def _limits(facts: dict[str, object]) -> Limits:
-    """Return the limits from session.json. Raises ``Damaged``."""
+    """Return the limits in the content of session.json. Raises ``Damaged`` if one is missing or invalid."""
     match facts:
         case {
             "memory": int(memory),

@@ -1,4 +1,4 @@
-"""Create, list and destroy sessions, for users."""
+"""The public functions that create, list and destroy cache sessions."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class CacheSession:
     name : str
         Name of the session.
     memory_limit : int or None
-        Bytes that it may use in its directory; None: unknown, see ``problems``.
+        Bytes that the session may use in its directory; None: unknown, see ``problems``.
     spill : str or None
-        A folder on a disk, for rows that don't fit; None: none.
+        A folder on a disk, for rows that don't fit; None: the session has no such folder.
     spill_limit : int or None
-        Bytes that it may use there; None: the disk's free bytes.
+        Bytes that the session may use in ``spill``; None: all that the disk has free, except a 64th.
     idle_after_s : float or None
         Seconds after its last use from which a set may be evicted; None: never.
     sets : tuple of CachedSet
-        Its sets. A set may belong to several sessions.
+        The session's sets. A set may belong to several sessions.
     problems : tuple of str
         One sentence for each problem, such as a set that can't be read.
     bytes : int
-        Bytes that its sets use in its directory.
+        Bytes that the session's sets use in its directory.
     bytes_on_disk : int
-        Bytes that its sets use on the disk.
+        Bytes that the session's sets use on the disk.
 
     Examples
     --------
@@ -70,12 +70,12 @@ class CacheSession:
 
     @property
     def bytes(self) -> int:
-        """Bytes that its sets use in its directory."""
+        """Bytes that the session's sets use in its directory."""
         return sum(each.bytes for each in self.sets)
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes that its sets use on the disk."""
+        """Bytes that the session's sets use on the disk."""
         return sum(each.bytes_on_disk for each in self.sets)
 
     def facts(self) -> dict[str, Any]:
@@ -254,9 +254,11 @@ def stop_caches(
 
 @contextlib.contextmanager
 def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
-    """Open standpipe's folder for a ``with`` block; yield None if it doesn't exist.
+    """Open standpipe's folder in the cache's directory for a ``with`` block; yield None if it doesn't exist.
 
-    A system error inside the block becomes a ``CacheError``.
+    make  True: create a missing folder
+
+    An ``OSError`` inside the block becomes a ``CacheError``. A missing directory is a ``CacheError`` too.
     """
     try:
         home = open_home(cache.directory_path, access_of(cache), make=make)
@@ -306,7 +308,10 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
 
 
 def _destroy(home: Home, name: str) -> CacheFreeReport:
-    """Destroy a session. It loses its name first; another process clears sets that then have no session."""
+    """Destroy a session, and its sets that no other session has; return the bytes freed.
+
+    The session loses its name first. If this process is killed then, another process removes the sets.
+    """
     limits = _limits(home, name)
     gone = GONE + os.urandom(8).hex()
     try:
@@ -331,7 +336,7 @@ def _destroy(home: Home, name: str) -> CacheFreeReport:
 
 
 def _limits(home: Home, name: str) -> Limits | None:
-    """Return a session's limits; None if it can't be read."""
+    """Return the limits of the session ``name``; None if the session can't be read."""
     try:
         session = Session(home, name)
     except (OSError, CacheError):

@@ -36,12 +36,12 @@ from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import is_at
 
-QUEUE_BYTES = 16 << 20  # of rows that are being written to a disk
-QUEUE_ROWS = 4  # the queue holds at least this many
+QUEUE_BYTES = 16 << 20  # size of the queue of rows that are being written to a disk
+QUEUE_ROWS = 4  # rows that the queue has room for at least
 
 
 def queue_bytes(row_bytes: int | None) -> int:
-    """Return the bytes for rows being written to a disk.
+    """Return the size in bytes of the queue of rows that are being written to a disk.
 
     row_bytes  size of each row; None: rows differ in size
     """
@@ -57,8 +57,10 @@ def open_set(
     row_bytes: int | None,
     writes: bool = True,
 ) -> OpenSet:
-    """Open the set of an identity; make it if it doesn't exist. The cache must not be off.
+    """Open the set of an identity for one loader; make the set if it doesn't exist.
 
+    cache      settings, of which ``memory`` must not be 0
+    identity   values that determine the rows; their digest names the set
     records    number of records of the data
     kind       kind of rows: ``"encoded"`` (the bytes of files), ``"images"`` or ``"samples"``
     row_bytes  size of each row; None: rows differ in size
@@ -96,15 +98,16 @@ def open_set(
 
 
 class _Gone(Exception):
-    """The set or session was destroyed by another process between two steps of this one."""
+    """The error that another process has removed the set or session; opening it again makes a new one."""
 
 
 def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: list[str]) -> OpenSet:
-    """Try once to open the set.
+    """Try once to open the set that ``wanted`` describes, or make it.
 
-    notes  receives a warning about a session that was repaired
+    writes  True if rows are to be stored
+    notes   list to which warnings about a repaired session are added
 
-    Raises ``_Gone``, ``OSError``, ``CacheError``, and ``Damaged`` for a set that it has removed.
+    Raises ``_Gone``, ``OSError``, ``CacheError``; ``Damaged`` after it has removed a damaged set.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -129,9 +132,11 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
 
 @contextlib.contextmanager
 def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Remove the set if it turns out to be damaged, and raise ``Damaged``.
+    """Remove the set if the ``with`` block finds it damaged, and raise ``Damaged``.
 
-    Raises ``_Gone`` if another job removes it.
+    folder  file descriptor of the set's folder
+
+    Raises ``_Gone`` if another job has removed the set.
     """
     try:
         with missing_is_damage(home, folder, digest):
@@ -145,7 +150,9 @@ def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
 
 
 def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User | None]:
-    """Return a set's folder, and this loader's file in it; None if this user may only read.
+    """Find or make a set; return the file descriptor of its folder, and this loader's file in it.
+
+    The file is None if this user may only read the set. ``opened`` gets the calls that close both.
 
     Raises ``FileNotFoundError`` if the set is being removed.
     """
@@ -167,7 +174,10 @@ def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -
 
 
 def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User]:
-    """Make a set, with this loader's file in it before another process can see the set and think it unused."""
+    """Make a set; return the file descriptor of its folder, and this loader's file in it.
+
+    The file is in the set before other processes can see the set, so none of them takes it for unused.
+    """
     with new_folder(home) as (made, folder):
         table = os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)
         try:
@@ -203,7 +213,10 @@ def _is_there(home: Home, digest: str) -> bool:
 
 
 def _check(wanted: Manifest, found: Manifest) -> None:
-    """Raise ``Unusable`` if a set has other rows: then its identity lacked something that they depend on."""
+    """Raise ``Unusable`` if the set's records, kind or row size differ from those that this job needs.
+
+    This can't happen unless the identity lacks a value that the rows depend on.
+    """
     for name in ("records", "kind", "row_bytes"):
         if getattr(found, name) != getattr(wanted, name):
             raise Unusable(
@@ -213,7 +226,10 @@ def _check(wanted: Manifest, found: Manifest) -> None:
 
 
 def _may_write(folder: int) -> bool:
-    """Return True if this user may add rows to a set; a group's permissions may forbid it."""
+    """Return True if this user may add rows to a set; a group's permissions may forbid it.
+
+    folder  file descriptor of the set's folder
+    """
     try:
         os.close(open_regular(folder, TABLE, WRITE_FILE))
     except PermissionError:
@@ -222,9 +238,13 @@ def _may_write(folder: int) -> bool:
 
 
 def open_store(folder: int, manifest: Manifest, writes: bool, queue: int) -> _native.CacheStore:
-    """Open the native store of a set, with ``queue`` bytes for rows on their way to a disk.
+    """Open the native store, which finds, reads and stores the rows of a set.
 
-    Raises ``OSError``, ``Damaged``, and ``Unusable`` for another version's table.
+    folder  file descriptor of the set's folder
+    writes  True if rows are to be stored
+    queue   bytes for rows that are being written to a disk
+
+    Raises ``OSError``, ``Damaged`` for a damaged table, ``Unusable`` for the table of another version.
     """
     try:
         store = _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)

@@ -1,8 +1,8 @@
-"""The part of a set that is on a disk, and its removal when the set is gone.
+"""A set's folder on a disk, for rows that don't fit into the cache's directory, and the folder's removal.
 
-A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled
-folder has a note that says where its set is, and the next process that uses the disk removes folders whose
-set is gone.
+A restart of the machine removes a set's folder in memory, but not the rows on the disk. So each folder on the
+disk contains a note, home.json, that says where its set is. The next process that uses the disk removes folders
+whose set is gone.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SET = "set.json"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a set's spilled rows.
+    """The names of a set's folder on a disk.
 
-    directory  the folder on the disk that contains standpipe's own
-    name       name of the set's folder there; a set that is made again gets a new name
+    directory  path of the folder on the disk in which standpipe has its own folder
+    name       name of the set's folder in there, DIGEST.TAG; a set that is made again gets a new random TAG
     """
 
     directory: str
@@ -54,7 +54,7 @@ class Place:
 
     @classmethod
     def of(cls, facts: object) -> Place | None:
-        """Return the place in a value of set.json; None if the set has no rows on a disk."""
+        """Return the place that a value of set.json describes; None if the value describes none."""
         match facts:
             case {"directory": str(directory), "name": str(name)} if "\0" not in directory and NAME.fullmatch(
                 name
@@ -64,15 +64,15 @@ class Place:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the values that set.json stores."""
+        """The place as plain values, for set.json."""
         return {"directory": self.directory, "name": self.name}
 
 
 class Spilled:
-    """A set's folder on a disk, open and locked against removal. The caller that opened it closes it."""
+    """A set's open folder on a disk, locked so that no process removes it. The code that makes it closes it."""
 
     def __init__(self, place: Place, access: Access) -> None:
-        """Open and lock the folder. Raises ``OSError``, ``CacheError``."""
+        """Open and lock the folder at ``place``. Raises ``OSError``, ``CacheError``."""
         faultpoint("cache.spill")
         self.home = open_home(place.directory, access, make=False)
         try:
@@ -83,14 +83,18 @@ class Spilled:
             raise
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Unlock the folder and close its file descriptors."""
         fcntl.flock(self.folder, fcntl.LOCK_UN)
         os.close(self.folder)
         self.home.close()
 
 
 def make_spilled(directory: str, home: Home, digest: str) -> Place:
-    """Make a folder on a disk for rows of a set of ``home``. Raises ``OSError``, ``CacheError``."""
+    """Make a folder on a disk for rows of the set ``digest``. Raises ``OSError``, ``CacheError``.
+
+    directory  path of a folder on the disk
+    home       standpipe's folder that contains the set
+    """
     there = open_home(directory, home.access, make=True)
     try:
         clear_spilled(there)
@@ -105,13 +109,16 @@ def make_spilled(directory: str, home: Home, digest: str) -> Place:
 
 
 def names_of_sets(there: Home, digests: Iterable[str]) -> list[str]:
-    """Return the names of the folders on a disk that belong to some sets."""
+    """Return the names of the folders on a disk that belong to the sets ``digests``.
+
+    there  standpipe's folder on the disk
+    """
     known = set(digests)
     return [name for name in names_in(there.spilled) if name.partition(".")[0] in known]
 
 
 def remove_spilled(place: Place, access: Access) -> None:
-    """Remove the folder on a disk of a removed set, if it can be reached."""
+    """Remove the folder that a removed set has on a disk. Errors are ignored."""
     with contextlib.suppress(OSError, CacheError):
         there = open_home(place.directory, access, make=False)
         try:
@@ -121,7 +128,12 @@ def remove_spilled(place: Place, access: Access) -> None:
 
 
 def clear_spilled(there: Home) -> None:
-    """Remove folders on a disk whose set is gone, and half made ones. Keep those where that is unknown."""
+    """Remove folders on a disk whose set is gone, and unfinished folders that dead processes left.
+
+    there  standpipe's folder on the disk
+
+    It keeps folders that are locked, and those whose set may exist.
+    """
     clear_aside(there)
     for name in names_in(there.spilled):
         with contextlib.suppress(OSError, CacheError):
@@ -136,7 +148,11 @@ def clear_spilled(there: Home) -> None:
 
 
 def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
-    """Return True if the set of a spilled folder exists, or may exist in another container."""
+    """Return True if the set of a folder on a disk exists, or may exist in another container.
+
+    name  name of the folder, DIGEST.TAG
+    note  content of the folder's home.json, which says where the set is
+    """
     directory = str(note.get("directory"))
     if "\0" in directory:
         return False

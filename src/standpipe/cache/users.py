@@ -1,8 +1,8 @@
-"""The users of a set, and the counters of all users so far.
+"""The loaders that use a cache set, and the counters of all loaders so far.
 
-Each loader has its own file in the set's ``users/``, locked as long as the loader lives, so its death is
-noticed at once. The next process that gets the lock adds the counters of dead and closed users to
-``totals.json``.
+Each loader has its own file in the set's ``users/``, which stays locked while the loader lives. So an unlocked
+file belongs to a loader that has ended. The next process that locks ``users/`` adds the counters of such files
+to ``totals.json``, and removes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
 
 TOTALS = "totals.json"
-# Errors from reading JSON with values of unexpected types.
+# Errors of reading JSON that isn't valid or has values of unexpected types.
 FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 FILE_BYTES = (
     2048  # of a user's file: within one page and written at once, so a full disk fails when it is made
@@ -42,14 +42,14 @@ NODES = Path("/sys/devices/system/node")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counters of the work of loaders with a set.
+    """Counters of what loaders did with a cache set.
 
-    hits, misses                   rows that were looked up, found or not
-    stored, skipped                rows that were stored, or weren't for lack of room or time
-    stale                          rows that a changed file made useless
-    errors                         rows that were wrong, or couldn't be read or written
-    hit_bytes, stored_bytes        bytes of the rows found and stored
-    spilled_hits, spilled_stored   rows found and stored on the disk
+    hits, misses                   rows that were looked up and found; looked up and not found
+    stored, skipped                rows that were stored; not stored, for lack of room or time
+    stale                          rows found whose file had changed since
+    errors                         rows that had wrong bytes, or couldn't be read or written
+    hit_bytes, stored_bytes        bytes of the rows found; of the rows stored
+    spilled_hits, spilled_stored   rows found on the disk; stored on the disk
     """
 
     hits: int = 0
@@ -65,12 +65,12 @@ class Counts:
 
     @classmethod
     def of(cls, counted: _native.CacheStats) -> Counts:
-        """Return a copy of a store's counters."""
+        """Return a copy of a native store's counters."""
         return cls(**{each.name: int(getattr(counted, each.name)) for each in fields(cls)})
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Counts:
-        """Return the counters in a file's JSON."""
+        """Return the counters in a JSON object; missing ones are 0."""
         return cls(**{each.name: int(facts.get(each.name, 0)) for each in fields(cls)})
 
     def __add__(self, other: Counts) -> Counts:
@@ -79,12 +79,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The use of a set.
+    """The use of a cache set by one or several loaders. ``+`` joins two.
 
-    counts  counters of all users together
-    alive   number of living users
-    last    time of its last use; None: not known
-    nodes   memory nodes of the CPUs that stored its rows
+    counts  sum of the loaders' counters
+    alive   number of these loaders that live
+    last    time of the latest use; None: unknown
+    nodes   numbers of the memory (NUMA) nodes whose CPUs stored rows
     """
 
     counts: Counts = Counts()
@@ -94,7 +94,7 @@ class Usage:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since its last use; 0 while it is used, infinite if unknown."""
+        """Seconds since the set's last use; 0 while a loader uses the set, infinite if unknown."""
         return 0.0 if self.alive else self.last.ago_s if self.last else float("inf")
 
     def __add__(self, other: Usage) -> Usage:
@@ -108,10 +108,13 @@ class Usage:
 
 
 class User:
-    """One loader's file in a set's ``users/``. The caller that made it closes it."""
+    """One loader's locked file in a set's ``users/``. The loader that makes it closes it."""
 
     def __init__(self, home: Home, users: int) -> None:
-        """Make the file. Raises ``OSError``: no room, no permission, or the set is gone."""
+        """Make and lock the file in ``users``, a file descriptor of the set's ``users/``.
+
+        Raises ``OSError`` if the disk is full, the user lacks permission, or the set is gone.
+        """
         with new_file(home, home.access.own_mode) as (name, self._file):
             self.name = name
             self.stamp(Counts())
@@ -123,15 +126,17 @@ class User:
         write_all(self._file, _packed(Usage(counts, 0, Moment.now(), nodes)), 0)
 
     def close(self) -> None:
-        """Unlock the file, so that this user counts as gone. Its counters are added to the totals later."""
+        """Unlock and close the file, so that this loader counts as ended. ``fold`` adds its counters later."""
         fcntl.flock(self._file, fcntl.LOCK_UN)  # closing isn't enough: a forked child may have a copy
         os.close(self._file)
 
 
 def usage(folder: int, users: int) -> Usage:
-    """Return the use of a set, which may disappear at any time. Raises ``OSError`` if it can't be read.
+    """Return the use of a set by all loaders so far: the totals, and the files in ``users/``.
 
-    folder, users  descriptors of the set's folder and of its ``users/``
+    folder, users  file descriptors of the set's folder and of its ``users/``
+
+    Raises ``OSError`` if a folder can't be read. The set may be removed during the call.
     """
     total, folded = _totals(folder)
     for name in names_in(users):
@@ -141,14 +146,16 @@ def usage(folder: int, users: int) -> Usage:
 
 
 def is_used(users: int) -> bool:
-    """Return True if a living loader uses the set."""
+    """Return True if a living loader uses a set. ``users`` is the file descriptor of the set's ``users/``."""
     return any(is_held(users, name) for name in names_in(users))
 
 
 def fold(home: Home, folder: int, users: int) -> None:
-    """Add the counters of users that are gone to the totals, unless another process does it.
+    """Add the counters of ended loaders to totals.json, and remove their files from ``users/``.
 
-    Raises ``OSError``.
+    folder, users  file descriptors of the set's folder and of its ``users/``
+
+    It does nothing while another process has locked ``users/``. Raises ``OSError``.
     """
     with claimed(users) as free:
         if not free:
@@ -168,7 +175,10 @@ def fold(home: Home, folder: int, users: int) -> None:
 
 @contextlib.contextmanager
 def claimed(folder: int) -> Iterator[bool]:
-    """Lock a folder for a ``with`` block without waiting; yield False if another process has the lock."""
+    """Lock a folder for a ``with`` block; yield True, or at once False if another process has the lock.
+
+    folder  file descriptor
+    """
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -181,7 +191,10 @@ def claimed(folder: int) -> Iterator[bool]:
 
 
 def nodes_of_cpus() -> tuple[int, ...]:
-    """Return the memory nodes of this process's CPUs, where the kernel first puts what it writes."""
+    """Return the numbers of the memory (NUMA) nodes of this process's CPUs; ``(0,)`` if unknown.
+
+    The kernel places memory that this process writes first on these nodes.
+    """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     found = []
     with contextlib.suppress(OSError, ValueError):
@@ -196,9 +209,11 @@ def nodes_of_cpus() -> tuple[int, ...]:
 
 
 def _totals(folder: int) -> tuple[Usage, list[str]]:
-    """Return the totals, and the names of users' files that they include.
+    """Return the totals in totals.json, and the names of the files in ``users/`` that they include.
 
-    A damaged file counts as empty, since its numbers are only informative.
+    folder  file descriptor of the set's folder
+
+    A missing or damaged file counts as empty, since no decision depends on its counters.
     """
     try:
         facts = read_manifest(folder, TOTALS)
@@ -208,7 +223,13 @@ def _totals(folder: int) -> tuple[Usage, list[str]]:
 
 
 def _read(users: int, name: str, *, alive: bool) -> Usage:
-    """Return the contents of a user's file; only a living user if the file is gone, or half written."""
+    """Return the use that the file ``name`` in ``users/`` records.
+
+    users  file descriptor of the set's ``users/``
+    alive  True if the file's loader lives
+
+    If the file is gone or half written, the result has only ``alive``.
+    """
     here = Usage(alive=int(alive))
     try:
         file = os.open(name, READ_FILE, dir_fd=users)
@@ -223,7 +244,10 @@ def _read(users: int, name: str, *, alive: bool) -> Usage:
 
 
 def _packed(usage: Usage) -> bytes:
-    """Return a user's file: JSON, padded, after its CRC, which detects a file that is half new and half old."""
+    """Return the bytes of a loader's file: a CRC, then JSON padded to 2,048 bytes in all.
+
+    The CRC detects a file that is half new and half old.
+    """
     import json
 
     text = json.dumps(_facts(usage)).encode().ljust(FILE_BYTES - 9)

@@ -1,4 +1,4 @@
-"""Read every row of a cache, and compare its checksum."""
+"""Read every row of a cache, and check the bytes against the stored checksum."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class CacheSetCheckReport:
-    """The result of ``verify_cache`` for one set.
+    """The result of ``verify_cache`` for one cache set.
 
     Attributes
     ----------
     digest : str
         The set's name, as in ``CachedSet``.
     label : str
-        Its name for people.
+        The set's name for people, such as that of a folder.
     rows : int
         Rows that were checked.
     wrong : int
@@ -66,7 +66,7 @@ class CacheCheckReport:
     sets : tuple of CacheSetCheckReport
         One report for each set of the session.
     ok : bool
-        True if all rows of all sets are right.
+        True if all rows of all sets have the bytes that were stored.
     rows : int
         Rows that were checked.
     wrong : int
@@ -85,7 +85,7 @@ class CacheCheckReport:
 
     @property
     def ok(self) -> bool:
-        """True if all rows of all sets are right."""
+        """True if all rows of all sets have the bytes that were stored, and every set could be checked."""
         return not any(each.wrong or each.problem for each in self.sets)
 
     @property
@@ -95,7 +95,7 @@ class CacheCheckReport:
 
     @property
     def wrong(self) -> int:
-        """The number of wrong rows."""
+        """The number of rows that can't be read or whose bytes changed."""
         return sum(each.wrong for each in self.sets)
 
     def facts(self) -> dict[str, Any]:
@@ -104,14 +104,14 @@ class CacheCheckReport:
 
 
 def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheCheckReport:
-    """Read every row of a cache session, and compare its checksum.
+    """Read every row of a cache session, and check the bytes against the stored checksum.
 
     Parameters
     ----------
     cache : Cache
         The session, by its name, ``directory`` and ``shared_group``.
     on_progress : callable, optional
-        Called with ``"rows"``, the number of rows checked so far, and None.
+        A function that is called with three arguments: ``"rows"``, the number of rows checked so far, and None.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheC
 
 
 def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
-    """Return a function that reports a set's progress, added to the ``before`` rows of earlier sets."""
+    """Return a function that reports progress: ``before`` rows of earlier sets, plus its argument."""
 
     def tell(done: int) -> None:
         if on_progress is not None:
@@ -165,7 +165,11 @@ def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
 
 
 def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) -> CacheSetCheckReport:
-    """Check one set of the session ``name``. Raises ``FileNotFoundError`` if it is gone."""
+    """Check all rows of the set ``digest``. Raises ``FileNotFoundError`` if another process removed the set.
+
+    name  name of the session, for messages
+    tell  function that gets the number of rows checked so far
+    """
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
