@@ -21,13 +21,13 @@ ROWS = 64  # largest number of rows in a batch
 
 
 class Corner(CenterCrop):
-    """A crop to one pixel, since a batch needs images of one size; nobody uses its images."""
+    """A crop to one pixel. It gives all images of a cache fill one size, as a batch needs; nobody uses the images."""
 
     __slots__ = ()
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Return no field: no other field must be cropped with the image."""
+        """An empty tuple, so that fields with coordinates, such as masks, don't raise an error."""
         return ()
 
 
@@ -44,7 +44,7 @@ class CacheFillReport:
     found : int
         Rows that the cache had already.
     left_out : int
-        Rows that didn't fit.
+        Rows that didn't fit into the cache.
 
     Examples
     --------
@@ -125,10 +125,10 @@ def _filled_by(
 
 
 def filled(plan: Plan) -> Plan:
-    """Return the plan, after this process has filled its part of a cache with ``scope="node"``.
+    """Fill this process's part of a cache with ``scope="node"``, if needed; return ``plan``.
 
-    Such a cache also keeps the rows of ranks on other machines. Nothing is to be done if all ranks are on
-    this machine, or all rows are there.
+    Such a cache keeps all records on each machine, also those that only ranks elsewhere read. It does nothing if
+    all ranks are on this machine, or the cache has all rows.
     """
     kept, pipeline = plan.cache, plan.pipeline
     if kept is None or kept.cache.scope != "node" or pipeline.world_size <= of_machine(os.environ)[1]:
@@ -149,9 +149,9 @@ def filled(plan: Plan) -> Plan:
 
 
 def whole(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline up to its cache, over all records that the cache keeps, in small batches.
+    """Return a pipeline that fills the cache of ``pipeline``: its transforms before the cache, in small batches.
 
-    The cache is strict, so that one that can't be used is an error.
+    It reads all records that the cache keeps. ``strict`` is True, so that an unusable cache raises an error.
     """
     assert pipeline.cached is not None
     cache = pipeline.cached.cache

@@ -1,4 +1,4 @@
-"""Run a filter function on all samples once, and write its results to a file batch by batch.
+"""Run a filter function once on all samples, and write its results, one bit per record, to a file.
 
 The samples come from a loader without shuffle.
 """
@@ -33,23 +33,23 @@ from standpipe.plan.order import planned_order
 from standpipe.plan.plan import Plan
 from standpipe.source import NoRoom, claimed, published
 
-PROGRESS_S = 5.0  # between lines of the log
+PROGRESS_S = 5.0  # time between two log lines about the progress
 
 Made = TypeVar("Made")
 
 
 def scan(pipeline: Pipeline, options: LoaderOptions) -> None:
-    """Run the pipeline's filters by content on all records without results: ``Pipeline.run_filters``."""
+    """Run each filter function of the pipeline on all records that have no result yet: ``Pipeline.run_filters``."""
     _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), options)
 
 
 def planned(pipeline: Pipeline, options: LoaderOptions) -> Plan:
-    """Return the plan, after running filters that have no results yet."""
+    """Run the pipeline's filter functions that have no results yet, then return the plan."""
     return _when_answered(lambda: make_plan(pipeline, options), options)
 
 
 def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
-    """Return ``make()``; run each filter whose results it lacks, and try again."""
+    """Call ``make`` and return its result. If it lacks a filter's results, run that filter and call it again."""
     while True:
         try:
             return make()
@@ -59,7 +59,10 @@ def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
 
 
 def _answer(question: Question, options: LoaderOptions) -> None:
-    """Run a filter on the records without a result, unless another process has done that."""
+    """Run a filter on the records without a result, and publish its file of results.
+
+    It waits while another process does this. Raises ``PlanError`` if the results can't be stored.
+    """
     try:
         with claimed(question.path, keep=True) as file:
             if is_answered(question):  # while this process waited
@@ -95,9 +98,9 @@ def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
 
 
 class _Answers:
-    """A locked file of filter results, continued after the blocks that it has.
+    """A locked file of filter results, to which results are appended in blocks of 256 records.
 
-    records  number of records with a result
+    records  number of records that have a result in the file
     """
 
     def __init__(self, file: int, question: Question) -> None:
@@ -112,7 +115,7 @@ class _Answers:
             raise NoRoom(error.strerror) from error
 
     def add(self, marks: NDArray[np.bool_]) -> None:
-        """Write a block's marks, (256,) bool, or fewer for the last block. Raises ``NoRoom``."""
+        """Append the results of a block of records, (256,) bool, fewer in the last block. Raises ``NoRoom``."""
         bits = np.packbits(marks, bitorder="little").tobytes().ljust(BLOCK_BYTES, b"\0")
         data = bits + digest_of_block(self._header, self._block, bits)
         try:

@@ -17,7 +17,7 @@ from standpipe.read import ReadAhead, read_policy
 from standpipe.units import is_count, is_seconds
 
 ROWS_AT_ONCE = 1 << 13  # rows that are handed to the reading threads together
-PATIENCE_S = 2.0  # to wait for reads that are in flight when the time is over
+PATIENCE_S = 2.0  # longest wait for reads that are in flight when the time is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class ReadReport:
     files : int
         Files that were read.
     bytes : int
-        Their bytes.
+        Bytes of the files that were read.
     seconds : float
         Time that reading took, in seconds.
     threads : int
         Threads that read at once.
     p50_s : float
-        Seconds of the median read, inside the system's calls.
+        Median time of a read inside the operating system's calls, in seconds.
     p99_s : float
-        Seconds that 99% of the reads stayed within.
+        99th percentile of the time of a read, in seconds.
     slowest_s : float
         Seconds of the slowest read.
     waited : float
-        Fraction of the reads that waited for storage; the others came from the page cache.
+        Fraction of the reads, from 0 to 1, that waited for storage. The page cache served the rest.
     failed : int
         Files that couldn't be read.
     files_per_s : float
@@ -149,7 +149,10 @@ def _timed(plan: Plan, files: Files, threads: int, seconds: float) -> _native.Re
 
 
 def _files(plan: Plan) -> Iterator[Files]:
-    """Yield the files of the plan's batches, some thousand rows or one epoch at a time, epoch after epoch."""
+    """Yield the files of the plan's records in the plan's order, without end, epoch after epoch.
+
+    Each item has the files of at least 8,192 rows, or of the rest of an epoch.
+    """
     at, steps, rows = Cursor(), plan.steps, []
     while True:
         rows.append(steps.step(0, at.consumed).draw(plan.order, at.epoch).indices)

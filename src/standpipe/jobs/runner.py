@@ -1,4 +1,7 @@
-"""Run a pipeline's methods: the only module that imports both the description and the parts that run it."""
+"""Implement the methods of ``Pipeline`` that run something, such as ``plan()`` and ``loader()``.
+
+Only this module imports both the description of pipelines and the parts that run them.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from standpipe.plan.plan import Plan
 
 
 class Jobs:
-    """The methods of ``standpipe.pipeline.running.Runner``; ``Pipeline`` documents the arguments."""
+    """The ``Runner`` that ``Pipeline`` calls for its methods. ``Pipeline`` documents the arguments."""
 
     def plan(self, pipeline: Pipeline, options: LoaderOptions) -> Plan:
         """Return the plan of a run."""
         return make_plan(pipeline, options)
 
     def loader(self, pipeline: Pipeline, options: LoaderOptions) -> Loader:
-        """Run filters and fill caches where that must come first, then plan, and return the loader."""
+        """Run missing filters, plan, fill a ``scope="node"`` cache if needed, and return the loader."""
         return Loader(filled(planned(pipeline, options)))
 
     def audit(
@@ -33,15 +36,15 @@ class Jobs:
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
     ) -> AuditReport:
-        """Count the rows that each rank gets."""
+        """Return a report of the records that each rank gets, for ``Pipeline.audit``."""
         return audit(pipeline, ranks=ranks, epochs=epochs, executor=executor)
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
-        """Run filters by content on all records."""
+        """Run the pipeline's filter functions on all records that have no result yet."""
         scan(pipeline, options)
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
-        """Return the names of functions that use global random generators, found with one sample."""
+        """Make one sample, and return the names of functions that use global random generators; None if unknown."""
         from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
 
         return drawing(plan)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import logging
 
 DIGEST_BYTES = 16
-BUFFER_BYTES = 16 << 20  # of encoded files in memory
+BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
 AHEAD = 4  # pieces of work in the queue for each thread
-IDLE_S = 0.5  # without results, after which ``run`` yields an empty list
+IDLE_S = 0.5  # time without results after which ``run`` yields an empty list
 FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
-SLOW_S = 30.0  # without results, after which a warning names the files in work
+SLOW_S = 30.0  # time without results after which a warning names the files that threads read or decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,10 @@ class RecordFile:
     """A file to check.
 
     index   the record's number in its source
-    label   the record's label, or None
-    path    its path; with ``offset`` and ``length`` one row of ``contracts.Files``
+    label   the record's label; None: the source has no labels
+    path    path of the file
+    offset  first byte of the image in the file
+    length  length of the image in bytes, as in ``contracts.Files``
     """
 
     index: int
@@ -49,20 +51,20 @@ class RecordFile:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file.
+    """The result of checking one file.
 
     file       the file
-    size       its size in bytes
-    mtime_ns   its modification time when it was read; 0 if it wasn't read, or may have changed unnoticed
-               since
-    fault      the reason why it can't be delivered, or None
-    text       the reason in full
-    damaged    True if it was decoded despite damage, as Pillow does too
-    truncated  True if it was decoded although it ends too soon, since that was allowed
+    size       size of the file in bytes
+    mtime_ns   modification time of the file when it was read; 0 if the file wasn't read, or was so new that a
+               later change might keep this time
+    fault      kind of fault because of which a loader can't deliver the file; None: a loader can
+    text       the fault in full, for people; empty without a fault
+    damaged    True if the file was decoded despite damage, as Pillow does too
+    truncated  True if the file was decoded although it ends too soon, since the settings allow this
     smoothed   True for a progressive JPEG that lacks scans, for which this libjpeg-turbo may differ from
                Pillow
     misnamed   the format, such as ``"PNG"``, of a file whose name has another format's suffix; else None
-    digest     digest of its bytes; None for bad files, or without ``digests``
+    digest     digest of the file's bytes; None for bad files, or if ``FileCheckSpec.digests`` is False
     """
 
     file: RecordFile
@@ -83,8 +85,8 @@ class FileCheckSpec:
 
     decoding    mode and limits of decoding
     reads       settings for reads that fail
-    side_bytes  limit of memory for whole frames, over all threads
-    digests     True if a digest of each whole file is made
+    side_bytes  bytes of memory for images that need a whole frame, over all threads
+    digests     True: compute a digest of each file's bytes, to find copies
     """
 
     decoding: Decoding
@@ -97,7 +99,7 @@ Piece = Sequence[RecordFile]
 
 
 class FileCheckers:
-    """Threads that check files: ``workers`` of them. Close it at the end."""
+    """A pool of ``workers`` threads that read and decode files. The caller closes it at the end."""
 
     def __init__(self, spec: FileCheckSpec, workers: int) -> None:
         limits = spec.decoding.limits
@@ -120,9 +122,10 @@ class FileCheckers:
             thread.start()
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Verdict]]:
-        """Check all files; yield the results of some files at a time, in any order.
+        """Check the files of all pieces; yield the results of one piece at a time, in any order.
 
-        Yields an empty list after each half second without results. Raises the error of a thread that failed.
+        It yields an empty list after each half second without results, so that the caller can act. It raises the
+        error of a thread that failed.
         """
         left = iter(pieces)
         waiting = 0
@@ -147,7 +150,10 @@ class FileCheckers:
             told = time.monotonic()
 
     def close(self, patience_s: float) -> None:
-        """End the threads. A thread inside a system read ends by itself when the read returns."""
+        """End the threads, and wait at most ``patience_s`` seconds for them.
+
+        A thread inside a read of the operating system ends when that read returns.
+        """
         ends = time.monotonic() + patience_s
         self._native.close()
         for _ in self._threads:
@@ -192,14 +198,17 @@ class FileCheckers:
         )
 
     def _decoded_by_pillow(self, found: _native.CheckedFile) -> bool:
-        """Decode a file; return True if it ends too soon. Raises ``Undecodable``."""
+        """Decode a file with Pillow; return True if the file ends too soon. Raises ``Undecodable``."""
         frame = decode_foreign(
             found.data, self._spec.decoding, lambda height, width, size: found.reserve(size)
         )
         return frame.truncated
 
     def _warn_of_slow(self, told: float) -> float:
-        """Log a warning that names slow files; return the time of the last warning."""
+        """Log a warning that names the files in work, unless 30 s haven't passed since ``told``.
+
+        told  time of the last result or warning; returns the new value
+        """
         now = time.monotonic()
         if now - told < SLOW_S:
             return told
@@ -216,7 +225,7 @@ def file_marks(paths: Paths) -> tuple[Int64Array, Int64Array]:
 
 
 def _misnamed(path: bytes, data: UInt8Array) -> str | None:
-    """Return the format of a file whose suffix is another format's; None for others, or if unknown."""
+    """Return the format of a file's bytes if its suffix belongs to another format; else None, or if unknown."""
     name = path.rpartition(b"/")[2]
     said = FORMAT_OF_SUFFIX.get(b"." + name.rpartition(b".")[2].lower()) if b"." in name else None
     found = format_of(data[:HEAD_BYTES].tobytes())

@@ -1,4 +1,4 @@
-"""Check the files of a source. The modules that do it are imported when the function is called."""
+"""The public function ``check_files``. It imports the modules that do the work only when it is called."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def check_files(
     Parameters
     ----------
     source : ImageFolder, FileList or Concat
-        The source to check; Concat of the other two. Class folders may be empty.
+        The source to check; a ``Concat`` must consist of ``ImageFolder`` and ``FileList``. Class folders may
+        be empty.
     limits : DecodeLimits, optional
         Limits of decoding, as for ``Pipeline.decode``.
     allow_truncated : bool, default False

@@ -198,7 +198,7 @@ class FileCheckReport:
         return written
 
     def facts(self) -> dict[str, object]:
-        """Return everything except findings of single files as plain values, for JSON.
+        """Return the report as plain values, for JSON, without the findings of single files.
 
         Sizes are in bytes, times in seconds.
         """
@@ -251,12 +251,12 @@ class FileCheckReport:
 
 
 def skipped_files(source: OpenSource) -> Iterator[str]:
-    """Yield the paths of files that a source skipped."""
+    """Yield the paths of pipes, sockets and devices that a source skipped."""
     return source.skipped() if isinstance(source, SkipsFiles) else iter(())
 
 
 def counts_of(store: Store) -> dict[str, int]:
-    """Return the number of files of each kind of finding that occurs."""
+    """Return the number of files per kind of finding, in the order of ``KINDS``, without kinds that don't occur."""
     found: dict[str, int] = dict(
         store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")
     )

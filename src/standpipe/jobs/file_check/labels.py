@@ -1,4 +1,4 @@
-"""Find oddities in the labels of a source."""
+"""Find labels of a source that may be mistakes, such as classes without files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from standpipe.spec import AnyArray
 
-MOST_LABELS = 1 << 16  # different labels that are counted
+MOST_LABELS = 1 << 16  # largest number of different labels that are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class LabelFinding:
 
 
 class LabelCounts:
-    """The number of records of each label, counted piece by piece.
+    """A counter of records per label, to which labels are added in pieces.
 
-    classes  class names by label, or None
+    classes  class names, by label; None: the source has no classes
     """
 
     def __init__(self, classes: tuple[str, ...] | None) -> None:
@@ -61,7 +61,7 @@ class LabelCounts:
         self._records = 0
 
     def add(self, labels: AnyArray) -> None:
-        """Count labels, (n,) integers."""
+        """Add labels, (n,) integers, to the counts."""
         self._records += len(labels)
         if len(self._counts) > MOST_LABELS:
             return
@@ -87,9 +87,9 @@ class LabelCounts:
                     yield LabelFinding("one-file", label, name, 1)
 
     def _of_numbers(self) -> Iterator[LabelFinding]:
-        """Yield a negative label, or labels from 0 to the largest that are missing.
+        """Yield the lowest label if it is negative, and each integer from 0 to the largest label that no record has.
 
-        If at least half of them are missing, the labels aren't meant to be 0 to n − 1, and none is reported.
+        If about half of these integers or more are missing, the labels aren't meant to be 0 to n − 1: it yields none.
         """
         lowest, highest = min(self._counts), max(self._counts)
         if lowest < 0:

@@ -1,4 +1,4 @@
-"""Check the files of a source piece by piece, and store the results."""
+"""The work of ``check_files``: check a source's files in small pieces, and store the results."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def _opened(source: object) -> OpenSource:
 
 
 def _key(source: OpenSource, spec: FileCheckSpec) -> str:
-    """Return a key of all that results depend on except the files: source, place, memory limit and decoder."""
+    """Return a digest of what the results depend on besides the files' contents, to name the store of results.
+
+    These are the source, its location, limits, the memory limit, and the versions of the decoders.
+    """
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
     from PIL import __version__ as pillow
@@ -126,10 +129,12 @@ def _key(source: OpenSource, spec: FileCheckSpec) -> str:
 
 @dataclass(slots=True)
 class _Work:
-    """The progress of a check through a source.
+    """The work and progress of one check.
 
-    known   records whose results are known from before
-    looked  records that were checked now
+    digests  True if results need a digest of the file's bytes
+    labels   counts of the labels so far
+    known    number of records whose stored result from an earlier check is still valid
+    looked   number of records whose files were read in this check
     """
 
     source: OpenSource
@@ -140,7 +145,7 @@ class _Work:
     looked: int = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the files to check, some at a time."""
+        """Yield lists of at most 8 files that have no valid result yet."""
         for start in range(0, self.source.num_records, AT_ONCE):
             stop = min(start + AT_ONCE, self.source.num_records)
             files = self._unknown(np.arange(start, stop))
@@ -149,7 +154,7 @@ class _Work:
                 yield files[first : first + FILES_OF_PIECE]
 
     def _unknown(self, indices: Int64Array) -> list[RecordFile]:
-        """Return the files without a valid result, of the consecutive records ``indices`` (n,)."""
+        """Return the files without a valid stored result among the records ``indices``, (n,) consecutive numbers."""
         records = self.source.locate(indices)
         files, labels = records.files["image"], records.plain.get("label")
         if labels is not None:
@@ -172,14 +177,14 @@ class _Work:
         ]
 
     def keep(self, on_progress: Progress | None) -> None:
-        """Store the results so far, and report the progress."""
+        """Commit the results so far to the store, then report the progress."""
         self.store.commit()
         if on_progress is not None:
             on_progress("files", self.known + self.looked, self.source.num_records)
 
 
 def _look(checkers: FileCheckers, work: _Work, on_progress: Progress | None) -> None:
-    """Check the files, and store the results at least every half second."""
+    """Check the files of ``work``, and commit the results about every half second."""
     kept = time.monotonic()
     for verdicts in checkers.run(work.pieces()):
         work.store.add(verdicts)

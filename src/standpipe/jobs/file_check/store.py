@@ -1,4 +1,4 @@
-"""Keep the results for the files of one source in SQLite, so that a later check continues there.
+"""Store the check results of one source's files in SQLite, so that a later check can continue.
 
 A row per record has the file's size and time when it was read, and the result. The database is in the user's
 cache folder. Its name is a key of all that results depend on except the files. If that folder can't be
@@ -53,7 +53,7 @@ WHERE conflict OR f.record > g.first ORDER BY f.record
 
 
 class Store:
-    """The results for one source. Only one process at a time writes them.
+    """A database with the check results of one source. Only one process at a time writes to it.
 
     path  path of the database; None for a temporary file
     """
@@ -65,7 +65,9 @@ class Store:
 
     @classmethod
     def open(cls, key: str, *, fresh: bool) -> Store:
-        """Open the store named by ``key``; empty it if ``fresh``.
+        """Open the database named ``key`` in the user's cache folder; with ``fresh``, delete its results.
+
+        If the folder can't be written, it warns and opens a temporary database.
 
         Raises ``StandpipeError`` if another process is writing it.
         """
@@ -92,8 +94,8 @@ class Store:
     def known(self, start: int, stop: int, *, digests: bool) -> tuple[Int64Array, Int64Array]:
         """Return the stored sizes and modification times of the files of records [start, stop), (n,) each.
 
-        They are ``UNKNOWN`` for files to check: new ones, those that couldn't be read, and those that lack a
-        digest if ``digests``.
+        Both are ``UNKNOWN`` for a file that must be checked: a new file, a file that couldn't be read, and, if
+        ``digests`` is True, a file whose result has no digest.
         """
         sizes, times = np.full((2, stop - start), UNKNOWN)
         rows = self._all(
@@ -107,7 +109,7 @@ class Store:
         return sizes, times
 
     def add(self, verdicts: Sequence[Verdict]) -> None:
-        """Store results; ``commit`` makes them permanent."""
+        """Add results to the database; only ``commit`` makes them permanent."""
         with _told():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -120,7 +122,7 @@ class Store:
             self._connection.commit()
 
     def finish(self) -> None:
-        """Find files with the same bytes, and let other processes write."""
+        """Find files with the same bytes, store them in the table ``copies``, and release the write lock."""
         with _told():
             self._connection.execute("DROP TABLE IF EXISTS copies")
             self._connection.execute(_COPIES)
@@ -129,11 +131,11 @@ class Store:
             self._connection.execute("SELECT 1 FROM files").fetchone()  # SQLite releases the lock here
 
     def one(self, query: str) -> Any:
-        """Return the first value of a query."""
+        """Return the first value of an SQL query's first row."""
         return next(iter(self._all(query)))[0]
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query."""
+        """Yield the rows of an SQL query's result."""
         return self._all(query)
 
     def _all(self, query: str, *values: int) -> Iterator[tuple[Any, ...]]:
@@ -142,11 +144,11 @@ class Store:
 
 
 class _Damaged(Exception):
-    """The file isn't a store, or is one of another version."""
+    """The error that a file isn't a database of check results, or has those of another version."""
 
 
 def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
-    """Return a connection with the sole right to write.
+    """Open the database at ``path`` and lock it for writing by this process; with ``fresh``, delete its results.
 
     Raises ``_Damaged``, ``sqlite3.OperationalError`` if the file can't be written, and ``StandpipeError`` if
     another process is writing it.
@@ -192,7 +194,7 @@ def _row(verdict: Verdict) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn SQLite's errors into a ``StandpipeError`` that says what to do."""
+    """Turn an SQLite error in the ``with`` block into a ``StandpipeError`` that says what the user can do."""
     try:
         yield
     except sqlite3.DatabaseError as error:
