@@ -6,7 +6,7 @@ import re
 import struct
 
 TILE_BYTES = 8192  # OpenJPEG's structures per tile; it allocates them for all tiles at once
-COMPONENT_BYTES = 2048  # and per component of a tile
+COMPONENT_BYTES = 2048  # OpenJPEG's structures per component of a tile
 # Structures per code block, in images whose code blocks or precincts have only a few pixels. No encoder chooses such
 # small ones by default.
 UNUSUAL_BYTES_PER_PIXEL = 400
@@ -14,7 +14,9 @@ SMALLEST_USUAL = 5  # a usual code block has at least 2^5 pixels along a side
 
 
 def codestream_bytes(data: memoryview, size: tuple[int, int]) -> int:
-    """Return an upper bound of the bytes that the tiles of a JPEG 2000 take in addition to its pixels.
+    """Return an upper bound of the bytes that OpenJPEG takes for a file's tiles, in addition to the pixels.
+
+    data  the encoded JPEG 2000 file
 
     size  (width, height) in the file's outer header
 
@@ -39,7 +41,7 @@ def _bytes_of(stream: memoryview, size: tuple[int, int]) -> int:
 
 
 def _has_usual_blocks(stream: memoryview) -> bool:
-    """Return True if no header, of the image or a tile, asks for small code blocks or precincts."""
+    """Return True if no header, of the image or a tile, sets code blocks or precincts below 32 pixels a side."""
     at, tile_at, tile_bytes = 2, 0, 0
     while at + 12 <= len(stream):
         marker, length = struct.unpack_from(">HH", stream, at)

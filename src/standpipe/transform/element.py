@@ -55,7 +55,7 @@ class Normalize(ValueTransform):
     std: tuple[float, float, float] = IMAGENET_STD
 
     def check(self) -> None:
-        """Raise ``PlanError`` unless there are three means and three positive deviations."""
+        """Raise ``PlanError`` for an invalid ``mean`` or ``std``, or if a result isn't a finite float32."""
         for name, value in (("mean", self.mean), ("std", self.std)):
             if not _are_three_numbers(value):
                 raise PlanError(f"Normalize({name}={value!r}): {name} must be three numbers, for R, G and B")
@@ -69,7 +69,7 @@ class Normalize(ValueTransform):
             )
 
     def applied_to(self, form: RowForm) -> RowForm:
-        """Return ``form`` with the table of this normalisation."""
+        """Return ``form`` with ``table`` set to the normalised values."""
         return replace(form, table=self.table())
 
     def table(self) -> Float32Array:
@@ -117,14 +117,14 @@ class ToDtype(ValueTransform):
     scale: bool = False
 
     def check(self) -> None:
-        """Raise ``PlanError`` for an unknown element type."""
+        """Raise ``PlanError`` for an unknown ``dtype``, or a ``scale`` that isn't a bool."""
         if self.dtype not in ("uint8", "float16", "float32"):
             raise PlanError(f"ToDtype({self.dtype!r}): dtype must be one of 'uint8', 'float16', 'float32'")
         if not isinstance(self.scale, bool):
             raise PlanError(f"ToDtype(scale={self.scale!r}): scale must be True or False")
 
     def applied_to(self, form: RowForm) -> RowForm:
-        """Return ``form`` with the element type."""
+        """Return ``form`` with ``dtype`` and ``scale`` set to those of this transform."""
         return replace(form, dtype=self.dtype, scale=self.scale)
 
 
@@ -160,7 +160,7 @@ class ToLayout(ValueTransform):
             raise PlanError(f"ToLayout({self.layout!r}): layout must be 'NCHW' or 'NHWC'")
 
     def applied_to(self, form: RowForm) -> RowForm:
-        """Return ``form`` with the order of axes."""
+        """Return ``form`` with ``layout`` set to that of this transform."""
         return replace(form, layout=Layout(self.layout))
 
 

@@ -1,4 +1,7 @@
-"""Decode with Pillow all images except usual JPEGs; the steps after decoding are the same as for JPEGs."""
+"""Decode with Pillow the images that native code doesn't decode: other formats, and some unusual JPEGs.
+
+The steps after decoding are the same as for images that native code decodes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ STRIP_BYTES = 256 << 10  # an array is filled in strips of this size
 # at: 4 GB from a file of 1 MB whose entries all point at the same bytes. They also took a time for a GIF's comment that
 # grew with the square of its length.
 MOST_HEADER_READS = 20_000
-SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file's size
+SPARE_HEADER_BYTES = 64 << 10  # Pillow may read this much beyond two times the file's size
 # Limits for JPEGs that Pillow decodes, the same as in native/image/jpeg.cpp: a JPEG with more scans than ANY_SCANS is
 # refused if its scans have more blocks than MOST_BLOCKS in total.
 ANY_SCANS = 16
@@ -35,13 +38,13 @@ MOST_BLOCKS = 1 << 25
 
 
 class Undecodable(Exception):
-    """An image can't be decoded; the text says why."""
+    """The error that an image can't be decoded; its text says why."""
 
 
 class Frame(NamedTuple):
-    """A decoded image.
+    """A decoded image, as native code takes it.
 
-    rgb        (H, W, 3) uint8
+    rgb        pixels, (H, W, 3) uint8
     truncated  True if its file ends too soon, so that rows are missing
     """
 
@@ -50,7 +53,10 @@ class Frame(NamedTuple):
 
 
 def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
-    """Decode a row's bytes with Pillow and finish the row, or mark it as failed with the reason. Never raises."""
+    """Decode a row's image with Pillow, and let native code finish the row in the slot.
+
+    row  the encoded image, and where its pixels go; it is marked as failed if decoding fails. Nothing is raised
+    """
     try:
         _finish(row, decoding)
     finally:
@@ -65,7 +71,7 @@ def _finish(row: _native.ForeignRow, decoding: Decoding) -> None:
 
 
 def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
-    """Return the first frame, exactly as Pillow's ``convert("RGB")`` gives it.
+    """Return the first frame of an encoded image, exactly as Pillow's ``convert("RGB")`` gives it.
 
     data     (n,) uint8, the encoded image
     reserve  called with (height, width, bytes for decoding) before any memory is used. A text that it returns is the
@@ -81,9 +87,10 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
 
 class _Lent(io.RawIOBase):
-    """A file over the caller's memory. ``close()`` releases the memory, even if the file is still referenced.
+    """A readable file whose content is an array of the caller, without a copy.
 
-    Until ``header_is_read()`` it limits the number and size of reads, and raises ``_Refused`` beyond that.
+    ``close()`` releases the array, even if the file is still referenced. Before ``header_is_read()``, the number of
+    reads and their bytes are limited: a read beyond a limit raises ``_Refused``.
     """
 
     def __init__(self, data: UInt8Array) -> None:
@@ -93,7 +100,7 @@ class _Lent(io.RawIOBase):
         self._bytes_left: float = 2 * len(self._view) + SPARE_HEADER_BYTES
 
     def header_is_read(self) -> None:
-        """Lift the limit on reads: later reads are for pixels, which have another limit."""
+        """End the limits on reads. Later reads are for pixels, whose memory ``reserve`` limits."""
         self._reads_left = self._bytes_left = math.inf
 
     def readable(self) -> bool:
@@ -140,7 +147,7 @@ class _Lent(io.RawIOBase):
 
 
 class _Refused(Exception):
-    """An image exceeds a limit; the text says which."""
+    """The error that an image exceeds a limit; its text names the limit."""
 
 
 def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
@@ -161,7 +168,10 @@ def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, 
 def _rgb(
     data: UInt8Array, decoding: Decoding, admit: Callable[[tuple[int, int], int], None]
 ) -> tuple[Image.Image, bool]:
-    """Return the first frame in mode RGB, and True if its file ends too soon. ``admit`` refuses a size by raising."""
+    """Return the first frame in mode RGB, and True if the file ends too soon and ``decoding`` allows this.
+
+    admit  called with ((width, height), bytes for decoding) before the frame is decoded; it raises to refuse it
+    """
     from PIL import Image  # imported here: it takes 0.05 s, which data sets of JPEGs never need
 
     plugins = _plugins()
@@ -194,7 +204,7 @@ def _rgb(
 
 @functools.cache
 def _plugins() -> dict[str, ImageFormat]:
-    """Return the formats of ``FORMATS`` that the installed Pillow knows, by Pillow's name for them."""
+    """Return the formats of ``FORMATS`` that the installed Pillow has, keyed by Pillow's names for them."""
     from PIL import Image
 
     Image.init()
@@ -202,7 +212,7 @@ def _plugins() -> dict[str, ImageFormat]:
 
 
 def _early_size(is_format: ImageFormat, data: UInt8Array) -> tuple[int, int] | None:
-    """Return (width, height) from the header, for formats whose frames Pillow allocates when it opens a file.
+    """Return (width, height) from the header of a WebP or ICO, whose frames Pillow allocates on opening the file.
 
     Returns None for other formats. Raises ``OSError`` for a damaged header.
     """
@@ -228,9 +238,10 @@ def _webp_size(head: bytes) -> tuple[int, int]:
 
 
 def _ico_size(data: memoryview) -> tuple[int, int]:
-    """Return the size of the icon that Pillow decodes: the largest, with the fewest colours among equal ones.
+    """Return (width, height) of the icon in an ICO file that Pillow decodes.
 
-    The icon's own header has the size. The directory's sizes, which end at 256 × 256, only select the icon.
+    Pillow takes the largest icon, and the one with fewest bits per pixel among icons of equal size. The file's list
+    of icons has sizes up to 256 × 256 only, so the result comes from the icon's own header.
     """
 
     def rank(entry: tuple[int, ...]) -> tuple[int, int]:
@@ -252,7 +263,9 @@ def _ico_size(data: memoryview) -> tuple[int, int]:
 
 
 def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
-    """Return the number of bytes that an opened image's tiles take in addition to its frame.
+    """Return the bytes that Pillow takes for the tiles of a JPEG 2000 or TIFF in addition to the frame; else 0.
+
+    image  the image, opened by Pillow from the bytes ``data``
 
     Raises ``OSError`` if the tiles don't fit the image.
     """
@@ -264,9 +277,9 @@ def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
 
 
 def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) -> None:
-    """Raise ``_Refused`` for a JPEG with too many scans, as native code does.
+    """Raise ``_Refused`` for a JPEG with too many scans, with the limits of native code.
 
-    It counts markers that begin a scan, so it may count more scans than there are.
+    It counts each place in ``data`` that looks like the start of a scan, so the count may be too high.
     """
     scans = sum(1 for _ in re.finditer(rb"\xff\xda", data.data))
     if scans > limits.max_scans:
@@ -277,7 +290,10 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Return an image's pixels. Pillow makes two copies of each part that it returns, so they are taken in strips."""
+    """Return an image's pixels, (H, W, 3) uint8.
+
+    It copies large images in strips of rows, because Pillow makes two copies of each part that it returns.
+    """
     width, height = image.size
     rows = max(STRIP_BYTES // (3 * width), 1)
     if rows >= height:
@@ -290,10 +306,9 @@ def _array(image: Image.Image) -> UInt8Array:
 
 
 def _is_cut(image: Image.Image) -> bool:
-    """Load the image; return True if its file ends too soon. The rows that it has are kept.
+    """Load the image's pixels; return True if the file ends too soon. The rows that the file has are kept.
 
-    Pillow's switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, applies to the whole process and all
-    threads.
+    Pillow's own switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, would change the whole process.
     """
     try:
         image.load()

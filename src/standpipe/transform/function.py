@@ -24,16 +24,16 @@ _TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A callable that transforms a sample, or one of its fields.
+    """A transform of a sample, or of one field, that a Python callable does.
 
     fn            the callable. With ``field`` it takes that field's value and returns the new value. Without, it takes
                   the sample, a dict of values by field, and returns the new sample. A parameter named ``rng`` gets a
-                  ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others,
-                  or a ``torch.Generator`` if it is annotated as one
-    field         the field that it reads and writes; None: the whole sample
+                  ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's number among the
+                  pipeline's callables, or a ``torch.Generator`` if the parameter is annotated as one
+    field         the field that the callable reads and writes; None: the whole sample
     input_format  the form of images: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
-    spec          shape and dtype of its results, by field, or of ``field`` alone; None: measured on one sample when the
-                  loader starts
+    spec          shape and dtype of the result: a dict by field, or one ``ArraySpec`` if ``field`` is given; None: the
+                  loader measures them on one sample when it starts
     kind          the package whose calling convention applies; ``"plain"``: none
     """
 
@@ -52,7 +52,10 @@ class Function:
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
     ) -> Function:
-        """Make a ``Function`` of ``fn``, by the package of its class. Raises ``PlanError`` for invalid arguments."""
+        """Make a ``Function`` of ``fn``; the package of fn's class sets ``kind`` and the defaults.
+
+        Raises ``PlanError`` for invalid arguments.
+        """
         check_form("map", field, input_format)
         if spec is not None and not (
             isinstance(spec, ArraySpec) if field is not None else isinstance(spec, Mapping)
@@ -74,12 +77,12 @@ class Function:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The field as a tuple; empty if the callable takes the whole sample."""
+        """The name of the field that the callable reads, in a tuple; empty if it takes the whole sample."""
         return () if self.field is None else (self.field,)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The fields that it writes, which are those that it reads."""
+        """The name of the field that the callable writes, in a tuple; empty if it returns the whole sample."""
         return self.reads
 
     @property
@@ -96,11 +99,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchFunction:
-    """A callable that transforms a batch, called by the worker that makes the batch.
+    """A transform of a batch that a Python callable does, in the worker that makes the batch.
 
-    fn        takes a dict of (rows, …) arrays by field, or with ``collates`` the list of the samples. Returns the new
-              batch: a dict of arrays, one array, or a tuple of arrays
-    collates  True if it makes the batch from the samples itself, like torch's ``collate_fn``
+    fn        the callable. It takes a dict of (rows, …) arrays by field, or the list of samples if ``collates`` is
+              True. It returns the new batch: a dict of arrays, one array, or a tuple of arrays
+    collates  True if the callable makes the batch from the samples itself, like torch's ``collate_fn``
     """
 
     fn: Callable[..., Any]
@@ -113,7 +116,7 @@ class BatchFunction:
 
     @property
     def mixing(self) -> Mixing | None:
-        """The callable if it is standpipe's MixUp or CutMix, which devices can apply; else None."""
+        """The callable if it is standpipe's MixUp or CutMix, which can also run on the GPU; else None."""
         return self.fn if isinstance(self.fn, MixUp | CutMix) else None
 
     def check(self) -> None:
@@ -135,7 +138,10 @@ class BatchFunction:
 
 
 def check_form(method: str, field: object, input_format: object) -> None:
-    """Raise ``PlanError`` unless ``field`` is None or a name, and ``input_format`` None or a known form."""
+    """Raise ``PlanError`` unless ``field`` is None or a name, and ``input_format`` is None or in ``FORMS``.
+
+    method  the public method that got these arguments, for the message, such as ``"map"``
+    """
     if input_format is not None and input_format not in FORMS:
         raise PlanError(
             f"{method}(input_format={input_format!r}): input_format must be 'numpy', 'pil' or 'tensor'"
@@ -145,7 +151,11 @@ def check_form(method: str, field: object, input_format: object) -> None:
 
 
 def takes_rng(fn: Callable[..., Any]) -> Rng | None:
-    """Return the kind of generator that a parameter ``rng`` of ``fn`` takes, by its annotation; None without one."""
+    """Return the kind of random generator that the parameter ``rng`` of ``fn`` takes.
+
+    It is ``"torch"`` if the parameter is annotated as a ``torch.Generator``, else ``"numpy"``; None if ``fn`` has no
+    parameter ``rng``.
+    """
     try:
         parameter = inspect.signature(fn).parameters.get("rng")
     except (TypeError, ValueError):  # built-in functions without a signature
@@ -161,7 +171,10 @@ def takes_rng(fn: Callable[..., Any]) -> Rng | None:
 
 
 def callable_name(fn: object) -> str:
-    """Return a name that is the same in every process: without addresses and other values of one run."""
+    """Return a callable's name and parameters, as text that is the same in every process.
+
+    It leaves out a repr with a memory address, and shortens a long one.
+    """
     if isinstance(fn, functools.partial):
         arguments = [*map(repr, fn.args), *(f"{name}={value!r}" for name, value in fn.keywords.items())]
         shown = f"({', '.join(arguments)})"

@@ -1,4 +1,4 @@
-"""Fuse adjacent native transforms into one kernel: decode, move and change pixels, write."""
+"""Fuse adjacent native transforms into one kernel, which decodes images, applies them, and writes the slot's rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from standpipe.transform.stages import Stage, followed_by
 
 @dataclass(frozen=True, slots=True)
 class ImageKernel:
-    """The fused form of a pipeline's image transforms. Satisfies ``contracts.Kernel``.
+    """Adjacent image transforms, fused into one kernel. It satisfies ``contracts.Kernel``.
 
-    stages     the passes over the pixels; more than one only if a transform needs the whole result of another
-    output     shape and dtype of one row of the slot
-    layout     the order of its axes
-    table      (3, 256): the number for each byte of each channel; None: bytes stay bytes
-    normalize  True if the table is that of ``Normalize``
+    stages     passes over the pixels, in order
+    output     shape and dtype of the image in one row of the slot
+    layout     order of that image's axes
+    table      (3, 256) float: the number written for each channel's byte values 0 to 255; None: bytes are written
+    normalize  True if ``Normalize`` made ``table``
     """
 
     stages: tuple[Stage, ...]
@@ -43,12 +43,12 @@ class ImageKernel:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Return the field that image transforms read: ``image``."""
+        """The field that image transforms read: ``image``, in a tuple."""
         return ("image",)
 
     @property
     def outputs(self) -> Mapping[str, ArraySpec]:
-        """Shape and dtype of the image in the slot."""
+        """The shape and dtype of the field ``image`` in one row of the slot, by field name."""
         return {"image": self.output}
 
     @property
@@ -58,7 +58,11 @@ class ImageKernel:
         return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
 
     def compile(self, decoding: Decoding, simd: str | None = None) -> _native.Program:
-        """Return the native form. ``simd`` names an instruction set; None: the widest that this machine runs."""
+        """Return the kernel as a native program.
+
+        decoding  how JPEGs are decoded, and their limits
+        simd      instruction set to use; None: the widest that this machine runs
+        """
         return _native.Program(
             stages=[stage.compile() for stage in self.stages],
             format=self._row_format(),
@@ -71,11 +75,11 @@ class ImageKernel:
 
     @property
     def finish(self) -> Finish | None:
-        """The conversion of bytes to numbers, as a step of its own; None if bytes stay bytes."""
+        """The last step alone: the conversion of bytes to floats and the layout; None if bytes are written."""
         return None if self.table is None else Finish("image", self.table, self.output, self.layout)
 
     def finished_by(self, finish: Finish | None) -> ImageKernel:
-        """Return the kernel with another last step; without one it writes (H, W, 3) uint8."""
+        """Return the kernel with ``finish`` as its last step; for None, the kernel writes (H, W, 3) uint8."""
         if finish is not None:
             return replace(self, output=finish.output, layout=finish.layout, table=finish.table)
         spec = ArraySpec((*self.size_px, 3), np.dtype(np.uint8))
@@ -98,9 +102,9 @@ class ImageKernel:
 
 
 def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Transform], list[Transform]]:
-    """Split transforms at a cache that is written after the first ``after`` of them.
+    """Split transforms into those before and those behind a cache, whose place is after the first ``after``.
 
-    ``Normalize``, ``ToDtype`` and ``ToLayout`` come after the cache, wherever they are written.
+    ``Normalize``, ``ToDtype`` and ``ToLayout`` always run behind the cache, so they move to the end.
     """
     last = [transform for transform in transforms[:after] if isinstance(transform, ValueTransform)]
     before = [transform for transform in transforms[:after] if not isinstance(transform, ValueTransform)]
@@ -110,16 +114,17 @@ def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Tr
 def fuse(
     transforms: Sequence[Transform], source_px: Size | None, *, earlier: Sequence[Transform] = ()
 ) -> ImageKernel:
-    """Make one kernel of ``transforms``.
+    """Fuse ``transforms`` into one kernel.
 
-    source_px  (height, width) if every image of the source has this size, else None
-    earlier    transforms of kernels before this one, so that no two transforms use the same random numbers
+    source_px  (height, width) in pixels if every image has this size before the transforms, else None
+    earlier    native transforms that run before this kernel; they count for the keys of random numbers, so that no
+               two transforms use the same numbers
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
     stages: tuple[Stage, ...] = ()
-    # The key of a transform's random numbers is its place among those of its kind. So adding or removing another
-    # transform doesn't change them.
+    # The key of a transform's random numbers is its number among the transforms of its class. So adding or removing a
+    # transform of another class doesn't change the numbers.
     drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
     size = source_px
     form, last = RowForm(), list[str]()
@@ -167,7 +172,10 @@ def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> ImageK
 
 
 def _unnormalized(scale: bool) -> Float32Array:
-    """Return the number for each byte of each channel without ``Normalize``, (3, 256) float32."""
+    """Return the float for each channel's byte values 0 to 255 without ``Normalize``, (3, 256) float32.
+
+    scale  True: value ÷ 255, from 0 to 1; False: from 0 to 255
+    """
     if scale:
         return Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
     return np.tile(np.arange(256, dtype=np.float32), (3, 1))

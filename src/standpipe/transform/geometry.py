@@ -1,4 +1,4 @@
-"""Geometric transforms of images. A random one is decided once per sample."""
+"""Geometric transforms of images: crops, resizes and flips."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Resize(GeometricTransform):
         Limit in pixels of the longer side, only with an int ``size``. Where it would be longer, both sides
         become smaller.
     interpolation : str, default "bilinear"
-        Filter, by the names of ``RandomResizedCrop``.
+        One of the filters of ``RandomResizedCrop``.
 
     Raises
     ------
@@ -136,7 +136,10 @@ class Resize(GeometricTransform):
             )
 
     def size_after(self, size: Size | None) -> Size | None:
-        """Return the size by torchvision's rule, which truncates the longer side; None if ``size`` is needed."""
+        """Return (height, width) after the resize, by torchvision's rule, which truncates the longer side.
+
+        size  (height, width) before, or None if sizes differ; then the result is None, except for an exact size
+        """
         if not isinstance(self.size, int):
             return _pair("Resize", "size", self.size)
         if size is None:
@@ -160,8 +163,8 @@ class Resize(GeometricTransform):
 class CenterCrop(GeometricTransform):
     """Crop the centre of an image, like ``torchvision.transforms.v2.CenterCrop``.
 
-    A smaller image is padded with zeros (black) on all sides. An odd row or column of padding is below or to
-    the right of it.
+    An image that is smaller than ``size`` is padded with zeros (black) on all sides. If the padding of a
+    dimension is odd, the bottom or right side gets one pixel more.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Decode JPEGs with nvImageCodec, on a GPU or with its decoder for the CPU."""
+"""Decode JPEGs with NVIDIA's nvImageCodec, on a GPU or with its decoder for the CPU."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Decoder(Protocol):
-    """A decoder of several JPEGs at once."""
+    """An interface of decoders that take several JPEGs per call."""
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """Decode files; return True for each file that was decoded.
+        """Decode JPEGs into ``frames``; return a bool per JPEG: True if it was decoded, False if it can't be.
 
-        encoded  the files, (n,) uint8 each
-        frames   where to write the RGB images, (H, W, 3) uint8 each; every byte of a decoded one is written
+        encoded  the JPEG files, (n,) uint8 each
+        frames   memory for the RGB images, (H, W, 3) uint8 each; a decoded image fills its frame completely
 
-        Raises if the decoder doesn't work at all.
+        Raises an error only if the decoder fails as a whole.
         """
 
 
 class NvDecoder:
-    """The decoder of nvImageCodec. An image's pixels don't depend on the other images of a call.
+    """The JPEG decoder of nvImageCodec. An image's pixels don't depend on the other images of the same call.
 
     device  ``"cuda"``, ``"cuda:1"``, …, or ``"cpu"``
 
-    Raises ``PlanError`` if nvImageCodec isn't installed, or there is no such GPU.
+    Raises ``PlanError`` if nvImageCodec isn't installed or decodes nothing, or the GPU can't be used.
     """
 
     def __init__(self, device: str) -> None:
@@ -81,7 +81,7 @@ class NvDecoder:
             )
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """Decode files, as described in ``Decoder.decode``."""
+        """Decode JPEGs into ``frames``; return True per decoded JPEG. A frame of another size gives False."""
         streams = [self._library.CodeStream(file) for file in encoded]
         fitting = [row for row, stream in enumerate(streams) if _size(stream) == frames[row].shape[:2]]
         images = self._decoder.decode(
@@ -95,7 +95,7 @@ class NvDecoder:
 
 
 def numbered(device: str) -> str:
-    """Return the device with its number: ``"cuda"`` is this thread's current GPU."""
+    """Return the name of a device with its number: ``"cuda"`` becomes ``"cuda:N"``, N being the current GPU."""
     return f"cuda:{_number(device)}" if device == "cuda" else device
 
 
@@ -109,7 +109,7 @@ def is_installed() -> bool:
 
 @functools.cache
 def decoder_of_gpu() -> str:
-    """Return the name and version of nvImageCodec, without loading it."""
+    """Return ``"nvImageCodec VERSION"``, or the name alone if it isn't installed, without loading it."""
     from importlib import metadata  # imported here: it takes a tenth of importing standpipe
 
     for package in PACKAGES:
@@ -119,7 +119,10 @@ def decoder_of_gpu() -> str:
 
 
 def _loaded() -> Any:
-    """Import nvImageCodec, and keep it from printing missing parts and refused files to stderr."""
+    """Import nvImageCodec with its messages on stderr switched off, and return the module.
+
+    Raises ``PlanError`` if it isn't installed.
+    """
     before = os.environ.get(VERBOSITY)
     os.environ.setdefault(VERBOSITY, "0")
     try:
@@ -141,7 +144,7 @@ def _small_file() -> UInt8Array:
 
 
 def _size(stream: Any) -> tuple[int, int] | None:
-    """Return (height, width) from the header; None if the header can't be read."""
+    """Return (height, width) in pixels from a JPEG's header; None if nvImageCodec can't read the header."""
     try:
         return stream.height, stream.width
     except RuntimeError:
@@ -150,10 +153,10 @@ def _size(stream: Any) -> tuple[int, int] | None:
 
 @functools.cache
 def _stream_of(number: int) -> int:
-    """Create the CUDA stream for all decoders of a GPU, apart from the stream of the training step.
+    """Create a CUDA stream for all decoders of GPU ``number``, and return its address.
 
-    On the default stream, where torch runs the training step, each image would wait for the whole step, and
-    the next step for the image. Raises ``OSError`` if the driver fails.
+    It isn't the default stream, where torch runs the training step: there, each image would wait for a whole step,
+    and the next step for the image. Raises ``OSError`` if the driver fails.
     """
     driver = ctypes.CDLL(DRIVER)
     context, before, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -173,7 +176,10 @@ def _stream_of(number: int) -> int:
 
 
 def _number(device: str) -> int:
-    """Return a GPU's number among the GPUs that this process may use, as CUDA counts them."""
+    """Return the GPU's number, as CUDA counts the GPUs that this process may use.
+
+    device  ``"cuda:1"`` gives 1; ``"cuda"`` gives torch's current GPU, or 0 if torch hasn't used CUDA yet
+    """
     if ":" in device:
         return int(device.partition(":")[2])
     torch = sys.modules.get("torch")

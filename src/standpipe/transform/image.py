@@ -1,4 +1,4 @@
-"""The base classes of native image transforms, by which ``fuse`` treats each transform."""
+"""The base classes of native image transforms. ``fuse`` knows these classes only, and not each transform."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DtypeName = Literal["uint8", "float16", "float32"]
 
 
 class ImageTransform:
-    """A transform that reads and writes the field ``image``.
+    """The base class of native transforms, which read and write the field ``image``.
 
-    draw_kind  part of the key of its random numbers, with the sample and the transform's place among those of its
-               class. It never changes, and each class has its own; 0: the class isn't random
+    draw_kind  number of the class in the keys of random numbers, different for each class and never changed; 0: the
+               class isn't random. The rest of a key is the sample, and the transform's number in its class
     """
 
     __slots__ = ()
@@ -28,17 +28,17 @@ class ImageTransform:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the fields that it reads."""
+        """The names of the fields that the transform reads."""
         return ("image",)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The names of the fields that it writes."""
+        """The names of the fields that the transform writes."""
         return ("image",)
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The names of the fields whose pixels or coordinates it moves."""
+        """The names of the fields whose pixels or coordinates the transform moves to other places in the image."""
         return ()
 
     @property
@@ -50,7 +50,10 @@ class ImageTransform:
         """Raise ``PlanError`` for invalid parameters."""
 
     def size_after(self, size: Size | None) -> Size | None:
-        """Return an image's size after this transform, from its size before; None if sizes differ among images."""
+        """Return the images' (height, width) after this transform; None if it differs among images.
+
+        size  (height, width) in pixels before the transform; None if it differs among images
+        """
         return size
 
     def describe(self) -> str:
@@ -59,7 +62,7 @@ class ImageTransform:
 
 
 class AtRandom(ImageTransform):
-    """A transform that is applied with probability ``p``, one of its parameters."""
+    """A mixin for transforms that are applied with probability ``p``, a parameter of the transform."""
 
     __slots__ = ()
     p: float
@@ -76,7 +79,7 @@ class AtRandom(ImageTransform):
 
 
 class Step(IntEnum):
-    """The steps of a pass that moves pixels, in the order in which the pass does them."""
+    """The steps of a geometric pass, numbered in the order in which the pass does them."""
 
     RESIZE = 1
     WINDOW = 2
@@ -84,9 +87,9 @@ class Step(IntEnum):
 
 
 class GeometricTransform(ImageTransform):
-    """A transform that moves pixels, as one step of a pass that takes rows one by one.
+    """The base class of transforms that move pixels: crops, resizes and flips.
 
-    step  the kind of step
+    step  the kind of step that the transform adds to a native pass; one pass does several steps, row by row
     """
 
     __slots__ = ()
@@ -94,31 +97,34 @@ class GeometricTransform(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``: native transforms move no other field."""
+        """The field ``image``, in a tuple: native transforms move no other field."""
         return ("image",)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add this step to a native pass; ``op`` is the key of its random numbers."""
+        """Add this transform to a native pass. ``op`` is its part of the key of random numbers."""
         raise NotImplementedError
 
 
 class PixelTransform(ImageTransform):
-    """A transform that needs the whole image and doesn't move pixels, unless ``moves`` says so."""
+    """The base class of transforms that change pixel values and need the whole image.
+
+    They don't move pixels unless the class overrides ``moves``.
+    """
 
     __slots__ = ()
 
     def stage(self, op: int) -> _native.PixelStage:
-        """Return the native stage; ``op`` is the key of its random numbers."""
+        """Return the native pass of this transform. ``op`` is its part of the key of random numbers."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """The form in which an image is written into its row of the slot. None: no transform has set it.
+    """The form in which a kernel writes an image into its row of the slot. None: no transform has set the value.
 
-    table   (3, 256) float32: the number for each byte of each channel
+    table   (3, 256) float32: the number written for each channel's byte values 0 to 255
     dtype   the element type
-    scale   True if floats without ``table`` are value ÷ 255
+    scale   True: without ``table``, floats are value ÷ 255; False: they are from 0 to 255
     layout  the order of axes
     """
 
@@ -129,7 +135,10 @@ class RowForm:
 
 
 class ValueTransform(ImageTransform):
-    """A transform that sets how the finished image is written into the slot; it comes after the other kinds."""
+    """The base class of transforms that set how the kernel writes the finished image into the slot.
+
+    Geometric and pixel transforms must come before them.
+    """
 
     __slots__ = ()
 

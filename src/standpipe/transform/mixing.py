@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Float32Array, UInt8Array
 from standpipe.transform.image import is_number
 
-SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that rounding of a machine's logarithm doesn't change it
+SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that a machine's rounding of logarithms doesn't change λ
 CHANNELS = (1, 3, 4)
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
@@ -22,7 +22,10 @@ Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
 
 @dataclass(frozen=True, slots=True)
 class _Mixing:
-    """A batch function that mixes each row with the row before it, and the first with the last."""
+    """The base class of MixUp and CutMix, which mix each row of a batch with the row before it.
+
+    The first row is mixed with the last one.
+    """
 
     alpha: float
     num_classes: int
@@ -45,7 +48,7 @@ class _Mixing:
 
     @property
     def note(self) -> str:
-        """The remark for ``explain()``: pairs of samples depend on batch size and world size."""
+        """The remark that ``explain()`` shows: the pairs of samples depend on batch size and world size."""
         return (
             "it pairs rows of one rank's batch: with another world size or batch size, each sample is mixed with a "
             "different one; everything else of a sample stays the same"
@@ -61,9 +64,9 @@ class _Mixing:
         return images
 
     def check_labels(self, labels: Any) -> None:
-        """Raise ``TypeError`` or ``ValueError`` for invalid labels.
+        """Raise ``TypeError`` for labels of another shape or dtype, ``ValueError`` for one outside the classes.
 
-        labels  (rows,) integers, or (rows, num_classes) if they are mixed already
+        labels  (rows,) integers from 0 to num_classes − 1, or (rows, num_classes) class weights
         """
         if not isinstance(labels, np.ndarray) or labels.shape not in (
             labels.shape[:1],
@@ -85,7 +88,7 @@ class _Mixing:
                 )
 
     def _labels(self, labels: Any, share: float) -> Float32Array:
-        """Mix each row's label with that of the row before it; return (rows, num_classes) float32."""
+        """Return share · label + (1 − share) · label of the row before, (rows, num_classes) float32."""
         self.check_labels(labels)
         if labels.ndim == 1:
             whole = np.zeros((len(labels), self.num_classes), np.float32)
@@ -249,10 +252,10 @@ class CutMix(_Mixing):
 
 
 def beta(alpha: float, rng: np.random.Generator) -> float:
-    """Return a random number of the distribution Beta(alpha, alpha), as a multiple of 1/65,536 in [0, 1].
+    """Return a random number of the distribution Beta(alpha, alpha), rounded to a multiple of 1/65,536 in [0, 1].
 
-    It is x ÷ (x + y) for two numbers of the gamma distribution. Logarithms keep x and y from becoming 0 for a
-    small ``alpha``.
+    The number is x ÷ (x + y), where x and y are gamma distributed with shape ``alpha``. The code computes with
+    logarithms, because x and y can be too small for a float if ``alpha`` is small.
     """
     apart = _log_gamma(alpha, rng) - _log_gamma(alpha, rng)
     share = 1 / (1 + math.exp(-abs(apart)))
@@ -260,7 +263,11 @@ def beta(alpha: float, rng: np.random.Generator) -> float:
 
 
 def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> Box:
-    """Return a random box that covers 1 − ``share`` of the image, before the border cuts it."""
+    """Return a random box, (top, left, bottom, right) in pixels, cut at the image's border.
+
+    height, width  size of the image in pixels
+    share          fraction of the image, in [0, 1], that an uncut box leaves outside
+    """
     side = math.sqrt(1 - share) / 2
     half_height, half_width = int(side * height), int(side * width)
     y, x = int(rng.random() * height), int(rng.random() * width)
@@ -273,9 +280,12 @@ def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> 
 
 
 def _log_gamma(shape: float, rng: np.random.Generator) -> float:
-    """Return the logarithm of a random number of the gamma distribution with this shape, above 0.
+    """Return the logarithm of a random number of the gamma distribution.
 
-    After Marsaglia and Tsang (2000). It uses only uniform numbers, which are the same with every NumPy.
+    shape  parameter of the distribution, above 0
+
+    The method is that of Marsaglia and Tsang (2000). It uses only uniform random numbers, since every NumPy version
+    gives the same ones.
     """
     third = shape + 1 - 1 / 3
     while True:
@@ -287,20 +297,23 @@ def _log_gamma(shape: float, rng: np.random.Generator) -> float:
 
 
 def _pairs(images: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Yield each row with the row before it, unchanged until then; the last rows come first."""
+    """Yield (row, row before it) from the last row to the first, whose partner is a copy of the last row.
+
+    The caller may change the first of each pair in place: later pairs never contain a changed row.
+    """
     last = images[-1].copy()
     for row in range(len(images) - 1, -1, -1):
         yield images[row], images[row - 1] if row else last
 
 
 def _mix_bytes(row: UInt8Array, other: UInt8Array, share: float) -> None:
-    """Set ``row`` to the weighted mean of both, rounded to the nearest byte."""
+    """Set ``row`` in place to share · row + (1 − share) · other, rounded to the nearest byte."""
     own = np.uint32(share * SHARES)
     row[...] = (row * own + other * (np.uint32(SHARES) - own) + np.uint32(SHARES // 2)) >> np.uint32(16)
 
 
 def _mix_floats(row: AnyArray, other: AnyArray, share: float) -> None:
-    """Set ``row`` to the weighted mean of both, computed in float32."""
+    """Set ``row`` in place to share · row + (1 − share) · other, computed in float32."""
     mixed = np.multiply(other, np.float32(1 - share), dtype=np.float32)
     mixed += np.multiply(row, np.float32(share), dtype=np.float32)
     row[...] = mixed

@@ -47,7 +47,7 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
     p: float = 0.5
 
     def check(self) -> None:
-        """Raise ``PlanError`` for a negative factor, or a probability outside [0, 1]."""
+        """Raise ``PlanError`` for a factor outside [0, 1,000,000], or a probability outside [0, 1]."""
         AtRandom.check(self)
         if not is_number(self.sharpness_factor) or not 0 <= self.sharpness_factor <= MOST_SHARP:
             raise PlanError(
@@ -56,5 +56,5 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
             )
 
     def stage(self, op: int) -> _native.PixelStage:
-        """Return the native stage."""
+        """Return the native pass of this transform. ``op`` is its part of the key of random numbers."""
         return _native.PixelStage("sharpness", op, self.p, [self.sharpness_factor])

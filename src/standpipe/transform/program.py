@@ -1,4 +1,4 @@
-"""The program of a sample: a pipeline's native and Python transforms as steps, in the order of writing."""
+"""The program of a sample: the steps, native kernels and Python functions, that make one sample in order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from standpipe.transform.function import Function
 from standpipe.transform.fuse import ImageKernel, fuse
 from standpipe.transform.image import ImageTransform, ValueTransform
 
-# Parts of the keys of Python code's random numbers, besides the sample. Native transforms have others: ``draw_kind``.
+# Parts of the keys of Python code's random numbers, besides the sample. Native transforms use ``draw_kind`` instead.
 DATASET_OP = 0x50 << 16
 FUNCTION_OP = 0x51 << 16
 BATCH_OP = 0x52 << 16
-SAMPLE_OP = 0x53 << 16  # the global generators, per sample
-EPOCH_OP = 0x54 << 16  # the global generators, per epoch
+SAMPLE_OP = 0x53 << 16  # global generators, such as NumPy's and torch's, seeded for each sample
+EPOCH_OP = 0x54 << 16  # global generators, seeded for each epoch
 
 # Fields of these names have coordinates in the image.
 IN_PLACES = ("mask", "masks", "boxes", "bboxes", "keypoints")
@@ -27,12 +27,12 @@ IN_PLACES = ("mask", "masks", "boxes", "bboxes", "keypoints")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeStep:
-    """Adjacent native transforms as one kernel.
+    """A step of adjacent native transforms, which run as one kernel.
 
-    transforms  in the order of writing; empty: the image is only decoded
-    earlier     the native transforms of earlier steps, so that no two use the same random numbers
-    kernel      the kernel if the result's size is the same for every image, else None
-    decodes     True if images come encoded
+    transforms  the transforms in pipeline order; empty: the image is only decoded
+    earlier     native transforms of earlier steps; they count for the keys of random numbers
+    kernel      the kernel, if all its results have the same size; None: ``for_size`` makes one for an image
+    decodes     True if the step gets encoded images and decodes them
     """
 
     transforms: tuple[Transform, ...]
@@ -54,9 +54,9 @@ class NativeStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionStep:
-    """A Python function as a step.
+    """A step that calls a Python function.
 
-    op  part of the key of its random numbers
+    op  number of the function in the key of its random numbers
     """
 
     function: Function
@@ -68,17 +68,17 @@ class FunctionStep:
 
 
 Step = NativeStep | FunctionStep
-Known = dict[str, ArraySpec | Encoded | None]  # None: a field whose shape is measured
+Known = dict[str, ArraySpec | Encoded | None]  # None: the loader measures the field's shape when it starts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleProgram:
-    """The steps that make a sample, and the fields that result.
+    """The steps that make a sample, and the fields of the finished sample.
 
     steps         the steps in order
-    fields        the resulting fields, by name; None for a field that is measured on a sample. None as a whole: the
-                  names are measured too
-    before_cache  the number of steps before a cache; 0 without one
+    fields        shape and dtype of each field, by name; None for a field whose shape the loader measures on one
+                  sample. None instead of a dict: the loader finds the names that way too
+    before_cache  number of steps that run before the cache; 0 without a cache
     """
 
     steps: tuple[Step, ...]
@@ -92,7 +92,7 @@ class SampleProgram:
 
     @property
     def native(self) -> tuple[str, ...]:
-        """The descriptions of its native steps."""
+        """The descriptions of the program's native steps, for ``explain()``."""
         return tuple(step.describe() for step in self.steps if isinstance(step, NativeStep))
 
 
@@ -101,11 +101,11 @@ def sample_program(
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
-    fields  the source's fields; None if only its samples show them
-    cached  the number of transforms before a cache; 0 without one. No step goes across the cache. ``Normalize``,
-            ``ToDtype`` and ``ToLayout`` directly before it are moved behind it
+    fields  the source's fields, by name; None if the source doesn't declare them
+    cached  number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
+            only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
 
-    Raises ``PlanError`` for native transforms that can't be applied at their place.
+    Raises ``PlanError`` for a native transform that can't work at its place, or a field that stays encoded.
     """
     known: Known | None = None if fields is None else dict(fields)
     steps: list[Step] = []
@@ -131,7 +131,10 @@ def sample_program(
 
 
 def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
-    """Raise ``PlanError`` for a transform that moves the image's pixels, but not a field of coordinates in it."""
+    """Raise ``PlanError`` if a native transform moves pixels and a field has coordinates or masks of the image.
+
+    fields  names of the sample's fields; those in ``IN_PLACES`` have coordinates, which native transforms don't move
+    """
     names = set(fields)
     about_places = [name for name in IN_PLACES if name in names]
     for transform in transforms:
@@ -146,7 +149,7 @@ def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
-    """Return the number of transforms whose result a cache stores, of those before it."""
+    """Return ``cached`` less the ValueTransforms directly before the cache, which run behind the cache."""
     while cached and isinstance(transforms[cached - 1], ValueTransform):
         cached -= 1
     return cached

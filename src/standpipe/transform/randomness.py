@@ -1,8 +1,8 @@
-"""Find random transforms, as far as possible without calling them.
+"""Find random transforms by their class and parameters, without calling them.
 
-These count as random:
+The following transforms count as random:
 
-- standpipe's random transforms, except those with a certain result: ``p=0`` or ``p=1``.
+- standpipe's random transforms, except with ``p=0`` or ``p=1``, where the result is certain.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their
   parameters.
@@ -80,7 +80,10 @@ def first_random(transforms: Sequence[Transform]) -> Transform | None:
 
 
 def what_draws(transform: Transform) -> str | None:
-    """Return the name of the first part of a transform that is known to be random; None if there is none."""
+    """Return a description of the first part of a transform that is known to be random; None if there is none.
+
+    Parts are the members of containers such as ``Compose``, and the transform itself.
+    """
     match transform:
         case ImageTransform():
             return transform.describe() if transform.is_random else None
@@ -92,7 +95,10 @@ def what_draws(transform: Transform) -> str | None:
 
 
 def draws(part: object) -> bool:
-    """Return True if a transform of torchvision or albumentations is random itself, apart from its parts."""
+    """Return True if an object is a random transform of torchvision or albumentations.
+
+    Only the object itself counts, and not the transforms that it contains.
+    """
     for kind in type(part).__mro__:
         package, _, rest = kind.__module__.partition(".")
         if package == "torchvision" and rest.startswith("transforms"):
@@ -103,7 +109,7 @@ def draws(part: object) -> bool:
 
 
 def is_albumentations(value: object) -> bool:
-    """Return True for a transform of albumentations, or of a derived class."""
+    """Return True if ``value`` is a transform or container of albumentations, also of a class derived from these."""
     names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     return any(
         f"{package}.{name}" in names
@@ -124,7 +130,10 @@ def _albumentation_draws(part: Any) -> bool:
 
 
 def _inside(fn: Any, seen: frozenset[int] = frozenset()) -> Iterator[object]:
-    """Yield the callable and its parts, outer ones first."""
+    """Yield a callable, then all callables inside it: of partials, bound methods, ``Compose`` and torch modules.
+
+    seen  ids of the callables that contain ``fn``, so that a cycle ends
+    """
     if id(fn) in seen:
         return
     yield fn

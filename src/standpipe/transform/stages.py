@@ -1,4 +1,4 @@
-"""The stages of a native program, which compile to their native form."""
+"""The stages of a kernel: passes over an image's pixels, which can be compiled to native objects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from standpipe.transform.image import GeometricTransform, PixelTransform, Step
 class GeometryStage:
     """One pass that moves pixels, row by row: [random crop] → [resize] → [centred window] → [flips].
 
-    parts  its transforms in the order of writing, each with a part of the key of its random numbers
+    parts  the pass's transforms in pipeline order, each with its part of the key of random numbers
     """
 
     parts: tuple[tuple[GeometricTransform, int], ...] = ()
 
     def takes(self, transform: GeometricTransform) -> bool:
-        """Return True if this pass can do ``transform`` after its present steps."""
+        """Return True if this pass can do ``transform`` after the steps that the pass has."""
         last = max((part.step for part, _ in self.parts), default=0)
         return transform.step > last or transform.step is Step.FLIP
 
     def extended(self, transform: GeometricTransform, op: int) -> GeometryStage:
-        """Return the pass with one more step."""
+        """Return a pass with ``transform`` added. ``op`` is the transform's part of the key of random numbers."""
         return replace(self, parts=(*self.parts, (transform, op)))
 
     def compile(self) -> _native.GeometryStage:
@@ -35,15 +35,15 @@ class GeometryStage:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its transforms, for ``explain()``."""
+        """The class names of the pass's transforms, for ``explain()``."""
         return tuple(type(transform).__name__ for transform, _ in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class PixelStage:
-    """A pass that needs the whole image: one pixel transform.
+    """A pass of one pixel transform, which needs the whole image.
 
-    op  part of the key of its random numbers
+    op  the transform's part of the key of random numbers
     """
 
     transform: PixelTransform
@@ -55,7 +55,7 @@ class PixelStage:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The transform's name, for ``explain()``."""
+        """The class name of the transform, in a tuple, for ``explain()``."""
         return (type(self.transform).__name__,)
 
 
@@ -65,7 +65,10 @@ Stage = GeometryStage | PixelStage
 def followed_by(
     stages: tuple[Stage, ...], transform: GeometricTransform | PixelTransform, op: int
 ) -> tuple[Stage, ...]:
-    """Return ``stages`` with one more transform: in the last stage if possible, else in a new one."""
+    """Return ``stages`` with one more transform: in the last stage if that stage can do it, else in a new stage.
+
+    op  the transform's part of the key of random numbers
+    """
     if isinstance(transform, PixelTransform):
         return (*stages, PixelStage(transform, op))
     *first, last = stages or (GeometryStage(),)

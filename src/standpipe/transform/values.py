@@ -1,4 +1,4 @@
-"""A field's value between transforms, in the form that the next one takes, and as an array for the slot."""
+"""Convert a field's value: to the form that a Python function takes, from its result, and to an array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def as_array(value: Any) -> AnyArray | None:
-    """Return ``value`` as an array of numbers, without a copy where possible; None if it has no such form.
+    """Return ``value`` as an array of numbers, without a copy where possible; None if it can't be one.
 
     Accepts arrays, numbers, Pillow images ((H, W) or (H, W, channels), by their mode) and dense tensors of a
     dtype that NumPy has.
@@ -61,9 +61,10 @@ def in_form(value: Any, form: InputFormat) -> Any:
 
 
 def out_of_form(value: Any, form: InputFormat) -> Any:
-    """Convert a function's result to the form between transforms.
+    """Convert the result of a function back to the form that values have between transforms.
 
-    Tensors become arrays, and (C, H, W) uint8 tensors become (H, W, C) arrays, for 1, 3 or 4 channels.
+    form  the function's input format. With ``"tensor"``, tensors become arrays, and (C, H, W) uint8 tensors of 1, 3
+          or 4 channels become (H, W, C) arrays. With other formats, the value stays as it is
     """
     if form == "tensor" and is_tensor(value):
         array = as_array(value)

@@ -1,4 +1,4 @@
-"""Classify a file's fault by the text of its error."""
+"""Classify a bad image file by the text of the error that it caused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """A reason why a file can't be delivered."""
+    """A kind of fault, because of which a loader can't deliver an image file."""
 
     UNREADABLE = "unreadable"
     EMPTY = "empty"
@@ -37,7 +37,11 @@ _BY_PILLOW = (
 
 
 def fault_of(place: str, text: str) -> Fault:
-    """Return the kind of fault for the ``reason`` of a ``SampleError`` that was raised in ``place``."""
+    """Return the kind of fault that an error's text describes.
+
+    place  ``"read"`` if reading the file failed, else ``"decode"``
+    text   the ``reason`` of the ``SampleError``
+    """
     for beginning, fault in _BEGINNINGS:
         if text.startswith(beginning):
             return fault
