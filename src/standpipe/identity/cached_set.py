@@ -1,4 +1,4 @@
-"""The identity of a cache set: all that its rows depend on."""
+"""The identity of a cache set: the values that its rows depend on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The parts that rows depend on. Jobs with equal parts share a cache set; others don't.
+    """The values that the rows of a cache set depend on. Jobs with equal ``parts`` share a set; other jobs don't.
 
-    parts  such as the source's digest, the transforms with their parameters, versions; their order doesn't
-           matter
+    parts  values by name, such as the source's digest, transforms with their parameters, and versions, in any order
     label  a name for people, such as that of a folder; it isn't part of the digest
     """
 
@@ -31,6 +30,6 @@ class Identity:
     def salt(self) -> int:
         """The first 64 bits of the digest.
 
-        Every entry of a set's table includes it, so that another set's entry is rejected.
+        It goes into the checksum of every entry of a set's table, so that a store rejects another set's entry.
         """
         return int(self.digest[:16], 16)

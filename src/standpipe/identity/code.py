@@ -1,4 +1,4 @@
-"""Make digests of code and of the values it uses: equal in every process, different after a change."""
+"""Compute digests of Python code and of the values it uses: equal in all processes, different after a change."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE of a type's __flags__
 
 
 class Unreadable(Exception):
-    """An object whose changes can't be detected; the text says why."""
+    """The error that an object has no digest, since its changes can't be detected; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The digest of a function or another object.
+    """The digest of a function or another object, and facts that the digest doesn't include.
 
-    digest    hexadecimal digits
-    packages  installed packages that it uses, of which the digest includes only the names
-    draws     names of the random generators that it contains
+    digest    32 hexadecimal digits
+    packages  installed packages that the object uses, of which the digest includes only the names
+    draws     descriptions of the random generators and random transforms that the object contains
     """
 
     digest: str
@@ -66,12 +66,12 @@ class Code:
 
 
 def digest_of(value: object) -> str:
-    """Return the digest of ``code_of``."""
+    """Return the digest of a function or another object: the field ``digest`` of ``code_of``."""
     return code_of(value).digest
 
 
 def code_of(value: object) -> Code:
-    """Return the digest of a function or another object.
+    """Return the digest of a function or another object, which is made from its parts:
 
     - Functions and classes count by their bytecode, constants, defaults and, in turn, the values they refer to.
       Those of installed packages count by name, and by the values that they were made with, such as a wrapped
@@ -111,7 +111,10 @@ class _Parts(pickle.Pickler):
         self._sources = Sources()
 
     def persistent_id(self, value: Any) -> list[str] | None:
-        """Return the sorted elements of a set, whose order differs between processes; None for others."""
+        """Return a set's elements as sorted texts, since their order differs between processes.
+
+        It returns None for other values, which are then pickled.
+        """
         return sorted(map(self._element, value)) if type(value) in (set, frozenset) else None
 
     def _element(self, value: object) -> str:
@@ -198,10 +201,10 @@ class _Parts(pickle.Pickler):
         return self._once(used.module, ("module", name), lambda _: (files, *_values_of(used)), used.names)
 
     def _object(self, value: Any) -> Any:
-        """Return how an object is pickled, or a name where that suffices.
+        """Return the pickle's parts of an object, or a name for an object that pickles as a name.
 
-        A name suffices for installed objects, for objects of a module whose file counts, and for wrappers of
-        an object that counts.
+        The name must belong to an installed module, to a module whose file goes into the digest, or to a wrapper,
+        whose wrapped object goes into the digest. Raises ``pickle.PicklingError`` for another name.
         """
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -218,7 +221,11 @@ class _Parts(pickle.Pickler):
         return _tuple("name", module, reduced, files)
 
     def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
-        """Return the name and parts of a value; on its next use, its number."""
+        """Return the name and parts of a value at its first use, and only its number at later uses.
+
+        parts  function that returns the value's parts
+        use    how the value is used; another use counts as another value
+        """
         key = (id(value), *use)
         if key in self._visited:
             return _tuple("again", self._visited[key][0])
@@ -249,7 +256,7 @@ def _tuple(*parts: object) -> tuple[type, tuple[object]]:
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """A module that a function imports when it is called, and names that may be used of it."""
+    """A module that a function's body imports, and names of the module that the function may use."""
 
     name: str
     names: tuple[str, ...]
@@ -257,14 +264,17 @@ class _Imported:
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """A module, and names of attributes that may be used of it; None if that is unknown."""
+    """A loaded module, and names of its attributes that code may use; ``names`` is None if they are unknown."""
 
     module: types.ModuleType
     names: tuple[str, ...] | None
 
 
 def _is_by_name(value: types.FunctionType | type) -> bool:
-    """Return True if an installed function or class is found under its name, and wasn't made by a call."""
+    """Return True if an installed module has this function or class under its qualified name.
+
+    It is False for a function or class that a call of an installed function made.
+    """
     module = sys.modules.get(value.__module__)
     if module is None or not is_installed(file_of(module.__name__)):
         return False
@@ -275,7 +285,10 @@ def _is_by_name(value: types.FunctionType | type) -> bool:
 
 
 def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
-    """Yield the parts of a function that an installed package made: its code's name, and the values in it."""
+    """Yield the digest's parts of a function that a call of an installed package made, such as a wrapper.
+
+    These are its code's module and name, defaults, closure and attributes.
+    """
     yield from (function.__globals__.get("__name__"), function.__code__.co_qualname)
     registry = getattr(function, "registry", None)
     if isinstance(
@@ -287,7 +300,7 @@ def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
 
 
 def _given(function: types.FunctionType) -> Iterator[object]:
-    """Yield the values of a function besides its code and globals."""
+    """Yield a function's defaults, keyword defaults, closure contents and attributes."""
     yield function.__defaults__
     yield function.__kwdefaults__
     yield [_contents(cell) for cell in function.__closure__ or ()]
@@ -316,9 +329,10 @@ def _used(value: object, names: tuple[str, ...] | None) -> object:
 
 
 def _values_of(used: _Used) -> Iterator[object]:
-    """Yield the values of a module that are used; all of them if that isn't known.
+    """Yield names and values of the module attributes in ``used.names``.
 
-    Functions of the module count by its file.
+    If the names are unknown, it yields all attributes that are plain values, containers or arrays. Functions need
+    no value: the digest includes the module's file.
     """
     if used.names is None:
         kinds = (*_PLAIN, *_TABLES)
@@ -367,7 +381,7 @@ def _tensor_parts(tensor: Any) -> Iterator[object]:
 
 
 def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
-    """Yield the names of globals that code looks up, each with True if it takes an attribute of it at once."""
+    """Yield (name, at_once) for each global that code looks up; at_once is True if an attribute access follows."""
     import dis  # loads much that importing standpipe needn't
 
     before: str | None = None
@@ -385,7 +399,7 @@ def _contents(cell: types.CellType) -> list[object]:
 
 
 def _ordered(constant: Any) -> Any:
-    """Return a constant of code with sets sorted, since their order depends on the process."""
+    """Return a constant of compiled code with its frozensets sorted, since their order depends on the process."""
     if isinstance(constant, frozenset):
         return sorted(map(repr, constant))
     return tuple(map(_ordered, constant)) if isinstance(constant, tuple) else constant

@@ -1,4 +1,4 @@
-"""Find the owner, the file and the imports of a module, without importing it."""
+"""Find a module's file and imports, and whether it is installed, without importing the module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _INSTALLED = frozenset(["site-packages", "dist-packages"])
 
 
 def file_of(module: str) -> str | None:
-    """Return the file of a module's code; None without a file, such as a notebook's cells."""
+    """Return the path of a loaded module's file; None if it has no file or isn't loaded.
+
+    It is ``"<built-in>"`` for a built-in module.
+    """
     if module in sys.builtin_module_names:
         return "<built-in>"
     return getattr(sys.modules.get(module), "__file__", None)
@@ -22,7 +25,7 @@ def file_of(module: str) -> str | None:
 
 @functools.cache
 def is_installed(file: str | None) -> bool:
-    """Return True if code in a file belongs to Python or an installed package."""
+    """Return True if a file belongs to Python's standard library or an installed package; False for None."""
     if file is None:
         return False
     if file.startswith(("<built-in", "<frozen")):
@@ -32,14 +35,14 @@ def is_installed(file: str | None) -> bool:
 
 @functools.cache
 def is_packaged(file: str | None) -> bool:
-    """Return True if a file belongs to an installed package, of this environment or one that it is based on."""
+    """Return True if a file is in a folder of installed packages, such as site-packages; False for None."""
     if file is None:
         return False
     return not _INSTALLED.isdisjoint(Path(file).parts) or _is_in(file, "purelib", "platlib")
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield code, and the code of functions and classes inside it."""
+    """Yield a code object, and the code objects of all functions and classes inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -47,9 +50,9 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
-    """Yield the full names of the modules that code imports, and of the names it takes from them.
+    """Yield the full names of the modules that a code object imports.
 
-    The latter may be modules too.
+    It also yields ``module.name`` for each name of a ``from`` import, which may be a module too.
 
     package  package of the module that contains the code
     """
@@ -71,13 +74,16 @@ def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
 
 
 class Sources:
-    """The files of modules that aren't installed; each file is read once."""
+    """A reader of the files of modules that aren't installed; it reads each file once."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[str, tuple[str, ...]] | None] = {}
 
     def digests(self, module: str) -> dict[str, str]:
-        """Return the digests of a module's file and of all files that it imports, by module name."""
+        """Return the digests of a module's file and of all files that it imports, also indirectly, by module.
+
+        Installed modules are left out.
+        """
         found: dict[str, str] = {}
         seen, left = {module}, [module]
         while left:
@@ -113,7 +119,7 @@ def _read(module: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _source_of(module: str) -> tuple[str | None, bool]:
-    """Return the file of a module, and True if it is a package."""
+    """Return a module's file and True if it is a package; (None, False) if it is installed or has no file."""
     import importlib.machinery
     import importlib.util
 

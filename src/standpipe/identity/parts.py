@@ -1,4 +1,4 @@
-"""Make the parts of a cache's identity that depend on Python code: functions, a dataset, and their packages."""
+"""Compute the parts of a cache set's identity for Python code: functions, a dataset, and the packages they use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standpipe.errors import PlanError
 from standpipe.identity.code import Code, Unreadable, code_of
 from standpipe.transform.function import Function, callable_name
 
-# Packages that do the work of other packages.
+# Packages that a package calls for its work: their versions count too.
 RESTS_ON = {
     "torchvision": ("torch", "PIL"),
     "albumentations": ("cv2", "numpy"),
@@ -77,7 +77,10 @@ def _version(package: str) -> str:
 
 
 def _installed_files(package: str, record: str) -> str:
-    """Return a digest of a package's own lines in its list of installed files."""
+    """Return a digest of the lines of a package's RECORD, pip's list of installed files with their hashes.
+
+    record  text of RECORD; only lines of files of the package count
+    """
     from hashlib import blake2b
 
     own = (line for line in record.splitlines() if line.startswith((f"{package}/", f"{package}.")))
