@@ -1,4 +1,4 @@
-"""Make errors happen on purpose at named points, as the environment variable STANDPIPE_FAULTS asks.
+"""Inject faults for tests at named points, as the environment variable STANDPIPE_FAULTS says.
 
 The variable is read once, when standpipe is imported, and worker processes inherit it. CONTRIBUTING.md has
 its grammar and the points. Native code does the work at a point, so native and Python code share one list and
@@ -13,7 +13,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 
 _TEXT = os.environ.get("STANDPIPE_FAULTS", "")
-FAULTY = bool(_TEXT)  # True if there may be faults; else hot loops skip their points
+FAULTY = bool(_TEXT)  # True if faults may be injected; if False, hot loops don't call ``faultpoint``
 
 if _TEXT:
     try:
@@ -23,11 +23,11 @@ if _TEXT:
 
 
 def faultpoint(name: str, key: int = 0, attempt: int = 0) -> None:
-    """Raise or do what STANDPIPE_FAULTS asks for at this point; nothing without that variable.
+    """Inject the fault that STANDPIPE_FAULTS sets for this point, such as an error or a delay, if it sets one.
 
-    name     name in the native list
-    key      number of the record or task: whether a key fails doesn't depend on the worker
-    attempt  number of earlier attempts
+    name     name of the point, in the native list of points
+    key      number of the record or task; a fault depends on it, and not on the worker
+    attempt  number of earlier attempts at the same work
 
     Raises ``OSError`` or ``RuntimeError`` if the fault is an error.
     """

@@ -14,17 +14,20 @@ from standpipe.errors import StandpipeError
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing, which appears as ``drafted`` says."""
+    """Open a UTF-8 text file for writing. It appears at ``path`` only when the ``with`` block ends without error.
+
+    Raises ``StandpipeError`` if the file can't be written.
+    """
     with drafted(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
         yield file
 
 
 @contextmanager
 def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file that appears at ``path`` complete, when the ``with`` block ends without an error.
+    """Yield a temporary path to write to; rename that file to ``path`` when the ``with`` block ends without error.
 
-    Yields the path to write to; a pipe or device is written directly. Raises ``StandpipeError`` if it can't
-    be written; an earlier file at ``path`` then stays as it was.
+    For a pipe or device it yields ``path`` itself. Raises ``StandpipeError`` if the file can't be written; then an
+    earlier file at ``path`` stays as it was.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -44,7 +47,10 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Raise ``StandpipeError`` if a file can't be written there, before the work whose result it will hold."""
+    """Raise ``StandpipeError`` if ``path`` is a folder or its parent folder doesn't exist.
+
+    Call it before long work whose result will be written to ``path``.
+    """
     target = Path(path)
     if target.is_dir():
         raise StandpipeError(f"can't write {target}: it is a folder")
@@ -53,9 +59,9 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 def is_at(descriptor: int, name: str | bytes, folder: int | None = None) -> bool:
-    """Return True if ``name`` is the file or folder that is open as ``descriptor``. Links aren't followed.
+    """Return True if ``name`` still names the file or folder that is open as ``descriptor``, a file descriptor.
 
-    folder  descriptor of the folder of ``name``; None: ``name`` is a path
+    folder  file descriptor of the folder that contains ``name``; None: ``name`` is a path. Links aren't followed
     """
     mine = os.fstat(descriptor)
     try:

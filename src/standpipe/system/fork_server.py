@@ -22,7 +22,7 @@ class ForkServer(WorkerOrigin):
 
     The server starts with the first loader or ``preload``. It takes the memory of an interpreter with those
     modules. It ends with ``close()``, when it is garbage collected, or with this process, however that ends.
-    A copy, also a pickled one, is another server, which hasn't started.
+    A copy of this object, also by pickling, is a new server that hasn't started.
 
     Parameters
     ----------

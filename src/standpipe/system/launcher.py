@@ -1,8 +1,4 @@
-"""Find this process's data rank, from its launcher or the caller.
-
-Besides the command line, only this module and ``published``, which needs a folder, read environment
-variables.
-"""
+"""Find this process's data rank, from the launcher's environment variables or the caller's arguments."""
 
 from __future__ import annotations
 
@@ -25,17 +21,17 @@ LAUNCHERS = (
 
 
 class DeviceMesh(Protocol):
-    """The methods of ``torch.distributed.device_mesh.DeviceMesh`` that are used."""
+    """The methods of ``torch.distributed.device_mesh.DeviceMesh`` that this module calls."""
 
     @property
     def mesh_dim_names(self) -> tuple[str, ...] | None:
-        """The names of its dimensions."""
+        """The names of the mesh's dimensions; None if they have no names."""
 
     def size(self, mesh_dim: int | None = None) -> int:
-        """Return the number of processes along a dimension."""
+        """Return the number of processes along the dimension with this number; None: in the whole mesh."""
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """Return this process's place along a dimension."""
+        """Return this process's position along a dimension, from 0. ``mesh_dim`` is its number or name."""
 
 
 def data_rank(

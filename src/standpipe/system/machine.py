@@ -1,4 +1,4 @@
-"""Count the CPUs, memory and open files that this process may use, by the kernel and the container's limits.
+"""Count the CPUs, memory and open files that this process may use, by the limits of machine and container.
 
 cgroup limits count like the machine's size: version 1 and 2, of this process's group and all groups above it.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
-MOST_POOLS = (1 << 16) - 1  # more than the containers of a machine
+MOST_POOLS = (1 << 16) - 1  # numbers for containers: more than a machine has containers
 UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned number
 
 
@@ -24,7 +24,8 @@ def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> 
 
     It is the number in its affinity, limited by cgroup CPU quotas, which are rounded up.
 
-    near  count only these, if any of them may be used
+    root  folder with proc/ and sys/, "/" except in tests
+    near  numbers of CPUs: count only these, if this process may use at least one of them
     """
     cpus: float = len(usable_cpus(near))
     for group in _groups(root, "cpu"):
@@ -35,7 +36,7 @@ def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> 
 def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
     """Return the numbers of the CPUs that this process's affinity allows.
 
-    near  return only these, if any of them is allowed
+    near  numbers of CPUs: return only these, if the affinity allows at least one of them
     """
     if not hasattr(os, "sched_getaffinity"):
         return frozenset(range(os.cpu_count() or 1))
@@ -45,9 +46,9 @@ def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
 
 @contextmanager
 def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
-    """Start threads and processes on these CPUs inside the ``with`` block.
+    """Limit this thread to ``cpus`` during the ``with`` block, so that threads and processes started there run on them.
 
-    It has no effect if this thread may use none of them.
+    It has no effect if ``cpus`` is None or this thread may use none of them.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     near = usable.intersection(cpus or ())
@@ -62,12 +63,12 @@ def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the bytes of free memory: the machine's, or a container's if that has less."""
+    """Return the bytes of free memory: the least of the machine's and of each container's around this process."""
     return min(memory_left(root).values())
 
 
 def memory_left(root: Path = Path("/")) -> dict[int, int]:
-    """Return the free bytes of the machine, pool 0, and of each container around this process with a limit."""
+    """Return the free bytes per memory pool: the machine is pool 0, and each container with a memory limit is one."""
     left: dict[int, int] = {}
     for pool, used, size in _pools(root):
         left[pool] = min(left.get(pool, size), max(size - used, 0))
@@ -75,7 +76,7 @@ def memory_left(root: Path = Path("/")) -> dict[int, int]:
 
 
 def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
-    """Return the keys of ``memory_left``: the pools that this process's memory comes from; (0,) if unknown."""
+    """Return the numbers of the pools that this process's memory comes from, as in ``memory_left``; (0,) if unknown."""
     try:
         return tuple(memory_left(root))
     except OSError:
@@ -83,9 +84,9 @@ def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
-    """Return the bytes in use and the size of the pool with the least free memory.
+    """Return (bytes in use, size in bytes) of the memory pool with the least free memory.
 
-    The pools are the machine and the containers around this process.
+    The pools are the machine, and the containers around this process that have a memory limit.
     """
     _, used, size = min(_pools(root), key=lambda pool: pool[2] - pool[1])
     return used, size
@@ -105,7 +106,10 @@ def _pools(root: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:
-    """Return the seconds for which CPU quotas have stopped a process so far, over all CPUs."""
+    """Return the seconds for which the CPU quota of a process's container stopped its threads so far, over all CPUs.
+
+    process  process id, or ``"self"``
+    """
     held = [0.0]
     for group in _groups(root, "cpu", process):
         stats = _stats(group, "cpu.stat")  # of version 2, or 1
@@ -114,7 +118,10 @@ def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:
 
 
 def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
-    """Return the number of processes of a process's container that were killed for lack of memory so far."""
+    """Return the number of processes that the kernel has killed for lack of memory in a process's container.
+
+    process  process id, or ``"self"``
+    """
     kills = [0]
     for group in _groups(root, "memory", process):
         kills += [_stats(group, name).get("oom_kill", 0) for name in ("memory.events", "memory.oom_control")]
@@ -134,30 +141,30 @@ def open_files() -> tuple[int, int]:
 
 
 def is_short_of_files(error: BaseException) -> bool:
-    """Return True if the system refused another open file; native code reports that in words."""
+    """Return True if an error says that too many files are open: an ``OSError``, or native code's RuntimeError."""
     if isinstance(error, OSError):
         return error.errno in (errno.EMFILE, errno.ENFILE)
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
 
 
 def process_memory_bytes(process: int | str = "self") -> int:
-    """Return a process's proportional set size, or its resident set size if the kernel gives no other."""
+    """Return a process's proportional set size in bytes, or the resident set size if the kernel reports only that."""
     counts = _rollup(process)
     return counts["Pss:"] if counts else _resident(process)[0]
 
 
 def anonymous_bytes(process: int | str = "self") -> int:
-    """Return a process's memory that isn't a file's: heaps and stacks, shared ones too. Takes about 20 µs."""
+    """Return the bytes of a process's heaps and stacks, also those shared with forked processes, in about 20 µs."""
     resident, shared = _resident(process)
     return resident - shared
 
 
 def own_memory_bytes(process: int, sharers: int) -> int:
-    """Return roughly the memory that a process shares with no other. Takes some milliseconds.
+    """Return roughly the bytes of memory that a process shares with no other process, in some milliseconds.
 
-    Where the kernel doesn't report that, returns all of its memory.
+    It returns all resident bytes if the kernel doesn't report shared memory.
 
-    sharers  number of processes that began as copies of one, this one included
+    sharers  number of processes forked from the same process, this one included
     """
     counts = _rollup(process)
     if not counts:
@@ -172,7 +179,7 @@ def own_memory_bytes(process: int, sharers: int) -> int:
 
 
 def _resident(process: int | str) -> tuple[int, int]:
-    """Return a process's resident bytes, and those of them that belong to files or named shared memory."""
+    """Return a process's resident bytes, and the part of them that belongs to files or named shared memory."""
     _, resident, shared, *_ = map(int, (PROC / str(process) / "statm").read_text().split())
     page = os.sysconf("SC_PAGE_SIZE")
     return resident * page, shared * page
@@ -191,15 +198,15 @@ def _rollup(process: int | str) -> dict[str, int]:
 class _Mount:
     """A mounted cgroup hierarchy.
 
-    folder  where it is mounted
-    root    the group that the folder shows: inside a container often not the hierarchy's own
+    folder  folder at which the hierarchy is mounted
+    root    path of the cgroup that ``folder`` shows; inside a container often not the hierarchy's top
     """
 
     folder: Path
     root: str
 
     def groups(self, path: str) -> Iterator[Path]:
-        """Yield the folders of a group and of all groups above it, as far as they are visible."""
+        """Yield the folders of the cgroup ``path`` and of its ancestors, innermost first, as far as visible."""
         group = PurePosixPath(path)
         inside = group.relative_to(self.root if group.is_relative_to(self.root) else "/")
         # The path may be the host's, which isn't visible: then the mount's own group is ours.
@@ -214,7 +221,10 @@ class _Mount:
 
 
 def _groups(root: Path, controller: str, process: int | str = "self") -> Iterator[Path]:
-    """Yield the folders of a process's cgroups that a controller may limit, and all above them."""
+    """Yield the folders of a process's cgroup and its ancestors, in which a controller's limits are.
+
+    controller  ``"cpu"`` or ``"memory"``
+    """
     try:
         lines = (root / "proc" / str(process) / "cgroup").read_text().splitlines()
     except OSError:
@@ -253,7 +263,7 @@ def _usual_mount(root: Path, kind: str, controllers: str) -> _Mount:
 
 
 def _quota(group: Path) -> float:
-    """Return the CPUs that a group may use; infinity without a quota."""
+    """Return the number of CPUs that a cgroup's quota allows, which may be a fraction; infinity without a quota."""
     try:
         quota, period = (group / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)
@@ -265,7 +275,7 @@ def _quota(group: Path) -> float:
 
 
 def _memory_limit(group: Path) -> int | None:
-    """Return the bytes that a group may have before the kernel kills or slows it; None without a limit."""
+    """Return the bytes that a cgroup may use before the kernel kills or slows its processes; None without limit."""
     limits = [
         _number(group, "memory.max", "memory.limit_in_bytes"),
         _number(group, "memory.high"),
@@ -276,9 +286,9 @@ def _memory_limit(group: Path) -> int | None:
 
 
 def _reclaimable(group: Path) -> int:
-    """Return the bytes of page cache and kernel tables that the kernel frees under pressure.
+    """Return the bytes of a cgroup that the kernel can free when memory is short.
 
-    These are inactive page cache and half of the rest, as ``MemAvailable`` counts them.
+    These are inactive page cache, and half of active page cache and reclaimable kernel tables.
     """
     stats = _stats(group)
 

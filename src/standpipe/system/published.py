@@ -20,14 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-MOST_BYTES = 1 << 20  # that are read of a file
+MOST_BYTES = 1 << 20  # most bytes that are read of a file
 TRIES = 5  # to make a file, which a reader may remove before it is locked, and to read a file that is being written
 
 
 class Published:
-    """A file of this process. If no folder can hold it, nothing is written, and no process sees this one.
+    """A small file by which this process publishes a message to other processes of the same user.
 
-    kind  prefix of its name: readers ask for one kind
+    kind  first part of the file's name, by which readers choose files
+
+    If no folder can hold the file, ``write`` does nothing.
     """
 
     def __init__(self, kind: str) -> None:
@@ -45,16 +47,16 @@ class Published:
         return None if self._path is None else self._path.name
 
     def write(self, message: bytes) -> None:
-        """Replace the file's message by another one, without line breaks."""
+        """Replace the file's message by ``message``, which must have no line breaks. Errors are ignored."""
         with self._lock, contextlib.suppress(OSError):
             if not self._closed and self._is_there():
                 assert self._file is not None
                 os.pwrite(self._file, line_of(message), 0)
 
     def turn(self, wanted: bool) -> bool:
-        """Take the turn, or give it back. Return True if this file has it.
+        """Lock the folder for this file if ``wanted``, else unlock it. Return True if this file has the lock.
 
-        One file of a folder has it at a time. A file that isn't in any folder always gets it.
+        At most one file of a folder has this lock, the *turn*. If no file could be made, a wanted turn is always given.
         """
         with self._lock:
             if not wanted:
@@ -66,7 +68,7 @@ class Published:
             return wanted and (self._path is None or self._turn is not None)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the file, and give back its locks. Later writes do nothing."""
         with self._lock:
             self._closed = True
             if self._path is not None:
@@ -80,7 +82,7 @@ class Published:
             self._drop()
 
     def forget(self) -> None:
-        """Drop the parent's locks in a forked child, so that they end with the parent."""
+        """Close the parent's file in a forked child, so that its locks end with the parent."""
         self._lock = threading.Lock()  # another thread may have held it
         self._closed, self._path = True, None
         self._drop()
@@ -89,7 +91,10 @@ class Published:
         self._file, self._turn = _closed(self._file), _closed(self._turn)
 
     def _is_there(self) -> bool:
-        """Make the file unless it exists; a login manager may have removed it. The caller holds the lock."""
+        """Make the file if it is missing, since a login manager may remove it; return False if none can be made.
+
+        The caller holds ``_lock``.
+        """
         if self._file is not None and os.fstat(self._file).st_nlink:
             return True
         self._drop()
@@ -116,14 +121,14 @@ def published(kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 def folders() -> tuple[Path, Path]:
-    """Return the folders that this user's files can be in, best first. Caches have folders of their own."""
+    """Return the two folders that may contain this user's published files, the preferred one first."""
     user = os.geteuid()
     session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
     return Path(session) / "standpipe", SHARED_MEMORY / f"standpipe-loaders-{user}"
 
 
 def is_possible() -> bool:
-    """Return True if a folder can hold files of this user."""
+    """Return True if one of ``folders()`` can contain published files of this user."""
     return any(
         _is_private(folder) or (not folder.exists() and os.access(folder.parent, os.W_OK | os.X_OK))
         for folder in folders()
@@ -131,21 +136,21 @@ def is_possible() -> bool:
 
 
 def line_of(message: bytes) -> bytes:
-    """Return a message with its checksum in front, as a line."""
+    """Return the content of a published file: the message's CRC-32 in hexadecimal, the message, a line break."""
     return b"%08x%s\n" % (zlib.crc32(message), message)
 
 
 def message_in(file: bytes) -> bytes | None:
-    """Return the message in a file's bytes; None if there is none, or only a part of one."""
+    """Return the message in the content of a published file; None if it is missing or incomplete."""
     line, end, _ = file.partition(b"\n")
     message = line[8:]
     return message if end and line + end == line_of(message) else None
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's message. Remove a file that no process holds.
+    """Return the message of a published file. If its process has ended, remove the file.
 
-    Raises ``ValueError`` if there is no message.
+    Raises ``ValueError`` if the file has no message or was removed.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -170,7 +175,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _locks(file: int) -> bool:
-    """Lock a file; return False if another process holds it."""
+    """Lock an open file without waiting; return False if another process has locked the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -179,7 +184,7 @@ def _locks(file: int) -> bool:
 
 
 def _closed(file: int | None) -> int | None:
-    """Close a file if it is open, and return None, which stands for a closed one."""
+    """Close a file descriptor unless it is None, and return None, to store instead of the descriptor."""
     if file is not None:
         os.close(file)
     return None

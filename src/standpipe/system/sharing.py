@@ -1,7 +1,7 @@
-"""Share processors, memory, and the turn to try another setting among this user's loaders on a machine.
+"""Share CPUs, memory, and the turn to try another setting among this user's loaders on one machine.
 
-Each loader has a small file (``published``) with the memory that it may still take, and the processors of
-which it could use more. A loader that can't have a file sees no other loader.
+Each loader publishes a small file: the bytes that it may still allocate, and its CPUs if it could use more of them.
+A loader that can't have a file sees no other loader.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ KIND = "loader"
 
 
 class Claim:
-    """The claim of one loader. It ends when it is closed or garbage collected.
+    """One loader's published claim to CPUs and memory, and its view of other loaders' claims.
 
-    cpus   numbers of the processors that it runs on: loaders on other processors don't compete with it
-    pools  pools that its memory comes from, by ``machine.memory_pools``
+    cpus   numbers of the CPUs that the loader runs on; loaders on other CPUs don't compete with it
+    pools  numbers of the pools that its memory comes from, by ``machine.memory_pools``
+
+    The claim ends when it is closed or garbage collected.
     """
 
     def __init__(self, cpus: Collection[int] = (0,), pools: Collection[int] = (0,)) -> None:
@@ -31,25 +33,28 @@ class Claim:
         self._tell()
 
     def promise(self, memory: int) -> None:
-        """Tell other loaders how many bytes this one may use beyond those that it has."""
+        """Publish how many bytes this loader may still allocate, beyond those that it has. Negative counts as 0."""
         self._promised = max(memory, 0)
         self._tell()
 
     def hungry(self, is_so: bool) -> None:
-        """Tell other loaders whether the training loop waits for this one.
+        """Publish whether the training loop waits for this loader, so that it could use more CPU time.
 
-        If it does, this loader can use its part of the processors.
+        is_so  True if the training loop waits
         """
         if is_so != self._is_hungry:
             self._is_hungry = is_so
             self._tell()
 
     def turn(self, wanted: bool) -> bool:
-        """Take the turn, or give it back. Return True if this loader has it; one that is alone always does."""
+        """Take or give back the turn to try another setting. Return True if this loader has the turn.
+
+        wanted  True: take it; False: give it back. One loader of the machine has the turn at a time
+        """
         return self._file.turn(wanted)
 
     def rest(self) -> None:
-        """Leave processors and the turn to others, since there is nothing to make for now."""
+        """Publish that this loader needs no more CPU time, and give back the turn: it has nothing to make now."""
         self.hungry(False)
         self.turn(False)
 
@@ -58,11 +63,11 @@ class Claim:
         return sum(not self._cpus.isdisjoint(other["hungry"]) for other in self._others())
 
     def promised_others(self, pool: int = 0) -> int:
-        """Return the bytes of a pool's memory that other loaders may still take."""
+        """Return the bytes of a memory pool that this user's other loaders may still allocate."""
         return sum(other["promised"] for other in self._others() if pool in other["pools"])
 
     def close(self) -> None:
-        """End the claim, and leave everything to others."""
+        """End the claim: remove the loader's published file."""
         self._file.close()
 
     def _tell(self) -> None:
@@ -75,12 +80,12 @@ class Claim:
 
 
 def promised(pool: int = 0) -> int:
-    """Return the bytes of a pool's memory that the loaders of this user may still take."""
+    """Return the bytes of a memory pool that all running loaders of this user may still allocate."""
     return sum(told["promised"] for told in _told() if pool in told["pools"])
 
 
 def _told(without: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the claims of all loaders, except the one named ``without``."""
+    """Yield the published claims of all running loaders, except that in the file named ``without``."""
     for name, message in published(KIND):
         if name != without:
             yield json.loads(message)

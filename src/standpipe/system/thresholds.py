@@ -1,4 +1,4 @@
-"""Fractions of time above which the tuner, the diagnosis and the doctor act; all three use these."""
+"""The thresholds that the tuner, the diagnosis and the doctor share, as fractions of time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Fractions from 0 to 1.
+    """Thresholds, as fractions from 0 to 1.
 
-    tuned        largest fraction of time that the training loop waits and the tuner changes nothing
-    keeps_up     largest fraction of time that the training loop waits and the diagnosis isn't "input-bound"
+    tuned        fraction of time that the training loop waits, up to which the tuner changes nothing
+    keeps_up     fraction of time that the training loop waits, up to which the diagnosis isn't "input-bound"
     waits        fraction of time that a consumer waits, above which the doctor reports it
     busy         fraction of time that a worker or place works, above which it may limit the run
     computes     fraction of its own time that code is on a processor, above which processors limit it

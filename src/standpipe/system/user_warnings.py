@@ -9,9 +9,9 @@ BETWEEN = ("standpipe", "torch.utils.data")  # packages whose lines a warning do
 
 
 def warn(text: str) -> None:
-    """Warn, with the line of the first caller outside of standpipe and torch's DataLoader.
+    """Issue a warning that shows the line of the innermost caller outside standpipe and torch's DataLoader.
 
-    ``skip_file_prefixes`` of ``warnings.warn`` does that from Python 3.12 on.
+    From Python 3.12 on, ``warnings.warn`` could do this with ``skip_file_prefixes``.
     """
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and _is_between(frame.f_globals.get("__name__", "")):

@@ -1,4 +1,4 @@
-"""Worker processes: their numbers, and where they are forked from."""
+"""The numbers of worker processes, and the processes from which workers are forked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _number: int | None = None
 def worker_id() -> int | None:
     """Return the number of the worker process that this code runs in; None outside of worker processes.
 
-    A worker that replaces a dead one has its number.
+    A worker that replaces a dead worker gets the dead worker's number.
 
     Returns
     -------
@@ -32,13 +32,13 @@ def worker_id() -> int | None:
 
 
 def be_worker(number: int) -> None:
-    """Make this process the worker with this number."""
+    """Set the number that ``worker_id()`` returns in this process, which is a worker process."""
     global _number
     _number = number
 
 
 class WorkerOrigin:
-    """A process that worker processes are forked from, instead of a new interpreter: see ``ForkServer``."""
+    """The base class of ``ForkServer``: a process from which worker processes are forked."""
 
 
 WorkerContext = WorkerOrigin | Literal["spawn", "forkserver", "fork"]
