@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _insist_on_interrupts() -> None:
-    """Ctrl-C comes again where Python drops it: inside a destructor, or a callback such as those of imports."""
+    """Send Ctrl-C again if Python drops the KeyboardInterrupt, as inside a destructor or an import's callback."""
 
     def again(dropped: sys.UnraisableHookArgs) -> None:
         if dropped.exc_type is KeyboardInterrupt:
@@ -112,7 +112,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The parser; its default for ``commands`` are the parsers of those, by name, and so is theirs."""
+    """Return the command's parser. Its default ``commands`` is a dict of the subcommands' parsers, by name."""
     from standpipe.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top, tune
 
     parser = _Parser(
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _apart(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The doctor's own words, and those behind ``--``, which are a script's; of other commands all are their own."""
+    """Split the arguments of ``doctor`` from those behind ``--``, which its script gets; other commands keep all."""
     if argv[:1] != ["doctor"] or "--" not in argv:
         return argv, []
     place = argv.index("--")
@@ -138,7 +138,7 @@ def _apart(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _command(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the command that is asked for; end with what was meant where a word names no command."""
+    """Return the parser of the command in ``argv``; exit with a suggestion if a word names no command."""
     for word in argv:
         if not word.startswith("-"):
             commands = parser.get_default("commands")
@@ -151,7 +151,7 @@ def _command(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.A
 
 
 def _check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """End with what may have been meant where a word is no option of the command."""
+    """Exit with a suggestion if a word in ``argv`` isn't an option of the command."""
     options = [each for each in parser._option_string_actions if each.startswith("--")]
     for word in argv:
         name = word.partition("=")[0]
@@ -168,10 +168,10 @@ def _check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser, as those of its commands are, that says where its help can't be written."""
+    """An argument parser whose help, if stdout can't be written, ends in the error ``Unwritten``."""
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print it to stdout. Raises ``Unwritten``."""
+        """Print the help to stdout. Raises ``Unwritten`` if stdout can't be written."""
         from standpipe.cli.terminal import written
 
         with written():
@@ -206,7 +206,7 @@ def _unknown(kind: str, word: str, known: list[str], habit: Sequence[str] = ()) 
 
 
 def _fail(message: str, code: int) -> int:
-    """Say it on stderr. It may be of a file's bytes, or of an exception that somebody else worded."""
+    """Print ``message`` to stderr, with characters that could steer the terminal escaped; return ``code``."""
     from standpipe.cli.terminal import harmless, in_columns
 
     text = "standpipe: " + harmless(message, keep="\n")

@@ -1,4 +1,4 @@
-"""``standpipe audit``: proof, without reading an image, that every rank gets its own rows and none is lost."""
+"""``standpipe audit``: check, without reading an image, that each rank gets its own rows and no row is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "audit",
         help="prove that ranks get disjoint rows, all of them, in equal steps",
@@ -35,7 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     import standpipe as sp
     from standpipe.cli.task import source_at
     from standpipe.cli.terminal import print_json, say, verbatim

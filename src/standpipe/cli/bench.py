@@ -1,4 +1,4 @@
-"""``standpipe bench``: how fast the standard task runs on somebody's own images, and what limits it."""
+"""``standpipe bench``: measure how fast the standard task runs on the user's images, and what limits it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEAST_ABOVE_MIB = 1.0  # that one owner of memory has more than was forecast, be
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "bench",
         help="measure a standard task on your images",
@@ -74,7 +74,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     check_times(args)
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory works only with --cache. Add --cache")
@@ -163,7 +163,7 @@ class Result:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under the names that programs read."""
+        """Return the result as plain values, for JSON."""
         forecast, recent, diagnosis = self.plan.forecast, self.now.recent, self.diagnosis
         return {
             "images_per_s": rounded(self.now.rows_per_s),
@@ -209,7 +209,7 @@ class Result:
 
 @contextlib.contextmanager
 def measure(plan: sp.Plan, args: argparse.Namespace) -> Iterator[tuple[Result, sp.Loader]]:
-    """Run a plan as ``args`` say, measure it, and yield that with the loader, which is closed afterwards."""
+    """Run a plan for the time in ``args``; yield the result and the loader, which is closed afterwards."""
     with PeakMemory() as memory, sp.Loader(plan) as loader:
         batches = endless(loader)
         next(batches)
@@ -236,24 +236,24 @@ def measure(plan: sp.Plan, args: argparse.Namespace) -> Iterator[tuple[Result, s
 
 
 def noted(note: str) -> str:
-    """A note in brackets; nothing of an empty one."""
+    """Return a note in brackets; an empty text for an empty note."""
     return f" ({note})" if note else ""
 
 
 def wrapped(text: str) -> str:
-    """One line of the table; a long one goes on below its values."""
+    """Return one line of the table; a long line continues below the column of values."""
     import textwrap
 
     return textwrap.fill(text, COLUMNS, initial_indent="  ", subsequent_indent=" " * 16)
 
 
 def rounded(rate: float | None) -> float | None:
-    """A rate to a tenth; None for one that isn't known."""
+    """Return a rate rounded to one decimal; None for an unknown rate."""
     return None if rate is None else round(rate, 1)
 
 
 def seconds_since_process_start() -> float:
-    """Seconds since the kernel started this process, on the clock that it counts in (10 ms steps)."""
+    """Return the seconds since the kernel started this process, in steps of 10 ms."""
     # The command's name may hold anything, also parentheses and spaces; what follows it is numbers.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -261,7 +261,7 @@ def seconds_since_process_start() -> float:
 
 
 class PeakMemory:
-    """Watches the proportional set size of this process and its children in a thread.
+    """A thread that measures the peak of the proportional set size of this process and its children.
 
     The kernel walks all pages to tell it, 10 ms for a slot or two, so it is asked only when the resident
     size, which costs nothing, is higher than ever before.
@@ -299,7 +299,7 @@ class PeakMemory:
 
 
 def process_tree(root: int | None = None) -> list[int]:
-    """A process, by default this one, and all below it."""
+    """Return the ids of a process, by default this one, and of all its descendants."""
     found, waiting = [], [os.getpid() if root is None else root]
     while waiting:
         pid = waiting.pop()
@@ -311,7 +311,7 @@ def process_tree(root: int | None = None) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident set size of a process; 0 when it has ended."""
+    """Return the resident set size of a process in bytes; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -319,7 +319,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Proportional set size of a process; 0 when it has ended."""
+    """Return the proportional set size of a process in bytes; 0 if the process has ended."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

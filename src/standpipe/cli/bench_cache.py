@@ -1,4 +1,4 @@
-"""``standpipe bench --cache``: what a pass takes without a cache, while it fills one, and from it."""
+"""``standpipe bench --cache``: measure a pass without a cache, a pass that fills a cache, and passes from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ LATER = 5  # passes from the cache
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over all images, or the median of several. Seconds; ``cpu_s`` of this process."""
+    """The times of one pass over all images, or of the median of several, in seconds.
+
+    cpu_s  CPU time of this process
+    """
 
     images: int
     seconds: float
@@ -51,7 +54,7 @@ class CacheResult:
     bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under the names that programs read."""
+        """Return the result as plain values, for JSON."""
         return {
             "without_images_per_s": round(self.without.rate, 1),
             "first_images_per_s": round(self.first.rate, 1),
@@ -91,7 +94,7 @@ class CacheResult:
 
 
 def measure_cache(args: argparse.Namespace) -> CacheResult:
-    """Run the task that ``args`` describe without a cache, with an empty one, and from it."""
+    """Run the task that ``args`` describe without a cache, with an empty cache, and from the filled cache."""
     cache = sp.Cache(f"bench-{os.getpid()}", memory=args.cache_memory, validate="loader")
     plain = standard_task(args)
     kept = _cached(plain, cache, args.task)
@@ -128,7 +131,7 @@ def _cached(plain: sp.Pipeline, cache: sp.Cache, task: str) -> sp.Pipeline:
 
 
 def _pass(loader: sp.Loader) -> Pass:
-    """An epoch, with nothing made ahead of it but what the one before it left."""
+    """Run one epoch and return its times. Batches that the previous epoch prefetched exist at its start."""
     cpu, begin, images = time.process_time(), time.perf_counter(), 0
     for batch in loader:
         images += len(batch["index"])

@@ -1,4 +1,4 @@
-"""``standpipe bench --io``: what storage alone would give, what decoding alone, and what both together do."""
+"""``standpipe bench --io``: measure the rates of storage alone, of decoding alone, and of both together."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class IoResult:
     in_memory: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under the names that programs read."""
+        """Return the result as plain values, for JSON."""
         reads = self.reads
         return {
             "read_images_per_s": round(reads.files_per_s, 1),
@@ -102,7 +102,7 @@ class IoResult:
 
 
 def measure_io(args: argparse.Namespace, pipeline: sp.Pipeline) -> IoResult:
-    """Measure the three, each for as long as ``args`` say.
+    """Measure the three rates of ``IoResult``, each for the time in ``args``.
 
     pipeline  of the task that ``args`` name
     """
@@ -130,7 +130,7 @@ def _memory_folder() -> tuple[Path, bool]:
 
 
 def _copied(plan: sp.Plan, folder: Path, in_memory: bool) -> Path:
-    """Copy the first files of the plan's order, as many as fit; the list of them."""
+    """Copy the first files of the plan's order to ``folder``, as many as fit; return the list of copies."""
     room = float(MEMORY_BYTES)
     if in_memory:
         room = min(room, MEMORY_SHARE * shutil.disk_usage(folder).free)
@@ -151,7 +151,10 @@ def _copied(plan: sp.Plan, folder: Path, in_memory: bool) -> Path:
 
 
 def _rate(plan: sp.Plan, seconds: float, *, skip: int = 0) -> float:
-    """Images per second of a loader, after a few batches to warm up."""
+    """Return the images per second of a loader for the plan, measured for ``seconds`` after a few batches.
+
+    skip  batches of the epoch that the loader skips first
+    """
     with sp.Loader(plan) as loader:
         if skip:
             loader.skip_steps(skip)

@@ -1,4 +1,4 @@
-"""``standpipe cache``: what is kept for later epochs and other jobs; created, listed, checked and destroyed."""
+"""``standpipe cache``: create, list, check and destroy caches of rows for later epochs and other jobs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "cache",
         help="create, list, fill, check and destroy caches",
@@ -68,7 +68,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add(
     commands: Subparsers, name: str, run: object, text: str, *, named: bool = True
 ) -> argparse.ArgumentParser:
-    """Add one of the commands, with the arguments that all of them take."""
+    """Add one subcommand of ``standpipe cache``, with the arguments that all of these take."""
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     if named:
         parser.add_argument("name", metavar="NAME", help="of the cache, as in sp.Cache(NAME)")
@@ -213,7 +213,7 @@ def _named(args: argparse.Namespace) -> sp.Cache:
 
 
 def _headline(session: CacheSession) -> list[str]:
-    """A session, and what it has of what it may have."""
+    """Return the lines about a session: its name, the bytes that it uses, its limits and its problems."""
     name, memory, disk = session.name, "what it has isn't known", ""
     if session.memory_limit is not None:
         memory = f"{show_bytes(session.bytes)} of {show_bytes(session.memory_limit)} in memory"
@@ -252,7 +252,7 @@ def _line(cells: list[str]) -> str:
 
 
 def _told(each: CachedSet) -> list[str]:
-    """Return all lines on a set."""
+    """Return the lines that describe a cache set."""
     counts = each.counts
     facts = {
         "of": each.label,

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask for every record once, and say what is kept now."""
+    """Fill the cache with every record, and print how many rows it has now."""
     import standpipe as sp
     from standpipe.cli.terminal import print_json, progress, say
 
@@ -70,7 +70,7 @@ def _rows(plan: sp.Plan) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
-    """Every record once. Raises ``PlanError`` for images of a task that has no fixed ones."""
+    """Return the pipeline that reads every record once. Raises ``PlanError`` for training crops, which are random."""
     import standpipe as sp
     from standpipe.cli.task import source_at
 

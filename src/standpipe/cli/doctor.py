@@ -1,4 +1,4 @@
-"""``standpipe doctor``: what is wrong with a training script, a stuck process or a folder of images, and the fix."""
+"""``standpipe doctor``: find what is wrong with a training script, a stuck process or a folder of images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNABLE = 2  # the exit code where nothing could be examined: 1 says that somethi
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "doctor",
         help="say what is wrong with a PyTorch script's DataLoaders, or with a folder of images",
@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     if args.pid is not None:
         from standpipe.cli import doctor_process
 

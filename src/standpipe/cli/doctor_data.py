@@ -1,4 +1,4 @@
-"""``standpipe doctor PATH``: a folder or list of images, and the machine that is to read it."""
+"""``standpipe doctor PATH``: examine a folder or list of images, and the machine that reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print what was found."""
+    """Measure the images and the machine, and print the findings."""
     if args.arguments:
         raise sp.PlanError("arguments behind -- are for a script, but this isn't a script. Leave them out")
     each = (SECONDS if args.seconds is None else args.seconds) / 3

@@ -1,4 +1,4 @@
-"""``standpipe doctor --pid PID``: a running process that seems stuck."""
+"""``standpipe doctor --pid PID``: examine a running process that seems stuck."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAMES = 6  # of a stack
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and print what was found."""
+    """Examine the process, and print the findings."""
     if args.target is not None:
         raise sp.PlanError(
             f"doctor examines --pid {args.pid} or {printable(args.target)}, not both. Leave one out"

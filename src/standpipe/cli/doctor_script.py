@@ -1,4 +1,4 @@
-"""``standpipe doctor SCRIPT.py``: a training script is run for a few steps."""
+"""``standpipe doctor SCRIPT.py``: run a training script for a few steps, and examine its DataLoaders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG_SAMPLE_S = 1e-4  # of a sample that takes so long: for others it is the tim
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it, and print what was found."""
+    """Run the script, and print the findings."""
     _check_script(args.target)
     limits = Limits() if args.seconds is None else Limits(seconds=args.seconds)
     limits = replace(limits, steps=args.steps)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """A signal that ends this command ends the script too, and what is to be tidied up is."""
+    """Turn SIGTERM into an exception inside the ``with`` block, so that the script ends too and cleanup runs."""
 
     def end(*_: object) -> NoReturn:
         sys.exit(128 + signal.SIGTERM)
@@ -57,7 +57,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _check_script(path: str) -> None:
-    """Raise ``StandpipeError`` where there is no such script, with what may have been meant."""
+    """Raise ``StandpipeError`` with a suggestion if there is no script at ``path``."""
     if os.path.isfile(path):  # noqa: PTH113 (as text, whatever its bytes)
         return
     folder, name = os.path.split(path)

@@ -1,4 +1,4 @@
-"""``standpipe explain``: the plan of a standard task, without running it."""
+"""``standpipe explain``: print the plan of a standard task, without running it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "explain",
         help="print the plan of a standard task",
@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     from standpipe.cli.terminal import print_json, say, verbatim
 
     plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)

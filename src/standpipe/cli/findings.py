@@ -14,12 +14,12 @@ COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "
 
 
 def answer(findings: Sequence[Finding]) -> int:
-    """The exit code: 1 if something is to be changed, 0 if there are notes at most."""
+    """Return the exit code: 1 if a finding needs a change, 0 if there are only notes or none."""
     return int(any(finding.severity is not Severity.NOTE for finding in findings))
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """Print each with its evidence and what to do."""
+    """Print each finding with its evidence and what the user can do."""
     say("")
     say(f"[bold]{several(len(findings), 'finding') if findings else 'no findings'}[/bold]")
     for finding in findings:

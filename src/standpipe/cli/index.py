@@ -1,4 +1,4 @@
-"""``standpipe index``: an index file on purpose, with columns, and whether one is still right."""
+"""``standpipe index``: build an index file with columns, or check that an index file is still right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "index",
         help="write the index file of a list or folder, or check it",
@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     source = replace(source_of(args), index=args.output)
     return _verify(source, args) if args.verify else _build(source, args)
 

@@ -1,4 +1,4 @@
-"""``standpipe scan``: every file of a folder or list read and decoded, and which ones a loader would refuse."""
+"""``standpipe scan``: read and decode every file of a folder or list, and name those that a loader would refuse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUPS = (  # as the report has them
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "scan",
         help="find bad files, copies and odd labels",
@@ -70,7 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     import standpipe as sp
     from standpipe.cli.terminal import print_json
 
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_output(path: str | None) -> None:
-    """Raise ``StandpipeError`` now, not after hours of reading, when the list can't be written."""
+    """Raise ``StandpipeError`` before the scan if the list of bad files can't be written to ``path``."""
     import tempfile
 
     import standpipe as sp
@@ -141,7 +141,7 @@ def _hint() -> Iterator[None]:
 
 
 def _report(found: FileCheckReport, root: str) -> None:
-    """Print everything that was found, by kind, at 80 columns, with a few examples of each."""
+    """Print the findings by kind, within 80 columns, with a few examples of each kind."""
     from itertools import islice
 
     from standpipe.cli.terminal import say, verbatim
@@ -200,7 +200,7 @@ def _first(findings: Iterator[FileFinding]) -> Iterator[FileFinding]:
 
 
 def _line(finding: FileFinding, root: str) -> str:
-    """One example: its file from the root on, and what is said of it, as far as both fit."""
+    """Return one example's line: its path below ``root`` and its text, shortened to fit."""
     from standpipe.cli.terminal import cells, ending
 
     path = finding.path or f"record {finding.index}"

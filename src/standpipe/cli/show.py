@@ -1,4 +1,4 @@
-"""``standpipe show``: a contact sheet of augmented samples, so that a person sees what the model will see."""
+"""``standpipe show``: make a contact sheet of augmented samples, which shows what the model will see."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _sheet_px(heights: list[int], draws: int, cell_px: int) -> tuple[int, int]:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "show",
         help="draw augmented samples on a contact sheet",
@@ -106,7 +106,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     from standpipe.cli.terminal import print_json, printable, say, verbatim
 
     for name in ("images", "draws", "size"):
@@ -166,7 +166,7 @@ def spread(labels: NDArray[Any], number: int) -> NDArray[np.int64]:
 
 
 def _check_size(images: int, draws: int, size_px: int) -> None:
-    """Refuse a sheet that nobody could look at, before any work is done."""
+    """Raise ``PlanError`` before any work if the sheet would be too large."""
     height, width = _sheet_px([size_px] * images, draws, size_px + GAP_PX)
     if height * width > MOST_SHEET_PX:
         raise PlanError(
@@ -176,7 +176,7 @@ def _check_size(images: int, draws: int, size_px: int) -> None:
 
 
 def _label(classes: tuple[str, ...] | None, label: int | None) -> str:
-    """The class of a record as text; empty when it has none."""
+    """Return the name of a record's class; an empty text if the record has none."""
     if label is None:
         return ""
     return str(label) if classes is None else classes[label]
@@ -192,7 +192,7 @@ def _check(rows: list[ShownRow]) -> None:
 
 
 def _kind_of(out: Path) -> str:
-    """Return Pillow's name of a file type. A type that it can't write is refused before any work is done."""
+    """Return Pillow's name of the file type of ``out``. Raises ``PlanError`` if Pillow can't write it."""
     from PIL import Image
 
     kind = Image.registered_extensions().get(out.suffix.lower())

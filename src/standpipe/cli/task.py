@@ -18,7 +18,7 @@ IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixe
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say what to deliver, and with what means."""
+    """Add the arguments of the standard task and its loader, such as the batch size."""
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument(
         "--task",
@@ -65,7 +65,7 @@ def add_time_arguments(parser: argparse.ArgumentParser, *, seconds: float, text:
 
 
 def standard_task(args: argparse.Namespace) -> sp.Pipeline:
-    """The pipeline that the arguments of ``add_task_arguments`` describe.
+    """Return the pipeline that the arguments of ``add_task_arguments`` describe.
 
     Floats are normalised with ImageNet's figures and NCHW, uint8 is as decoded and NHWC.
     """
@@ -95,7 +95,7 @@ def take(batches: Iterator[dict[str, Any]], step_ms: float) -> dict[str, Any]:
 
 
 def check_times(args: argparse.Namespace) -> None:
-    """Raise ``PlanError`` where ``--seconds`` or ``--step-ms`` is no time."""
+    """Raise ``PlanError`` if ``--seconds`` or ``--step-ms`` isn't a valid time."""
     if not 0 < args.seconds < 1e6:
         raise sp.PlanError(f"--seconds must be above 0 and below 1000000, got {args.seconds:g}")
     if not 0 <= args.step_ms < 1e6:
@@ -103,7 +103,7 @@ def check_times(args: argparse.Namespace) -> None:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say where the samples are, for ``source_of``."""
+    """Add the arguments that say where the samples are, which ``source_of`` reads."""
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
     parser.add_argument(
@@ -124,7 +124,7 @@ def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
 
 
 def source_at(path: str) -> sp.ImageFolder | sp.FileList:
-    """A folder is an ``ImageFolder``, another file a ``FileList``. What doesn't exist was meant as a folder."""
+    """Return an ``ImageFolder`` for a folder or a missing path, a ``FileList`` for another file."""
     if Path(path).is_dir() or not Path(path).exists():
         return sp.ImageFolder(path)
     if Path(path).suffix.lower() in IMAGE_SUFFIXES:

@@ -51,11 +51,11 @@ def print_json(value: Any) -> None:
 
 
 class Unwritten(StandpipeError):
-    """Stdout can't be written, such as a file on a disk that is full."""
+    """The error that stdout can't be written, for example to a file on a full disk."""
 
 
 def check_stdout() -> None:
-    """Raise ``Unwritten`` where stdout is closed, as by ``>&-``."""
+    """Raise ``Unwritten`` if stdout is closed, as by ``>&-`` in a shell."""
     if sys.stdout is None:
         raise Unwritten("can't write to stdout: it is closed; for no output, say >/dev/null")
 
@@ -109,7 +109,7 @@ def stages(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def verbatim(text: str) -> str:
-    """``text`` for use inside markup: nothing in it is taken for a tag."""
+    """Return ``text`` escaped for use inside rich's markup, so that no part of it acts as a tag."""
     return TAG.sub(lambda found: f"{found[1] * 2}\\{found[2]}", text)
 
 
@@ -123,7 +123,7 @@ def printable(name: str | bytes) -> str:
 
 
 def harmless(text: str, keep: str = "") -> str:
-    r"""Text that steers no terminal: what can't be printed, and isn't to be kept, as ``\x1b``."""
+    r"""Return ``text`` with unprintable characters, except those in ``keep``, as escapes such as ``\x1b``."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -138,12 +138,12 @@ def cells(text: str) -> int:
 
 
 def beginning(text: str, columns: int) -> str:
-    """Return as much of a text's beginning as fits."""
+    """Return as much of a text's beginning as fits into ``columns`` terminal columns."""
     return text[: sum(taken <= columns for taken in accumulate(map(_cells_of, text)))]
 
 
 def ending(text: str, columns: int) -> str:
-    """Return as much of a text's end as fits."""
+    """Return as much of a text's end as fits into ``columns`` terminal columns."""
     return beginning(text[::-1], columns)[::-1]
 
 

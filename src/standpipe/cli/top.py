@@ -1,4 +1,4 @@
-"""``standpipe top``: the loaders that run on this machine, and what limits each."""
+"""``standpipe top``: show the loaders that run on this machine, and what limits each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTHS = (7, -14, 5, 5, 12, 7, 4, 4, 4, -9)  # left where negative; 80 columns
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "top",
         help="watch the loaders that run on this machine",
@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     from standpipe.cli.terminal import print_json, say, verbatim
 
     found = _found(args.pid)
@@ -64,7 +64,7 @@ def _found(pid: int | None) -> list[Found]:
 
 
 def _watched(pid: int | None) -> bool:
-    """Show them until Ctrl-C; False where that can't be done."""
+    """Show the loaders until Ctrl-C; return False without a terminal or rich."""
     if not sys.stdout.isatty():
         return False
     try:
@@ -123,7 +123,7 @@ def _in_columns(texts: tuple[str, ...]) -> str:
 
 
 def _detail(found: Found) -> Iterator[str]:
-    """One loader, place by place."""
+    """Return the lines about one loader, place by place."""
     from standpipe.cli.terminal import harmless, shortened
 
     now = found.snapshot

@@ -1,4 +1,4 @@
-"""``standpipe tune``: how many workers and slots are best for the standard task on somebody's own images."""
+"""``standpipe tune``: find the best numbers of workers and slots for the standard task on the user's images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEASURED_S = 2.0  # at the end
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "tune",
         help="find the best workers and slots for your images",
@@ -41,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     from standpipe.cli.terminal import print_json, say, verbatim
     from standpipe.system.files import check_place
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
-    """Tune a loader; return the result, and the rate with it."""
+    """Tune a loader; return the result, and the rate in rows per second with it."""
     from standpipe.cli.terminal import progress
 
     task = standard_task(args)
@@ -82,7 +82,7 @@ def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
 
 
 def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:
-    """Plain values under the names that programs read."""
+    """Return the result as plain values, for JSON."""
     return {
         "images_per_s": round(rows_per_s, 1),
         "workers": tuning.num_workers,

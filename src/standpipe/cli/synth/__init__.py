@@ -1,4 +1,4 @@
-"""``standpipe synth``: a folder of photo-like JPEGs, to try and to measure with where no real photos are.
+"""``standpipe synth``: make a folder of photo-like JPEGs, for trials and benchmarks without real photos.
 
 Sizes, JPEG settings, bytes and decode time per pixel are distributed as in ImageNet. Image i is a function of
 (seed, i) alone, so a folder can be completed after an interruption, and enlarged.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
+    """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "synth",
         help="make a folder of photo-like JPEGs",
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     from standpipe.cli.synth.folder import synthesize
     from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
 

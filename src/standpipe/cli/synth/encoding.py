@@ -53,7 +53,7 @@ def encoding(seed: int, index: int) -> Encoding:
 
 
 def jpeg(seed: int, index: int) -> bytes:
-    """Image ``index`` as the bytes of its JPEG file."""
+    """Return the JPEG file of image ``index``, as bytes."""
     how = encoding(seed, index)
     image = Image.fromarray(photo(seed, index, how.height, how.width))
     if how.grey:

@@ -1,4 +1,4 @@
-"""Folders of synthetic photos: made, completed after an interruption, and enlarged."""
+"""Make folders of synthetic photos, complete them after an interruption, and enlarge them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _claimed(root: Path, classes: int, seed: int) -> Iterator[None]:
 
 
 def _survey(root: Path, images: int, classes: int) -> set[int]:
-    """The images that are there; drops what an interrupted run left half written."""
+    """Return the images that exist; remove files that an interrupted run left half written."""
     done: set[int] = set()
     for folder in root.iterdir():
         if folder.name == MARKER:
@@ -140,7 +140,7 @@ def _write_all(missing: Iterator[tuple[int, Path]], seed: int, workers: int) -> 
 
 
 def _write(seed: int, index: int, path: Path) -> int:
-    """Write one file, whole or not at all, and return its bytes."""
+    """Write the JPEG of image ``index`` completely or not at all; return its size in bytes."""
     data = jpeg(seed, index)
     partial = path.with_name(f".{path.name}.part")
     try:
@@ -161,7 +161,7 @@ def _file_name(index: int) -> str:
 
 
 def _index_of(name: str) -> int | None:
-    """The index of a file name as ``_file_name`` makes it, None for any other name."""
+    """Return the image index in a file name of ``_file_name``; None for any other name."""
     found = re.fullmatch(r"(\d{8,})\.jpg", name, re.ASCII)
     return int(found[1]) if found is not None and _file_name(int(found[1])) == name else None
 
