@@ -1,4 +1,4 @@
-"""standpipe for PyTorch: batches as tensors, from what torch's own training loops and frameworks take for a DataLoader.
+"""standpipe for PyTorch: loaders that deliver tensors, and that torch's frameworks accept as a ``DataLoader``.
 
 ::
 

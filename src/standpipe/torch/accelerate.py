@@ -1,10 +1,10 @@
 """Present a loader to Hugging Face's Accelerate as a prepared one.
 
-Accelerate's ``prepare`` would let one process read for all, or give each process every n-th batch, although standpipe
-has divided the rows already: rows would be lost. Its loaders also hold one batch ahead, to notice the end of an
-epoch, which standpipe knows: the delivered batches would be miscounted. So a loader says that it is prepared, and
-does what Accelerate's loaders do: it puts batches on the accelerator's device and reports the end of an epoch, for
-gradient accumulation and ``gather_for_metrics``.
+Accelerate's ``prepare`` would let one process read for all, or give each process every n-th batch. standpipe has
+already divided the rows among processes, so rows would be lost. Accelerate's loaders also fetch one batch ahead to
+notice the end of an epoch, so a state would count one batch too many. Therefore a standpipe loader tells Accelerate
+that it is already prepared. It then does the work of Accelerate's loaders itself: it copies batches to the
+accelerator's device, and reports the end of an epoch for gradient accumulation and ``gather_for_metrics``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from standpipe.torch.batches import Batches
 
 
 class InAccelerate:
-    """The part of a loader of torch's that Accelerate asks.
+    """A base class with the attributes that Accelerate reads from a ``DataLoader``.
 
-    end_of_dataloader  whether the batch that was given last is its epoch's last
-    remainder          rows of that one, of all ranks, that aren't padding; −1 where there is none
+    end_of_dataloader  True if the batch that was delivered last is the last one of its epoch
+    remainder          rows of the epoch's last batch, over all ranks, that aren't padding; −1: no padding
     """
 
     dataset: Batches
@@ -33,12 +33,12 @@ class InAccelerate:
 
     @property
     def device(self) -> Any:
-        """The accelerator's, once ``prepare`` was asked; None before."""
+        """The accelerator's device after ``Accelerator.prepare(loader)``; None before that call."""
         return _accelerate().PartialState().device if self._was_prepared else None
 
     @property
     def iteration(self) -> int:
-        """The epoch that the next ``iter()`` gives."""
+        """Number of the epoch that the next ``iter()`` starts."""
         return self.dataset.next_epoch
 
     @property
@@ -51,11 +51,14 @@ class InAccelerate:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """A class that also derives from Accelerate's loader, for ``skip_first_batches``."""
+        """The loader's own class; with Accelerate in use, a subclass of it and of ``DataLoaderShard``.
+
+        ``skip_first_batches`` tests for ``DataLoaderShard`` by ``isinstance``.
+        """
         return type(self) if _accelerate() is None else _also_accelerates(type(self))
 
     def __iter__(self) -> Iterator[Any]:
-        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
         batches = iter(self.dataset)
         return self._told(batches) if self._was_prepared else batches
 
@@ -80,13 +83,13 @@ _classes: dict[type, type] = {}
 
 
 def _accelerate() -> Any:
-    """The module that has Accelerate's state, once there is any; None before."""
+    """Return the module ``accelerate.state``; None while it isn't imported or has no state yet."""
     module = sys.modules.get("accelerate.state")
     return module if module is not None and module.PartialState._shared_state else None
 
 
 def _also_accelerates(kind: type) -> type:
-    """Return a class that derives from both, for ``isinstance``. It has no instances."""
+    """Return a subclass of ``kind`` and ``DataLoaderShard``. It serves ``isinstance`` and has no instances."""
     from accelerate.data_loader import DataLoaderShard
 
     if kind not in _classes:

@@ -1,4 +1,4 @@
-"""Batches as a dataset of torch's: what its loaders, and those of frameworks around them, iterate."""
+"""A torch ``IterableDataset`` whose items are standpipe's batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from standpipe.torch.tensors import Form
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The arguments of a loader. It can be pickled.
+    """The arguments from which ``Batches`` makes a ``standpipe.Loader``. They can be pickled.
 
-    pipeline  the pipeline
-    form      form of a batch
-    shards    True if each process of torch.distributed gets its own part, unless the pipeline is sharded
-    settings  arguments of ``Pipeline.loader``
-    exact     True for an evaluation's last batch: ``"partial"`` in one process, ``"pad"`` in several
+    form      how a batch is returned: a tuple, dict or tensor, its device and dtype
+    shards    True: each process of torch.distributed gets its own part, unless the pipeline is sharded
+    settings  keyword arguments of ``Pipeline.loader``
+    exact     True: keep every sample of an epoch. The last batch is ``"partial"`` in one process, and padded
+              (``"pad"``) in several
     """
 
     pipeline: sp.Pipeline
@@ -31,7 +31,7 @@ class Order:
     exact: bool = False
 
     def pipeline_of(self, rank: int, world_size: int) -> sp.Pipeline:
-        """Return the pipeline of one process."""
+        """Return the pipeline for the process with this rank, sharded, with the last batch as ``exact`` says."""
         part = self.pipeline.shard(rank, world_size)
         if not self.exact:
             return part
@@ -44,7 +44,10 @@ class Order:
         )
 
     def part(self) -> tuple[int, int]:
-        """(rank, world_size) of this process's part of the rows, as far as that is known by now."""
+        """Return (rank, world_size), by which this process's part of the rows is chosen.
+
+        They come from the pipeline, else from torch.distributed if initialised, else from the launcher.
+        """
         if self.pipeline.world_size > 1 or not self.shards:
             return self.pipeline.rank, self.pipeline.world_size
         if distributed.is_available() and distributed.is_initialized():
@@ -57,7 +60,7 @@ class Batches(IterableDataset[Any]):
     """A torch data set whose items are whole batches of tensors.
 
     ``torch.utils.data.DataLoader(batches, batch_size=None, num_workers=0)`` delivers them. Each ``iter()`` is
-    the next epoch; each process gets its own part of the rows. It can be pickled, with its place.
+    the next epoch; each process gets its own part of the rows. A pickled copy contains its position in the run.
 
     Attributes
     ----------
@@ -79,12 +82,16 @@ class Batches(IterableDataset[Any]):
         self._order = order
         self._started = False
         self._entered: int | None = None  # the epoch of the last iter()
-        self._resumed: int | None = None  # the epoch of a state, while nothing of it is asked for
+        self._resumed: int | None = None  # the epoch of a loaded state, until the next iter()
         self._plan_for(order.part())
 
     @property
     def loader(self) -> sp.Loader:
-        """Standpipe's own, for its plan, counters, memory and bad samples."""
+        """The ``standpipe.Loader`` that makes the batches.
+
+        It is planned again if rank or world size have changed before the first ``iter()``. A later change
+        raises ``PlanError``.
+        """
         part = self._order.part()
         if part != self._part:
             if self._started:
@@ -98,11 +105,11 @@ class Batches(IterableDataset[Any]):
         return self._loader
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Return the number of batches in a whole epoch, the same on every rank."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
         if (worker := get_worker_info()) is not None:
             raise sp.PlanError(
                 f"a DataLoader with num_workers={worker.num_workers} would make every batch {worker.num_workers} "
@@ -116,29 +123,30 @@ class Batches(IterableDataset[Any]):
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that the next ``iter()`` gives."""
+        """Number of the epoch that the next ``iter()`` starts."""
         epoch = self.loader.epoch
         return epoch + 1 if epoch == self._entered else epoch
 
     @property
     def has_ended(self) -> bool:
-        """True if the epoch of the last ``iter()`` is delivered. For a stream it is known after its last
-        batch.
+        """True if all batches of the epoch of the last ``iter()`` were delivered.
+
+        For a stream this is known only when its iterator has raised ``StopIteration``.
         """
         return self.loader.epoch != self._entered
 
     @property
     def padded_remainder(self) -> int:
-        """Rows of an epoch's last batch, of all ranks together, where padding follows them; else −1."""
+        """Number of rows in the epoch's last batch that aren't padding, over all ranks; −1 without padding."""
         steps = self.loader.plan.steps
         rows = self.loader.plan.rows_per_epoch % (steps.batch * steps.world_size)
         return rows if rows and steps.last_batch.value == "pad" else -1
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next one, as ``standpipe.Loader.set_epoch`` does.
+        """Let the next ``iter()`` start epoch number ``epoch``, as ``standpipe.Loader.set_epoch`` does.
 
-        Raises ``PlanError`` when ``load_state_dict`` has just gone on in another one: a framework that counts
-        from 0 after a restart would go back to it unasked.
+        Raises ``PlanError`` between ``load_state_dict`` and ``iter()`` if the state is of another epoch. A
+        framework that counts epochs from 0 after a restart would otherwise undo the resume.
         """
         if self._resumed not in (None, epoch):
             raise sp.PlanError(
@@ -150,11 +158,11 @@ class Batches(IterableDataset[Any]):
         self._entered = None
 
     def state_dict(self) -> dict[str, object]:
-        """Return the place as plain data. It counts delivered batches, not prefetched ones."""
+        """Return the position in the run as plain data. It counts delivered batches, not prefetched ones."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        """Resume where ``state`` was saved. Raises ``StateError`` if another pipeline saved it."""
         self.loader.load_state_dict(state)
         self._resumed, self._entered = self.loader.epoch, None
 

@@ -1,4 +1,4 @@
-"""The drop-in for ``torch.utils.data.DataLoader``: its arguments, its order, standpipe's engine."""
+"""A replacement for ``torch.utils.data.DataLoader``: the same arguments and order, with standpipe's workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from standpipe.torch.turns import shares_itself_out
 
 STATE_VERSION = 2
 DEFAULTS = sp.LoaderOptions()
-# Options of standpipe's own loader, beside those that arguments of torch's stand for.
+# Options of standpipe's own loader that no argument of torch's DataLoader corresponds to.
 OPTIONS = (
     "memory",
     "prefetch",
@@ -37,8 +37,8 @@ Sample = TypeVar("Sample", covariant=True)
 class DataLoader(data.DataLoader[Sample]):
     """torch's ``DataLoader`` with standpipe's engine: the same arguments, order and batches.
 
-    It asks the sampler for batches when torch's loader does, so the same sampler and generator give the same
-    order. A batch is what ``collate_fn`` makes of the samples, by default torch's ``default_collate``.
+    It calls the sampler at the same moments as torch's loader, so the same sampler and generator give the same
+    order. ``collate_fn`` makes a batch from samples; the default is torch's ``default_collate``.
     Workers write tensors, arrays and numbers of one shape straight into the batch's memory, without pickling.
 
     The random numbers of a data set in worker processes depend on (base seed, epoch, position), so the
@@ -63,7 +63,8 @@ class DataLoader(data.DataLoader[Sample]):
         Seconds for one sample, after which it fails with ``StalledError``. 0: 120 seconds. Workers have
         ``stall_timeout_s`` to start.
     prefetch_factor : int, optional
-        Batches of each worker for which the sampler is asked ahead. Default: as many as keep workers busy.
+        Number of batches for each worker that are requested from the sampler ahead of time. Default: as many
+        as keep workers busy.
     persistent_workers : bool, default False
         False: each ``iter()`` starts workers with the data set as it is then.
     pin_memory : bool, default False
@@ -73,14 +74,14 @@ class DataLoader(data.DataLoader[Sample]):
         ``PlanError`` at ``iter()`` while standpipe has threads here. Any other context: workers come from a
         process that all loaders share.
     in_order : bool, default True
-        Batches always come in their order.
+        Accepted for compatibility: batches always come in the sampler's order.
     split_by_worker : bool, optional
         True: an iterable data set divides itself among workers, by ``get_worker_info()`` or in
         ``worker_init_fn``. Each worker then reads its part, and they take turns, batch by batch. Default: as
         its code suggests; it is an error if all workers begin with the same batch.
     on_error : Replace or Raise, default Raise()
         ``standpipe.Replace(at_most=…)``: another sample of the same batch replaces a bad one, and
-        ``bad_samples`` lists it. Each worker then makes whole batches.
+        ``bad_samples`` lists the bad one. Each worker then makes whole batches.
     share_lists : bool, default True
         Share long lists inside the data set with workers, instead of copying them.
     memory, prefetch, large_image_memory, memory_per_worker, batch_release_timeout_s
@@ -91,8 +92,8 @@ class DataLoader(data.DataLoader[Sample]):
     Raises
     ------
     PlanError
-        For arguments that can't be honoured: datapipes, and an iterable data set that each of several workers
-        would read whole.
+        For arguments that standpipe doesn't support: datapipes, and an iterable data set that doesn't divide
+        itself among several workers, so each would read all of it.
     ValueError
         As torch's ``DataLoader``.
 
@@ -141,7 +142,7 @@ class DataLoader(data.DataLoader[Sample]):
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
     ) -> None:
-        # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
+        # Every argument becomes an attribute, as in torch's class: Lightning copies a loader by its attributes.
         self.executor, self.share_lists, self.split_by_worker = executor, share_lists, split_by_worker
         self.on_error, self.error_log, self.stall_timeout_s = on_error, error_log, stall_timeout_s
         self.memory, self.memory_per_worker, self.prefetch = memory, memory_per_worker, prefetch
@@ -170,9 +171,9 @@ class DataLoader(data.DataLoader[Sample]):
         self._prepare(collate_fn)
 
     def _prepare(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
-        """Check the arguments and choose what follows from them.
+        """Check the arguments, and choose the error policy and the server that starts workers.
 
-        collate_fn  as it was given: torch's attribute has a default in its place
+        collate_fn  the caller's argument; torch's attribute has ``default_collate`` in place of None
         """
         self._is_stream = isinstance(self.dataset, data.IterableDataset)
         self._check()
@@ -187,22 +188,22 @@ class DataLoader(data.DataLoader[Sample]):
     @property
     def _writes_rows(self) -> bool:
         """True if workers write rows into a batch's memory before all of its samples are made."""
-        # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
-        # of single samples, each may have a shape of its own.
-        # And what differs from the others in shape isn't bad, and would be taken for it.
-        # To know the shapes a sample is made before: in this process that would be a call more than torch's makes.
+        # Samples of one shape are written straight into the batch's memory. With batch_sampler or batch_size=None,
+        # the shape may differ between batches.
+        # With Replace, a sample of another shape would be replaced as bad, although it isn't.
+        # To learn the shapes, one sample is made first. With num_workers=0, torch wouldn't make this extra call.
         by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
         return by_row and self.num_workers > 0 and not isinstance(self.on_error, sp.Replace)
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Samples that others took the place of, with ``on_error=Replace(…)``, in what was delivered so far."""
+        """Bad samples that were replaced so far in delivered batches; empty without ``on_error=Replace(…)``."""
         return self._course.bad_samples
 
     def state_dict(self) -> dict[str, object]:
-        """Return the place of the newest ``iter()`` as plain data.
+        """Return the position of the newest ``iter()`` as plain data.
 
-        It has the number of delivered batches, and the generator state from which the order was drawn.
+        The state contains the number of delivered batches, and the generator's state before it drew the order.
         """
         place = self._course.place
         if self._course.saved is not None:
@@ -224,10 +225,9 @@ class DataLoader(data.DataLoader[Sample]):
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Let the next ``iter()`` give the rest of the epoch in which ``state`` was saved.
 
-        Its order is drawn again from the generator as it stood then, so ``generator=``, the sampler and the
-        dataset are to be the same. Samplers with a ``set_epoch`` are to be told the epoch before. Raises
-        ``StateError`` for what is no state; ``iter()`` does when the sampler gives another order than it
-        gave.
+        The sampler draws the order again, from the generator's saved state. So pass the same ``generator=``,
+        sampler and dataset. If the sampler has ``set_epoch``, call it before ``iter()``. Raises ``StateError``
+        if ``state`` is no valid state. ``iter()`` raises ``StateError`` if the sampler gives another order.
         """
         kinds: dict[str, tuple[type, ...]] = {"random": (bytes, type(None)), "base_seed": (int, type(None))}
         if isinstance(state, Mapping) and state.get("base_seed") is not None:
@@ -252,31 +252,37 @@ class DataLoader(data.DataLoader[Sample]):
             set_state(self.generator, saved["random"])
 
     def _get_iterator(self) -> Any:
-        """Return the iterator for torch's ``__iter__``, which is used again while workers persist."""
+        """Return a new iterator for torch's ``__iter__``; with ``persistent_workers``, torch keeps using it."""
         return Epoch(self)
 
     def _next_epoch(self, place: Place) -> Place | None:
-        """The beginning of the epoch after one; None where nothing of the next one is known."""
+        """Return the start of the epoch after ``place``; None without ``persistent_workers``.
+
+        New workers get a new base seed, which isn't drawn yet.
+        """
         if not self.persistent_workers:
             return None
         random = None if self.generator is None else state_of(self.generator)
         return replace(place, random=random, number=place.number + 1, delivered=0, digest="", ended=False)
 
     def _counted(self, policy: sp.Raise | sp.Replace) -> sp.Raise | sp.Replace:
-        """The policy with a share as a number of rows. Raises ``TypeError`` where the sampler has no length."""
+        """Return the error policy, with a fractional ``at_most`` turned into a number of samples.
+
+        Raises ``TypeError`` if the sampler has no length.
+        """
         if not isinstance(policy, sp.Replace) or not isinstance(policy.at_most, float) or self._is_stream:
             return policy
         sampler: Any = self.sampler
         return sp.Replace(at_most=max(1, math.ceil(policy.at_most * len(sampler))))
 
     def _engine_settings(self) -> dict[str, Any]:
-        """Options of standpipe's own loader."""
+        """Return the keyword arguments of ``Pipeline.loader`` that correspond to this loader's arguments."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
         if self.num_workers == 0:
             return settings | {
                 "executor": "inline",
                 "probe": False,
-            }  # as torch's: samples are this process's doing
+            }  # as in torch: this process makes the samples
         settings["start_timeout_s"] = self.stall_timeout_s
         if self.timeout:
             settings["stall_timeout_s"] = self.timeout
@@ -290,13 +296,13 @@ class DataLoader(data.DataLoader[Sample]):
 
     @property
     def _limit(self) -> str:
-        """The argument that says how long a sample may take."""
+        """Name of the argument that limits the time for a sample: ``"timeout"`` or ``"stall_timeout_s"``."""
         is_ours = not self.timeout and self.stall_timeout_s != DEFAULTS.stall_timeout_s
         return "stall_timeout_s" if is_ours else "timeout"
 
     @property
     def _makes_here(self) -> bool:
-        """True if the thread that asks for a batch makes it, without an engine."""
+        """True if the thread that calls ``next()`` makes the batch itself, without standpipe's engine."""
         return self.num_workers == 0 and not self._is_stream and isinstance(self.on_error, sp.Raise)
 
     @property
@@ -306,7 +312,7 @@ class DataLoader(data.DataLoader[Sample]):
         return context is not None and context.get_start_method() == "fork"
 
     def _check(self) -> None:
-        """Raise for what can't be honoured."""
+        """Raise ``PlanError`` for arguments that standpipe doesn't support."""
         if self.executor not in ("process", "thread"):
             raise sp.PlanError(
                 f"executor must be 'process' or 'thread', got {self.executor!r}. num_workers=0 runs inline"
@@ -325,7 +331,7 @@ class DataLoader(data.DataLoader[Sample]):
             )
 
     def _check_parts(self) -> None:
-        """Raise for a stream that several workers can't read."""
+        """Raise ``PlanError`` for an iterable data set that several workers can't read in parts."""
         splits = self.split_by_worker
         if splits is None:
             splits = shares_itself_out(self.dataset, self.worker_init_fn)

@@ -1,4 +1,4 @@
-"""A CUDA device as the place where a loader's batches go."""
+"""Deliver a loader's batches on a CUDA device."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """Batches on one of torch's CUDA devices. Satisfies the ``Device`` of standpipe's contracts; it can be pickled.
+    """A CUDA device that batches are copied to. It satisfies standpipe's ``Device``, and can be pickled.
 
-    device  with or without a number; without, the process's current one when the loader starts
-    wanted  what batches are there
-    slots   batches there at once: the caller's, and those whose bytes come ahead
+    device  such as ``cuda:1``; ``cuda`` without a number is the current device when the loader starts
+    wanted  fields, dtype and memory format of a batch on the device
+    slots   batches on the device at once: the caller's one, and those copied ahead
     """
 
     device: torch.device
@@ -36,10 +36,13 @@ class CudaDevice:
     mixes = True
 
     def writes(self, finish: Any) -> None:
-        """Bytes: they are finished there."""
+        """Return None: kernels write bytes into slots, and the device converts them to numbers.
+
+        finish  how the pipeline wants bytes converted to numbers
+        """
 
     def check(self) -> None:
-        """Raise ``PlanError`` where torch has no such device."""
+        """Raise ``PlanError`` if torch has no such device."""
         if not torch.cuda.is_available():
             cuda: Any = torch.backends.cuda
             why = "sees none" if cuda.is_built() else "was built without CUDA"
@@ -53,7 +56,7 @@ class CudaDevice:
             )
 
     def cpus(self) -> frozenset[int] | None:
-        """Return the CPUs of the device's memory node, on machines with several."""
+        """Return the CPUs of the GPU's NUMA node; None with a single node, or if the node isn't known."""
         found = torch.cuda.get_device_properties(self._index())
         place: list[Any] = [
             getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")
@@ -61,10 +64,10 @@ class CudaDevice:
         return cpus_near(None if None in place else "{:04x}:{:02x}:{:02x}.0".format(*place))
 
     def describe(self, fields: Mapping[str, Any], finish: Any) -> Sequence[str]:
-        """Lines for ``explain()``.
+        """Return the lines on this device for ``explain()``.
 
-        fields  of a slot, each with ``nbytes`` and ``dtype``
-        finish  None, or what becomes of the bytes of a ``field``, by its ``table``
+        fields  the fields of a slot by name, each with ``nbytes`` and ``dtype``
+        finish  how the bytes of the image field become numbers; None: they stay bytes
         """
         coming, held = self.memory(fields, finish)
         ahead = "1 batch" if self.slots == 2 else f"{self.slots - 1} batches"
@@ -80,7 +83,7 @@ class CudaDevice:
         ]
 
     def memory(self, fields: Mapping[str, Any], finish: Any) -> tuple[int, int]:
-        """Bytes of the device's memory: of what comes, and of one batch."""
+        """Return bytes of device memory: of all buffers for copies ahead, and of one delivered batch."""
         brought = self._brought(fields)
         dtypes = {name: each.dtype for name, each in brought.items()}
         if finish is not None and finish.field in dtypes:
@@ -92,7 +95,7 @@ class CudaDevice:
         return (self.slots - 1) * sum(aligned(each.nbytes) for each in brought.values()), held
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> Sender:
-        """Return the object that brings batches to the device."""
+        """Return a ``Sender``, which copies batches from slots to the device."""
         streams = self.streams()
         finishers = {}
         if finish is not None and self.wanted.has(finish.field):
@@ -107,7 +110,7 @@ class CudaDevice:
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
 
     def streams(self) -> Streams:
-        """Return the streams of a device."""
+        """Return the CUDA streams of this device."""
         return CudaStreams(self._index())
 
     def _index(self) -> int:
@@ -117,7 +120,7 @@ class CudaDevice:
         return {name: each for name, each in fields.items() if self.wanted.has(name)}
 
     def _item_bytes(self, dtype: np.dtype[Any]) -> int:
-        """Return the bytes of a number on the device."""
+        """Return the size in bytes of one number on the device, for a field of this dtype on the host."""
         if self.wanted.dtype is not None and dtype.kind == "f":
             return self.wanted.dtype.itemsize
         return dtype.itemsize

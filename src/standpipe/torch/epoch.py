@@ -1,4 +1,4 @@
-"""One epoch of a drop-in DataLoader: batches that torch's samplers name, as standpipe makes them."""
+"""The iterator of ``standpipe.torch.DataLoader``: torch's sampler chooses a batch's records, standpipe makes it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _pinned: Any = _utils.pin_memory.pin_memory
 
 @dataclass(slots=True)
 class Place:
-    """The place of an epoch, and what is needed to return to it.
+    """A position in an epoch, with the random state that is needed to resume there.
 
-    random     state of the generator, ``generator=`` or torch's own, before the epoch used it
-    base_seed  the workers' base seed
-    number     number of the epoch since these workers started
-    delivered  number of delivered batches
-    digest     digest of their records
-    ended      True if the epoch has no further batches
+    random     state of the generator (``generator=`` or torch's global one) before the epoch used it
+    base_seed  seed from which each worker derives its own
+    number     epochs that these workers began before this one
+    delivered  number of delivered batches of this epoch
+    digest     digest of the record numbers in the delivered batches
+    ended      True if all batches of the epoch were delivered
     """
 
     random: bytes | None
@@ -49,12 +49,13 @@ class Place:
 
 @dataclass(slots=True)
 class Course:
-    """The state that a loader and its epochs share.
+    """The state that a ``DataLoader`` shares with its iterators.
 
-    collates  True if ``collate_fn`` makes batches; False: rows are written into their slot
-    bad       samples that were replaced in finished epochs
-    place     place of the current epoch
-    saved     place at which the next epoch begins
+    collates  True: workers call ``collate_fn``; False: workers write samples into the batch's memory
+    bad       bad samples that were replaced in finished epochs
+    place     position in the current epoch
+    saved     position from ``load_state_dict`` at which the next ``iter()`` starts; None: at the beginning
+    engine    the running loader of the current epoch; None: none is running
     """
 
     collates: bool
@@ -65,18 +66,19 @@ class Course:
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Replaced samples, including those of the current epoch."""
+        """Bad samples that were replaced so far, in finished epochs and the current one."""
         engine = self.engine() if self.engine is not None else None
         return [*self.bad, *(engine.bad_samples if engine is not None else ())]
 
 
 class Epoch(_BaseDataLoaderIter):
-    """One epoch of a ``DataLoader``. It uses random numbers as torch's iterators do, in their order: for
-    batches and base seed.
+    """The iterator over one epoch of a ``DataLoader``.
+
+    It draws the base seed and the order from the generator in the same sequence as torch's iterators.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        if loader.num_workers and not loader.prefetch_factor:  # as torch's say it
+        if loader.num_workers and not loader.prefetch_factor:  # the same errors as torch's
             raise AssertionError("prefetch_factor must be greater than 0 with num_workers > 0")
         if loader.timeout and not loader.num_workers:
             raise AssertionError("timeout must be 0 with num_workers=0")
@@ -100,7 +102,7 @@ class Epoch(_BaseDataLoaderIter):
             self.__init__(loader)  # type: ignore[misc]
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """The next epoch of workers that stay."""
+        """Start the next epoch with the same workers. torch calls it with ``persistent_workers=True``."""
         if self._course.saved is not None:
             self._stop()
             self.__init__(loader)  # type: ignore[misc]
@@ -111,9 +113,9 @@ class Epoch(_BaseDataLoaderIter):
         self._begin(loader, self._place)
 
     def _begin(self, loader: DataLoader[Any], saved: Place) -> bool:
-        """Have the first batches made, after those that were delivered before. Whether there are any.
+        """Start to make batches after the first ``saved.delivered`` ones. Return False if none is left.
 
-        Raises ``StateError`` when the sampler names others than it did.
+        Raises ``StateError`` if the sampler's first batches differ from those of the saved epoch.
         """
         self._ahead = self._num_workers * (loader.prefetch_factor or 0)
         self._rows = loader.batch_size or 1
@@ -145,7 +147,7 @@ class Epoch(_BaseDataLoaderIter):
                     "or the sampler uses random numbers from elsewhere than generator= or torch's global generator"
                 )
             self._place.digest = self._named.digest
-            # What is gone on with is drawn here, while the generator stands where it stood.
+            # Draw the first batch now, while the generator still has the state from the epoch's start.
             is_left = self._named.look(
                 max(self._ahead, saved is not self._place and saved.random is not None)
             )
@@ -154,7 +156,7 @@ class Epoch(_BaseDataLoaderIter):
         return is_left
 
     def _start(self) -> None:
-        """Have batches made, from the next one on."""
+        """Start the workers, if they aren't running, and the iterator over the remaining batches."""
         if self._here is not None:
             assert self._named is not None
             self._batches = map(self._here.batch, self._named.batches())
@@ -184,7 +186,7 @@ class Epoch(_BaseDataLoaderIter):
                 self._stop()
             raise
         except (sp.SampleError, sp.StalledError, sp.WorkerDiedError) as error:
-            # Before it is forgotten. In this thread samples have no numbers, and a key may have no hash.
+            # Look the key up before _passed() drops it. With _here, keys aren't numbered, and may be unhashable.
             index: Any = error.index
             key = index if self._here is not None else self._keys.get(index, index)
             self._passed()
@@ -215,12 +217,12 @@ class Epoch(_BaseDataLoaderIter):
                     error.add_note(str(misfit))
                 if self._course.collates or not _is_misfit(error):
                     raise
-                # Its samples aren't all of one kind and shape: default_collate knows what that means.
+                # The batch's samples differ in type or shape: make it again, and let default_collate decide.
                 misfit, self._course.collates = error, True
                 self._stop()
 
     def _made_of_none(self, named: Named) -> Any:
-        """Return what ``collate_fn`` makes of a batch without records, as torch does."""
+        """Return ``collate_fn([])`` for a batch for which the sampler gave no records, as torch does."""
         named.hand_out()
         try:
             return self._collate_fn([])
@@ -232,7 +234,10 @@ class Epoch(_BaseDataLoaderIter):
             raise
 
     def _made(self, fields: dict[str, Any]) -> Any:
-        """Return the batch as a training step takes it."""
+        """Return the batch in the structure that ``collate_fn`` gives, from the engine's fields.
+
+        Raises ``StopIteration`` for a stream's short last batch with ``drop_last``.
+        """
         if self._named is None and self._drop_last and len(fields["index"]) < self._rows:
             raise StopIteration
         if BATCH in fields:
@@ -243,7 +248,7 @@ class Epoch(_BaseDataLoaderIter):
         return self._nest.batch(fields)
 
     def _passed(self) -> None:
-        """One batch is delivered, or can't be."""
+        """Advance the position by one batch, which was delivered or raised an error."""
         self._place.delivered += 1
         if self._named is not None:
             self._named.delivered()
@@ -261,7 +266,10 @@ class Epoch(_BaseDataLoaderIter):
 def planned(
     loader: DataLoader[Any], base_seed: int, keys: Mapping[int, Any]
 ) -> Callable[[int], sp.Loader | InTurn]:
-    """Makes standpipe's own loader for some epochs, for batches of so many rows."""
+    """Return a function that makes a running standpipe loader for a given maximum number of rows in a batch.
+
+    keys  the sampler's values, by the record numbers that stand for them
+    """
     course, workers, shared = loader._course, loader.num_workers, loader.share_lists
     dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
     is_stream, settings, init_fn = loader._is_stream, loader._engine_settings(), loader.worker_init_fn
@@ -292,9 +300,12 @@ def planned(
 
 
 class Drawing:
-    """Use a generator from an earlier state. Torch's own generator is restored afterwards, a given one isn't.
+    """A context in which a generator starts from an earlier state.
 
-    random  its state then; None: its present state
+    At the end, torch's global generator gets its former state back. A generator that the caller gave doesn't.
+
+    generator  None: torch's global generator
+    random     the earlier state; None: the generator keeps its present state
     """
 
     def __init__(self, generator: torch.Generator | None, random: bytes | None) -> None:
@@ -317,13 +328,13 @@ class Drawing:
 
 
 def state_of(generator: torch.Generator | None) -> bytes:
-    """State of a generator, or of torch's own."""
+    """Return the state of a generator; None means torch's global generator."""
     state = torch.get_rng_state() if generator is None else generator.get_state()
     return state.numpy().tobytes()
 
 
 def set_state(generator: torch.Generator | None, random: bytes) -> None:
-    """Set the state of the generator."""
+    """Set a generator to the state ``random``; None means torch's global generator."""
     state = torch.frombuffer(bytearray(random), dtype=torch.uint8)
     if generator is None:
         torch.set_rng_state(state)
@@ -336,26 +347,26 @@ def _is_misfit(error: sp.SampleError) -> bool:
 
 
 def _told(error: sp.SampleError | sp.StalledError | sp.WorkerDiedError, limit: str, key: Any) -> Exception:
-    """The error in words of a DataLoader, and without advice on a pipeline, which its user hasn't written.
+    """Return the error with the names of DataLoader arguments, and without advice on a ``Pipeline``.
 
-    limit  the argument that says how long a sample may take; workers have ``stall_timeout_s`` to start
-    key    what the sampler named the sample
+    limit  name of the DataLoader argument that limits the time for a sample
+    key    the sampler's value for the failed sample
 
-    One that the user's code raised is of that type too, as torch raises it.
+    If the user's code raised the cause, the result is also an instance of the cause's type, as with torch.
     """
     error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_error(" not in note]
-    if isinstance(error, sp.StalledError):  # in words that are looked for
+    if isinstance(error, sp.StalledError):  # starts with torch's words, which users search for
         text = (
             str(error)
             .replace("stall_timeout_s=", f"{limit}=")
             .replace("start_timeout_s=", "stall_timeout_s=")
         )
         error.args = (f"DataLoader timed out after {error.seconds:.0f} seconds: {text}",)
-    if key is not error.index:  # its number stands for the key, and its path is the key's name
+    if key is not error.index:  # index and path only stand for the key
         error.index, error.path = key, None
     cause = error.__cause__
     if isinstance(error, sp.SampleError) and isinstance(cause, Exception):
-        with contextlib.suppress(Exception):  # types that can't be one
+        with contextlib.suppress(Exception):  # the two types can't be combined
             both = _both(type(error), type(cause))(  # type: ignore[arg-type]  # classes can be hashed
                 error.reason, place=error.place, index=error.index, path=error.path, offset=error.offset
             )
@@ -366,7 +377,10 @@ def _told(error: sp.SampleError | sp.StalledError | sp.WorkerDiedError, limit: s
 
 @functools.cache
 def _both(kind: type[sp.SampleError], cause: type[Exception]) -> type[sp.SampleError]:
-    """A type of error that is both. Raises ``TypeError`` where there is none, or it would end a loop."""
+    """Return a class that derives from both error types. Raises ``TypeError`` if they can't be combined.
+
+    ``StopIteration`` and ``StopAsyncIteration`` are never combined: such an error would end a loop.
+    """
     if issubclass(cause, NotPlain | StopIteration | StopAsyncIteration):
         raise TypeError
     return type(kind.__name__, (kind, cause), {"__module__": kind.__module__, "__str__": Exception.__str__})

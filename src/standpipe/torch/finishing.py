@@ -1,4 +1,4 @@
-"""Finish images on a device: convert each byte to a number and reorder axes, in one step."""
+"""Convert images on a device from bytes to numbers by a table, and reorder their axes, in one step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import torch
 
-CHUNK_BYTES = 32 << 20  # of places in the table, without Triton
+CHUNK_BYTES = 32 << 20  # of table indices at once, without Triton
 
 
 class Finisher:
-    """Turns (n, H, W, 3) uint8 into what the host's kernel would have written, bit for bit.
+    """Converts images (n, H, W, 3) uint8 on a device, with the same bits as the host's kernels.
 
-    table   (3, 256): what the bytes of each channel become
-    dtype   that results may have too, beside the table's
-    planar  whether the shape is (n, 3, H, W), whatever the strides
-    place   brings tensors to where images are
+    table   (3, 256): the number for each byte value of each channel
+    dtype   a second dtype that results may have, besides the table's
+    planar  True: results have the shape (n, 3, H, W), with any strides; False: (n, H, W, 3)
+    place   copies a tensor to the device of the images
     """
 
     def __init__(
@@ -33,18 +33,21 @@ class Finisher:
         self._offsets = place(torch.arange(0, 768, 256, dtype=torch.int32, device=table.device))
 
     def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the result, for images (n, H, W, 3)."""
+        """Return the shape of the result for images of the shape (n, H, W, 3)."""
         rows, height, width, channels = images
         return (rows, channels, height, width) if self._planar else images
 
     def finish(self, images: torch.Tensor, out: torch.Tensor) -> None:
-        """Fill ``out``: (n, 3, H, W) or (n, H, W, 3) in any order of memory, on the current stream."""
+        """Convert ``images`` (n, H, W, 3) into ``out`` on the current stream.
+
+        out  of the shape that ``shape()`` returns, with any strides; its dtype is the table's or ``dtype``
+        """
         pixels, table = out.permute(0, 2, 3, 1) if self._planar else out, self._tables[out.dtype]
         if not (images.is_cuda and _by_triton(images, table, pixels)):
             self._look_up(images, table, pixels)
 
     def _look_up(self, images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> None:
-        """Without Triton: places in the table, some rows at once, and what stands there."""
+        """Convert some images at a time by torch operations: compute table indices, then select from the table."""
         rows = max(CHUNK_BYTES // (images[0].numel() * 4), 1)
         for begin in range(0, len(images), rows):
             part = pixels[begin : begin + rows]
@@ -56,11 +59,11 @@ class Finisher:
             torch.index_select(table, 0, places.reshape(-1), out=part.reshape(-1))
 
 
-_without_triton: list[str] = []  # why, once it is known
+_without_triton: list[str] = []  # the reason why Triton can't be used, once known; else empty
 
 
 def _by_triton(images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> bool:
-    """Finish images by Triton; return False if it isn't usable. Its first use also needs a C compiler."""
+    """Convert images with Triton. Return False if Triton can't be used; its first use needs a C compiler."""
     if not _without_triton:
         try:
             from standpipe.torch.kernels import finish

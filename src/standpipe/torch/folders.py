@@ -1,4 +1,4 @@
-"""The usual loaders of a classification task, from two folders, in one call."""
+"""Make a training and a validation loader for image classification from two folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standpipe.torch.batches import Batches, Order
 from standpipe.torch.loader import TorchLoader
 from standpipe.torch.tensors import Form
 
-SCALE_TO_CROP = 256 / 224  # of a validation image's shorter side, as every published recipe has it
+SCALE_TO_CROP = 256 / 224  # a validation image's shorter side ÷ crop size, as in published recipes
 NAMES_SHOWN = 10
 
 

@@ -1,4 +1,4 @@
-"""Batches that the thread makes that asks for them, as torch's ``num_workers=0`` has it."""
+"""Make batches in the thread that calls ``next()``, as torch does with ``num_workers=0``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from standpipe.torch.samples import items
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Makes batches of a map-style dataset.
+    """Makes batches of a map-style dataset in the calling thread.
 
-    alone  whether ``collate_fn`` takes one sample, not a list of them
+    alone  True: a batch is one record, and ``collate_fn`` takes its sample; False: it takes a list of samples
     """
 
     dataset: Any
@@ -23,7 +23,10 @@ class Here:
     alone: bool
 
     def batch(self, records: list[Any]) -> Any:
-        """The batch of these records. Raises ``SampleError`` for one that can't be made, ``TransformError`` for all."""
+        """Return the batch of these records.
+
+        Raises ``SampleError`` if the dataset fails on a record, and ``TransformError`` if ``collate_fn`` fails.
+        """
         left = iter(records)
         try:
             samples = self.dataset[next(left)] if self.alone else items(self.dataset, left)
@@ -37,6 +40,6 @@ class Here:
 
 
 def _failed(records: list[Any], left: Iterator[Any], error: Exception) -> sp.SampleError:
-    """The error of the record that was taken last."""
+    """Return the error for the last record that was taken from the iterator ``left``."""
     index = records[len(records) - length_hint(left) - 1]
     return sp.SampleError(f"the dataset: {type(error).__name__}: {error}", place="source", index=index)

@@ -1,4 +1,4 @@
-"""Kernels in Triton: compiled where they run, from no source but this."""
+"""A Triton kernel that converts image bytes to numbers. Triton compiles it at its first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _finish(  # type: ignore[no-untyped-def]  # Triton reads annotations
     channel_stride,
     BLOCK: tl.constexpr,
 ):
-    """out[n, y, x, c] = table[c, images[n, y, x, c]] of BLOCK pixels."""
+    """Compute out[n, y, x, c] = table[c, images[n, y, x, c]] for BLOCK pixels; one program of the kernel."""
     pixel = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = pixel < pixels
     row, place = pixel // image_pixels, pixel % image_pixels
@@ -35,11 +35,11 @@ def _finish(  # type: ignore[no-untyped-def]  # Triton reads annotations
 
 
 def finish(images: torch.Tensor, table: torch.Tensor, out: torch.Tensor) -> None:
-    """Fill ``out`` on the current device's current stream.
+    """Convert image bytes to numbers by a table, on the current device's current stream.
 
     images  (n, H, W, 3) uint8, in C order
-    table   (768,): what the bytes of each channel become
-    out     (n, H, W, 3) of the table's dtype, in any order of memory
+    table   (768,): the number for byte b of channel c is at 256 · c + b
+    out     (n, H, W, 3) of the table's dtype, with any strides; every number is written
     """
     rows, height, width, _ = images.shape
     pixels = rows * height * width

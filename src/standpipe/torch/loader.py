@@ -37,19 +37,19 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
     dataset: Batches
 
     def __init__(self, dataset: Batches, **settings: Any) -> None:
-        # Frameworks that put a loader together again say all of torch's settings.
+        # Frameworks copy a loader by passing all of torch's arguments again, also batch_size.
         super().__init__(dataset, **{**settings, "batch_size": None})
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next one."""
+        """Let the next ``iter()`` start epoch number ``epoch``."""
         self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, object]:
-        """Return the place as plain data. It counts delivered batches, not prefetched ones."""
+        """Return the position in the run as plain data. It counts delivered batches, not prefetched ones."""
         return self.dataset.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        """Resume where ``state`` was saved. Raises ``StateError`` if another pipeline saved it."""
         self.dataset.load_state_dict(state)
 
     def close(self) -> None:
@@ -71,9 +71,9 @@ def loader(
 ) -> TorchLoader:
     """Return a ``DataLoader`` of a pipeline's batches, for torch's own loops and frameworks.
 
-    On the CPU a tensor shares the batch's memory. A CUDA device gets images as bytes: the next batch is
-    copied from pinned memory while the step works on this one. Normalisation, dtype and memory format are one
-    kernel there, on the current stream, with the bits that the CPU gives.
+    On the CPU a tensor shares the batch's memory. A CUDA device gets images as bytes: standpipe copies the
+    next batch from pinned memory while the training step runs. One kernel on the device, on the current
+    stream, then applies normalisation, dtype and memory format. Its results have the same bits as on the CPU.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Host memory as the place where a loader's batches go: tensors over the slot."""
+"""Deliver a loader's batches in host memory, as tensors that share the slot's memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ WRITTEN = (torch.float32, torch.float16, torch.bfloat16)  # by native kernels
 
 @dataclass(frozen=True, slots=True)
 class TensorMemory:
-    """Batches where they were made. Satisfies the ``Device`` of standpipe's contracts; it can be pickled.
+    """Host memory as the device of batches. It satisfies standpipe's ``Device``, and can be pickled.
 
-    Native kernels write images in the dtype and the order of memory that are wanted, so nothing is copied.
+    Native kernels write images in the wanted dtype and memory format, so batches are not copied.
+
+    wanted  fields, dtype and memory format of a batch
     """
 
     wanted: Wanted
@@ -34,7 +36,11 @@ class TensorMemory:
         """Check nothing: memory always exists."""
 
     def describe(self, fields: Mapping[str, Any], finish: Any) -> Sequence[str]:
-        """Lines for ``explain()``."""
+        """Return the lines on this device for ``explain()``.
+
+        fields  the fields of a slot by name
+        finish  how the bytes of the image field become numbers; None: they stay bytes
+        """
         if finish is None:
             return ["host memory: tensors over the slot"]
         own = getattr(torch, finish.output.dtype.name)
@@ -43,7 +49,10 @@ class TensorMemory:
         return [f"host memory: tensors over the slot, {finish.field} written as {dtype}{last}"]
 
     def writes(self, finish: Any) -> Any:
-        """Return the finish, if kernels can write it."""
+        """Return ``finish`` with the wanted dtype and channel order, as far as native kernels can write them.
+
+        finish  how the pipeline converts the bytes of images to numbers
+        """
         table = torch.from_numpy(finish.table)
         if (dtype := self.wanted.dtype_of(table.dtype)) in WRITTEN:
             table = table.to(dtype)
@@ -54,15 +63,15 @@ class TensorMemory:
         return replace(finish, table=numbers, output=ArraySpec(shape, numbers.dtype), layout=layout)
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> Tensors:
-        """Return an object that makes tensors of images."""
+        """Return a ``Tensors``, which turns image arrays into tensors."""
         return Tensors(finish, None if finish is None else self.writes(finish))
 
 
 class Tensors:
-    """Satisfies the ``OpenDevice`` of standpipe's contracts.
+    """Turns image arrays of a slot into tensors. It satisfies standpipe's ``OpenDevice``.
 
-    finish   the last step of images, as the pipeline says it; None where there is none
-    written  as it was done
+    finish   how the pipeline converts image bytes to numbers; None: images stay bytes
+    written  the same, with the dtype and layout that kernels wrote into the slot
     """
 
     copying_s = 0.0
@@ -71,13 +80,13 @@ class Tensors:
         self._finish, self._written = finish, written
 
     def send(self, slot: int, memory: Any, batch: Mapping[str, Any]) -> bool:
-        """Do nothing: the batch is in place."""
+        """Return True without doing anything: the batch already is in host memory."""
         return True
 
     def take(
         self, slot: int, memory: Any, batch: Mapping[str, Any], mixes: Sequence[Any]
     ) -> Mapping[str, Any]:
-        """The batch, with images as tensors."""
+        """Return the batch of a slot, with images as tensors that share the slot's memory."""
         if self._finish is None:
             return batch
         image = torch.from_numpy(batch[self._finish.field])
@@ -88,12 +97,12 @@ class Tensors:
         return {**batch, self._finish.field: image}
 
     def settle(self) -> bool:
-        """The caller has the slots."""
+        """Return True: no copy reads a slot."""
         return True
 
     def rest(self) -> None:
         """Do nothing: no copy is pending."""
 
     def close(self) -> bool:
-        """Do nothing: no memory was allocated."""
+        """Return True without doing anything: no memory was allocated."""
         return True

@@ -1,4 +1,7 @@
-"""MixUp and CutMix on a device, in place: the bits that the host gives, with little memory beside the batch."""
+"""MixUp and CutMix on a device, in place, with the same bits as on the host and little extra memory.
+
+Each image is mixed with the image before it in the batch, and the first image with the last.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,27 @@ from typing import Any
 
 import torch
 
-PIECE_BYTES = 16 << 20  # of float32, that are mixed at once
-SHARES = 1 << 16  # a weight is a multiple of one of these
+PIECE_BYTES = 16 << 20  # of float32 that are mixed at once
+SHARES = 1 << 16  # for bytes, weights are rounded to multiples of 1 / SHARES
 
 Box = tuple[int, int, int, int]
 
 
 def mix_up(images: torch.Tensor, share: float) -> None:
-    """Replace each image by the weighted mean of itself and the one before, the first with the last; (rows,
-    …).
+    """Replace each image by share · image + (1 − share) · the image before it; the first uses the last.
+
+    images  (rows, …)
+    share   weight of an image itself, 0 ≤ share ≤ 1
     """
     mix = _mean_of_bytes if images.dtype == torch.uint8 else _mean_of_numbers
     _with_the_one_before(images, lambda own, other: own.copy_(mix(own, other, share)))
 
 
 def cut_mix(images: torch.Tensor, box: Box, *, planar: bool) -> None:
-    """The box of each image comes from the one before, of the first from the last.
+    """Replace a box of each image by the same box of the image before it; the first image uses the last.
 
-    images  (rows, C, H, W), or (rows, H, W, C)
+    images  (rows, C, H, W) if planar, else (rows, H, W, C)
+    box     (top, left, bottom, right) in pixels; bottom and right are excluded
     """
     top, left, bottom, right = box
     cut = images[:, :, top:bottom, left:right] if planar else images[:, top:bottom, left:right]
@@ -33,7 +39,7 @@ def cut_mix(images: torch.Tensor, box: Box, *, planar: bool) -> None:
 
 
 def mix_images(images: torch.Tensor, mixes: Iterable[Any]) -> None:
-    """Apply a batch's mixes to its images, in order and in place; (rows, …)."""
+    """Apply MixUp and CutMix, in the order of ``mixes``, to a batch's images (rows, …) in place."""
     for mix in mixes:
         if mix.box is None:
             mix_up(images, mix.share)
@@ -42,7 +48,10 @@ def mix_images(images: torch.Tensor, mixes: Iterable[Any]) -> None:
 
 
 def mix_labels(labels: torch.Tensor, mixes: Iterable[Any], out: torch.Tensor) -> None:
-    """Apply a batch's mixes to its labels, (rows,) integers, into ``out``, (rows, classes)."""
+    """Write mixed labels into ``out`` (rows, classes), from the labels (rows,) integers and a batch's mixes.
+
+    Each row of ``out`` has the weights of the classes; they sum to 1.
+    """
     shares = torch.zeros(out.shape, device=labels.device).scatter_(1, labels.long()[:, None], 1.0)
     for mix in mixes:
         shares = shares.roll(1, 0).mul_(1 - mix.share).add_(shares * mix.share)
@@ -50,7 +59,10 @@ def mix_labels(labels: torch.Tensor, mixes: Iterable[Any], out: torch.Tensor) ->
 
 
 def _with_the_one_before(images: torch.Tensor, mix: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Call ``mix`` with images and those before them as they were, some at once, from the last to the first."""
+    """Call ``mix(images, images before them)`` for some images at a time, from the last to the first.
+
+    ``mix`` changes images in place; this sequence ensures that the images before them are still unchanged.
+    """
     last = images[-1:].clone()
     rows = max(PIECE_BYTES // (images[0].numel() * 4), 1)
     for stop in range(len(images), 0, -rows):
@@ -60,11 +72,11 @@ def _with_the_one_before(images: torch.Tensor, mix: Callable[[torch.Tensor, torc
 
 
 def _mean_of_numbers(own: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor:
-    """Return the mean, in float32, rounded after each operation: no fused multiply-add."""
+    """Return share · own + (1 − share) · other in float32, rounded after each operation, as on the host."""
     return torch.mul(other.float(), 1 - share).add_(torch.mul(own.float(), share))
 
 
 def _mean_of_bytes(own: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor:
-    """Return the mean, rounded to the nearest byte."""
+    """Return share · own + (1 − share) · other for uint8 images, rounded to the nearest integer."""
     whole = round(share * SHARES)
     return (own.int() * whole + other.int() * (SHARES - whole) + SHARES // 2) >> 16

@@ -1,4 +1,4 @@
-"""The batches that a sampler of torch's names, on their way to standpipe."""
+"""Take batches of record numbers from a torch sampler, and keep track of which were delivered."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ FIRST_KEY = sp.MapSource.FIRST_KEY
 
 
 class Named:
-    """The batches that a sampler yields, and which of them are delivered.
+    """The batches that a sampler yields, and the count of those that were delivered.
 
-    keys       keys for the dataset, by record number, for batches that aren't delivered. None: the sampler's
-    values,
-               of any type, are used as they are
-    many       True if the sampler yields lists, one for each batch; False: single records
-    most_rows  records of the largest batch that has room; None: as the first ones show
+    The engine needs integers as record numbers. A sampler's value that is no such integer gets a number.
+
+    keys       filled here: the sampler's value by the number that stands for it, until its batch is
+               delivered. None: values aren't numbered and are passed on as they are
+    many       True: the sampler yields a list for each batch; False: single records
+    most_rows  the most records of a batch that a slot has room for; None: ``look`` finds it out
     """
 
     def __init__(
         self, sampler: Iterator[Any], keys: dict[int, Any] | None, *, many: bool, most_rows: int | None
     ) -> None:
         self._many, self._keys = many, keys
-        # Batches that were left may have the numbers before.
+        # Undelivered batches of an earlier iterator may still use lower numbers.
         self._next_key: int = max(keys or (), default=FIRST_KEY - 1) + 1
         self._names: Iterator[Records] = map(self._records, sampler)
         self._fixed = most_rows
         self.most_rows = most_rows or 1
-        self.waits: Records | None = None  # the next one, for which there is no room, or which has no records
-        self._pending: deque[Records] = deque()  # handed out, and not delivered
+        # The next batch, if it is empty or too large for a slot; else None.
+        self.waits: Records | None = None
+        self._pending: deque[Records] = deque()  # yielded by batches(), not yet delivered
         self._digest = blake2b(digest_size=16)
 
     @property
     def digest(self) -> str:
-        """Digest of the records of all delivered batches."""
+        """Digest of the record numbers of all delivered batches, in hexadecimal."""
         return self._digest.hexdigest()
 
     def is_left(self) -> bool:
-        """Return whether a batch isn't delivered yet. Where none is handed out, the sampler is asked for the next."""
+        """Return True if an undelivered batch is left. If none is in progress, this calls the sampler."""
         if self._pending or self.waits is not None:
             return True
         first = list(islice(self._names, 1))
@@ -54,9 +56,9 @@ class Named:
         return bool(first)
 
     def look(self, ahead: int) -> bool:
-        """Ask the sampler for ``ahead`` batches now. Return True if there was one.
+        """Take ``ahead`` batches from the sampler now. Return False if it gave none.
 
-        Where batches differ in size, these say how large slots have to be.
+        If ``most_rows`` was None, the largest of these batches sets it.
         """
         first = list(islice(self._names, ahead))
         self._names = chain(first, self._names)
@@ -65,7 +67,7 @@ class Named:
         return bool(first)
 
     def leave_out(self, number: int) -> None:
-        """The first batches were delivered earlier."""
+        """Skip the first ``number`` batches, and count them as delivered."""
         for records in islice(self._names, number):
             self._enter(records)
 
@@ -80,14 +82,14 @@ class Named:
             yield records
 
     def make_room(self) -> None:
-        """Note that the batch that waits will have room."""
+        """Put the waiting batch back in front, and raise ``most_rows`` to twice its number of records."""
         assert self.waits is not None
         self.most_rows = 2 * len(self.waits)
         self._names = chain([self.waits], self._names)
         self.waits = None
 
     def hand_out(self) -> None:
-        """Note that the empty batch that waits is made."""
+        """Mark the waiting empty batch as in progress, so that ``delivered`` can count it."""
         assert self.waits == []
         self._pending.append(self.waits)
         self.waits = None
@@ -99,7 +101,7 @@ class Named:
     def _enter(self, records: Records) -> None:
         keys = records if not self._keys else [self._keys.pop(each, each) for each in records]
         try:
-            self._digest.update(array("q", keys))  # a sixth of what their text takes
+            self._digest.update(array("q", keys))  # in a sixth of the time that repr() takes
         except (TypeError, OverflowError):
             self._digest.update(repr(keys).encode())
 
@@ -110,7 +112,7 @@ class Named:
         return [self._number(each) for each in records]
 
     def _number(self, key: Any) -> int:
-        """The record's number: an integer's own, or one that stands for the key from now on."""
+        """Return the record number for a sampler's value: an integer's own value, else a new number."""
         assert self._keys is not None
         if not isinstance(key, bool) and getattr(key, "ndim", 0) == 0:  # a 0-d tensor is an integer too
             with contextlib.suppress(TypeError):
@@ -124,5 +126,5 @@ class Named:
 
 
 def _are_numbers(records: Records) -> bool:
-    """Return True if all of these integers are record numbers."""
+    """Return True if all of these integers can be record numbers: 0 ≤ number < ``FIRST_KEY``."""
     return not records or (min(records) >= 0 and max(records) < FIRST_KEY)

@@ -1,8 +1,10 @@
-"""Samples that are tensors, numbers and text in dicts, tuples and lists: as flat fields, of which batches are made.
+"""Split nested samples into flat fields, and build nested batches from these fields again.
 
-So each tensor's row is written where the batch has it, and what torch's ``default_collate`` would make of the samples
-is put together from whole fields. A field's name is the way to it, and what it holds: ``sample['image'] (float32)``,
-``sample[1] (int64)``; one whose dtype changes is another field, since torch's batches change then too.
+A sample is a nest of dicts, tuples and lists with tensors, numbers and text inside. Workers write each field's rows
+straight into the batch's memory. ``Nest`` then builds the batch that torch's ``default_collate`` would make.
+
+A field's name has the path in the sample and the dtype: ``sample['image'] (float32)``, ``sample[1] (int64)``. The
+same path with another dtype is another field, because torch's batches would have another dtype too.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import torch
 
 from standpipe.torch.samples import SAMPLE, as_numpy, as_tensor, is_dense
 
-NUMBERS = {  # of which torch makes tensors of these dtypes
+NUMBERS = {  # Python and NumPy types of numbers, and the dtypes of the tensors that torch makes of them
     bool: "bool",
     int: "int64",
     float: "float64",
@@ -27,22 +29,28 @@ NUMBERS = {  # of which torch makes tensors of these dtypes
 }
 
 
-LARGE_BYTES = 16 << 10  # of a row that is copied once, straight into the batch
+LARGE_BYTES = 16 << 10  # rows from this size on aren't stacked first, but copied straight into the batch
 
 
 class NotPlain(Exception):
-    """A sample holds something else: ``default_collate`` has to be asked what becomes of it."""
+    """Samples can't be split into fields: values of another type, or that differ between samples.
+
+    The whole batch must then go through ``default_collate``.
+    """
 
 
 def columns(samples: list[Any]) -> dict[str, Any]:
-    """The fields of samples: of numbers and small arrays one array, (samples, …); else a list. Raises ``NotPlain``."""
+    """Split samples into fields: {name: values}, with one value for each sample.
+
+    The values are one array (samples, …) for numbers and small arrays, else a list. Raises ``NotPlain``.
+    """
     fields: dict[str, Any] = {}
     _divide(samples, SAMPLE, fields)
     return fields
 
 
 def _divide(values: Sequence[Any], name: str, fields: dict[str, Any]) -> None:
-    """Put the fields that are in these values, one of each sample, into ``fields``."""
+    """Add the fields of ``values`` to ``fields``. ``values`` has the value at path ``name`` of each sample."""
     kinds = set(map(type, values))
     kind = kinds.pop()
     first = values[0]
@@ -79,7 +87,7 @@ _stacked: dict[type, bool] = {torch.Tensor: True}
 
 
 def _stacks_to_tensors(kind: type[torch.Tensor], value: torch.Tensor) -> bool:
-    """Return True if torch stacks tensors of this subclass to a plain tensor, as torchvision's images."""
+    """Return True if ``torch.stack`` turns this subclass into a plain tensor, as for torchvision's images."""
     if kind not in _stacked:
         _stacked[kind] = type(torch.stack([value])) is torch.Tensor
     return _stacked[kind]
@@ -93,7 +101,10 @@ def _numbers(values: Sequence[Any], name: str, dtype: str) -> Any:
 
 
 def _tensors(tensors: Sequence[Any], name: str) -> tuple[Any, torch.dtype]:
-    """The tensors as one array, or as arrays where they are large, and their dtype."""
+    """Return (arrays, dtype): one stacked array, or a list of arrays if the first has ``LARGE_BYTES``.
+
+    Raises ``NotPlain`` if the tensors can't be stacked as plain numbers.
+    """
     first = tensors[0]
     if first.layout is not torch.strided:  # default_collate says what to do
         raise NotPlain(f"{name} is a sparse tensor")
@@ -118,7 +129,7 @@ def _array(arrays: Sequence[Any], name: str) -> Any:
 
 
 def _is_torchs(array: Any) -> bool:
-    """Return True if torch has the array's dtype."""
+    """Return True if torch has a dtype for the NumPy array's numbers."""
     return (
         array.dtype.kind in "biufc"
         and array.dtype.isnative
@@ -129,7 +140,11 @@ def _is_torchs(array: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """One field. ``in_sequence``: of text torch makes a tuple then, else a list."""
+    """A field at the end of a path in a batch.
+
+    dtype        dtype of its tensor; None: text
+    in_sequence  True if the field is an item of a tuple or list; its texts become a tuple, else a list
+    """
 
     name: str
     dtype: torch.dtype | None
@@ -140,7 +155,10 @@ _Tree = Any  # _Leaf, or a dict or list of trees
 
 
 class Nest:
-    """The structure of batches, with field names in the order of a sample."""
+    """The nested structure of a batch.
+
+    names  names of all fields, in the order in which they occur in a sample
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._tree: _Tree = None
@@ -150,12 +168,12 @@ class Nest:
             self._tree = _with(self._tree, _steps(way), name, dtype)
 
     def batch(self, fields: dict[str, Any]) -> Any:
-        """Return what ``default_collate`` makes of the same samples; tensors share the fields' memory."""
+        """Build the batch that ``default_collate`` would make. Its tensors share the fields' memory."""
         return _built(self._tree, fields)
 
 
 def _steps(way: str) -> list[str | int]:
-    """``["image", 0]`` of ``sample['image'][0]``."""
+    """Return the keys and positions in a path: ``["image", 0]`` for ``"sample['image'][0]"``."""
     steps: list[str | int] = []
     node = ast.parse(way, mode="eval").body
     while isinstance(node, ast.Subscript):
@@ -166,7 +184,11 @@ def _steps(way: str) -> list[str | int]:
 
 
 def _with(tree: _Tree, steps: list[str | int], name: str, dtype: torch.dtype | None, last: Any = "") -> _Tree:
-    """The tree with one more leaf."""
+    """Return the tree with a leaf added at the path ``steps``.
+
+    name, dtype  the leaf's field
+    last         the last step before these; an integer means that the leaf is in a sequence
+    """
     if not steps:
         return _Leaf(name, dtype, isinstance(last, int))
     step, *further = steps

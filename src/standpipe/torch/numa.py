@@ -6,9 +6,10 @@ from pathlib import Path
 
 
 def cpus_near(pci: str | None, root: Path = Path("/")) -> frozenset[int] | None:
-    """CPUs of the memory node that a PCI device is at; None where there is one node, or nobody knows.
+    """Return the CPUs of a PCI device's NUMA node; None with a single node, or if the node isn't known.
 
-    pci  its address, such as ``"0000:3b:00.0"``
+    pci   the device's address, such as ``"0000:3b:00.0"``; None: not known
+    root  the folder in which ``sys`` is
     """
     nodes = root / "sys" / "devices" / "system" / "node"
     try:
@@ -21,6 +22,6 @@ def cpus_near(pci: str | None, root: Path = Path("/")) -> frozenset[int] | None:
 
 
 def cpu_list(text: str) -> frozenset[int]:
-    """The CPUs of a list as the kernel writes it, such as ``"0-3,8,10-11"``. ``ValueError`` for what is none."""
+    """Return the CPU numbers in a list of the kernel's, such as ``"0-3,8,10-11"``. Raises ``ValueError``."""
     ranges = [part.split("-") for part in text.strip().split(",") if part]
     return frozenset(cpu for ends in ranges for cpu in range(int(ends[0]), int(ends[-1]) + 1))

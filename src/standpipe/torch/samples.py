@@ -1,4 +1,4 @@
-"""A torch dataset in standpipe's workers: who they are to it, and what becomes of its samples and batches there."""
+"""Run a torch dataset in standpipe's workers: set up worker info and seeds, make samples, pack batches."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _numpy_seed: Any = _utils.worker._generate_state  # type: ignore[attr-defined,un
 
 @dataclass(slots=True)
 class Seat:
-    """The environment of the data set's code in a worker process, as in torch's workers.
+    """The environment that torch gives a data set in a worker: ``get_worker_info()``, seeds, one thread.
 
-    base_seed  its seed, together with the worker's number
+    base_seed  worker k's seed is base_seed + k
     workers    number of workers
-    init_fn    ``worker_init_fn``
-    number     the worker's number, where each worker has a loader of its own; None: the process's
-    in_turn    True if global generators continue from where ``init_fn`` left them; False: they are set for
-    each sample
+    init_fn    ``worker_init_fn``; None: there is none
+    number     the worker's number, if each worker has a loader of its own; None: ``sp.worker_id()``
+    in_turn    True: global generators continue where ``init_fn`` left them; False: the worker's generators
+               get their earlier state back, and standpipe seeds them for each sample
     """
 
     base_seed: int
@@ -43,7 +43,7 @@ class Seat:
     _taken: bool = False
 
     def take(self, dataset: Any) -> None:
-        """Before the first sample of a worker process; anywhere else nothing happens."""
+        """Set up the environment at the first call in a worker process. Other calls do nothing."""
         number = sp.worker_id()
         if self._taken or number is None:
             return
@@ -51,7 +51,7 @@ class Seat:
             number = self.number
         torch.set_num_threads(1)
         seed = self.base_seed + number
-        # What torch.utils.data.get_worker_info() gives; there is no public way to say it.
+        # torch.utils.data.get_worker_info() returns this; torch has no public function to set it.
         _utils.worker._worker_info = _utils.worker.WorkerInfo(number, self.workers, seed, dataset)
         with contextlib.nullcontext() if self.in_turn else _put_back():
             random.seed(seed)
@@ -64,7 +64,7 @@ class Seat:
 
 @contextlib.contextmanager
 def _put_back() -> Iterator[None]:
-    """Global generators are after a ``with`` block what they were before it."""
+    """Restore the state of Python's, torch's and NumPy's global generators after a ``with`` block."""
     before = random.getstate(), torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
     try:
         yield
@@ -76,10 +76,11 @@ def _put_back() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Samples:
-    """A map-style dataset for ``standpipe.MapSource``.
+    """A torch map-style dataset with the interface that ``standpipe.MapSource`` reads.
 
-    form   makes fields of samples, each a list of their values or an array
-    alone  whether samples aren't collated: then ``__getitem__`` makes each, as with torch
+    form   turns a list of samples into fields: {name: values}, one value for each sample
+    seat   the worker's environment, set up before the first sample
+    alone  True: samples aren't collated, and each comes from ``__getitem__``, as with torch
     """
 
     dataset: Any
@@ -88,13 +89,13 @@ class Samples:
     alone: bool = False
 
     def __len__(self) -> int:
-        return sp.MapSource.FIRST_KEY  # or less: only the sampler knows
+        return sp.MapSource.FIRST_KEY  # an upper limit: only the sampler knows the length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {name: values[0] for name, values in self.__getcolumns__([index]).items()}
 
     def __getcolumns__(self, indices: Iterable[int]) -> dict[str, Any]:
-        """The samples of these records, field by field."""
+        """Return the samples of these records as fields: {name: values}, one value for each record."""
         self.seat.take(self.dataset)
         if self.alone or not hasattr(self.dataset, "__getitems__"):
             return self.form([self.dataset[index] for index in indices])
@@ -110,34 +111,34 @@ class Samples:
 
 
 def items(dataset: Any, indices: Iterable[Any]) -> list[Any]:
-    """Samples as torch's workers take them: all at once where the dataset offers that."""
+    """Return the samples of some records: by one call of ``__getitems__`` if the dataset has it, else singly."""
     several = getattr(dataset, "__getitems__", None)
     return [dataset[index] for index in indices] if several is None else several(list(indices))
 
 
 @dataclass(slots=True)
 class Stream:
-    """An iterable dataset for ``standpipe.IterableSource``."""
+    """A torch iterable dataset as the function that ``standpipe.IterableSource`` calls for each epoch."""
 
     dataset: Any
     seat: Seat
 
     def __call__(self) -> Iterator[dict[str, Any]]:
-        """Return the stream's samples ``as_it_is``, from the first one on."""
+        """Return an iterator over all samples, each as a dict with the one field ``SAMPLE``."""
         self.seat.take(self.dataset)
         return ({SAMPLE: sample} for sample in self.dataset)
 
 
 def as_it_is(samples: list[Any]) -> dict[str, list[Any]]:
-    """The form in which a ``collate_fn`` gets samples."""
+    """Return samples unchanged, as one field of Python objects, for a ``collate_fn``."""
     return {SAMPLE: samples}
 
 
 @dataclass(slots=True)
 class Collate:
-    """A ``collate_fn`` for ``Pipeline.map_batch``.
+    """A torch ``collate_fn`` as a collate function of standpipe's ``Pipeline.batch``.
 
-    alone  whether it takes one sample, not a list of them
+    alone  True: ``collate_fn`` takes one sample; False: it takes a list of samples
     """
 
     collate_fn: Callable[[Any], Any]
@@ -151,7 +152,7 @@ class Collate:
 
 @dataclass(slots=True)
 class Packed:
-    """An object whose tensors are sent between processes beside the message, without a copy."""
+    """A wrapper that pickles the tensors of an object out of band, so that processes send them uncopied."""
 
     value: Any = field(repr=False)
 
@@ -164,7 +165,7 @@ class Packed:
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and is_dense(value):
-            # Axes from the largest stride to the smallest: memory without gaps goes as it lies.
+            # Order axes from the largest stride to the smallest: gapless memory is then sent without a copy.
             axes = sorted(range(value.ndim), key=value.stride, reverse=True)
             array = as_numpy(value.permute(axes)) if value.permute(axes).is_contiguous() else None
             if array is not None:
@@ -183,7 +184,7 @@ def _tensor(array: Any, axes: list[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Return True if a tensor is plain numbers in the host's memory."""
+    """Return True if NumPy can view the tensor: strided, on the CPU, without gradient or lazy conjugation."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
@@ -193,7 +194,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def as_numpy(tensor: torch.Tensor) -> Any:
-    """Return the array over a dense tensor's memory; its bits as integers, for dtypes that NumPy lacks."""
+    """Return a NumPy array that shares a dense tensor's memory.
+
+    For dtypes that NumPy lacks, such as bfloat16, the array has integers with the same bits.
+    """
     try:
         return tensor.numpy()
     except TypeError:
@@ -201,7 +205,10 @@ def as_numpy(tensor: torch.Tensor) -> Any:
 
 
 def as_tensor(array: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The tensor over an array's memory, of the dtype that it had."""
+    """Return a tensor that shares an array's memory. The inverse of ``as_numpy``.
+
+    dtype  dtype of the tensor, of the same size as the array's; None: the array's
+    """
     tensor = torch.from_numpy(array)
     return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 

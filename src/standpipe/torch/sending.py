@@ -1,13 +1,12 @@
-"""Batches on their way from slots to a device, one ahead of the training step.
+"""Copy batches from slots to a CUDA device, ahead of the training step.
 
 ::
 
     slot ──copy on the side stream──▶ bytes on the device ──finished on the step's stream──▶ batch
 
-Bytes come ahead: the copy of the next batch runs while the step works on this one. Finishing it, which reads and
-writes the device's memory once, happens on the step's own stream when the batch is asked for: so whatever the step
-does with a batch, and however long it holds it, comes in the order of one stream, and memory is torch's to give and
-take back.
+The side stream copies the next batch's bytes while the training step works on the current batch. When the training
+loop asks for the batch, the step's own stream finishes it: bytes become numbers, in one pass over device memory. So
+one stream orders everything that the step does with a batch, and torch's allocator can manage the batch's memory.
 """
 
 from __future__ import annotations
@@ -32,15 +31,18 @@ from standpipe.torch.streams import Streams
 
 UInt8Array = NDArray[np.uint8]
 
-ALIGNMENT = 256  # bytes: what kernels load at once, and more
-PATIENCE_S = 10.0  # at the end, with a device that has work yet
-LOOKS_S = 0.001  # between two looks at it
+ALIGNMENT = 256  # bytes: at least as much as a kernel loads at once
+PATIENCE_S = 10.0  # how long close() waits for a busy device
+LOOKS_S = 0.001  # between two checks while it waits
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def normal_tensors(method: Method) -> Method:
-    """A caller in ``torch.inference_mode()`` would make memory that other threads mustn't write into."""
+    """Decorate a method so that it runs outside ``torch.inference_mode()``.
+
+    Other threads couldn't write into tensors that were made in inference mode.
+    """
     made: Method = torch.inference_mode(mode=False)(method)
     return made
 
@@ -49,7 +51,7 @@ def normal_tensors(method: Method) -> Method:
 class Buffer:
     """Memory on the device for the bytes of one batch.
 
-    read  an event after which nothing reads it any more
+    read  CUDA event after which no work reads the buffer; None: it is free now
     """
 
     memory: torch.Tensor
@@ -60,9 +62,9 @@ class Buffer:
 class OnItsWay:
     """A batch whose bytes are being copied.
 
-    fields  the fields in the buffer
-    begun   event: the copy starts
-    copied  event: the copy is complete
+    fields  tensors over the buffer, by field
+    begun   CUDA event: the copy starts
+    copied  CUDA event: the copy is complete
     """
 
     buffer: Buffer
@@ -75,9 +77,9 @@ class OnItsWay:
 class Wanted:
     """The form of a batch on the device.
 
-    fields          fields that are copied there; None: all
-    dtype           dtype of floating-point fields; None: their own
-    memory_format   memory format of fields of four dimensions that aren't uint8; None: their own
+    fields          names of the fields that are copied to the device; None: all
+    dtype           dtype of floating-point fields; None: as in the slot
+    memory_format   memory format of fields of four dimensions that aren't uint8; None: as in the slot
     static_buffers  True if each batch overwrites the one before it
     """
 
@@ -91,21 +93,22 @@ class Wanted:
         return self.fields is None or name in self.fields
 
     def dtype_of(self, own: torch.dtype) -> torch.dtype:
-        """Return the dtype on the device."""
+        """Return the dtype that a field of dtype ``own`` has on the device."""
         return self.dtype if self.dtype is not None and own.is_floating_point else own
 
     def is_channels_last(self, dimensions: int, dtype: torch.dtype) -> bool:
-        """Return True if channels come last in memory."""
+        """Return True if a field with so many dimensions and this dtype is stored with channels last."""
         return self.memory_format is torch.channels_last and dimensions == 4 and dtype != torch.uint8
 
 
 class Sender:
-    """Brings batches to a device. Satisfies the ``OpenDevice`` of standpipe's contracts.
+    """Copies batches from slots to a device. It satisfies standpipe's ``OpenDevice``.
 
-    sizes      most bytes, in a slot, of each field that is brought there
-    ahead      batches whose bytes come before they are asked for, at most
-    finishers  of fields that are finished there
-    copying_s  seconds that the side stream has copied batches which were taken
+    sizes      the most bytes of each copied field in a slot, by name
+    wanted     the form of a batch on the device
+    ahead      the most batches that are copied before ``take`` asks for them
+    finishers  for each field whose bytes the device converts to numbers
+    copying_s  seconds of the side stream's copies, of batches that were taken
     """
 
     def __init__(
@@ -122,18 +125,22 @@ class Sender:
         self._most = self._ahead = ahead
         self._spare: list[Buffer] = []
         self._coming: dict[int, OnItsWay] = {}  # by slot
-        self._copying: deque[tuple[OnItsWay, Mapping[str, Any]]] = deque()  # taken; their slots are read yet
+        self._copying: deque[tuple[OnItsWay, Mapping[str, Any]]] = deque()  # taken; slots may still be read
         self.copying_s = 0.0
         self._pinned: set[int] = set()
         self._pins = True
         self._places: dict[str, torch.Tensor] = {}  # of static batches
-        self._last: Any = None  # the stream of the batch before
+        self._last: Any = None  # the stream on which the previous batch was finished
 
     @normal_tensors
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
-        """Start to copy a batch's bytes; return False while no buffer is free.
+        """Start to copy the batch of a slot to the device. Return False if no buffer is free.
 
-        Errors, such as for lack of memory, are raised when the batch is taken: ``take`` tries again.
+        slot    number of the slot
+        memory  the slot's memory
+        batch   the batch's arrays
+
+        It raises no error, such as for lack of memory: ``take`` tries again, and raises it then.
         """
         if slot not in self._coming:
             if len(self._coming) >= self._ahead:
@@ -141,7 +148,7 @@ class Sender:
             try:
                 self._coming[slot] = self._sent(memory, batch)
             except RuntimeError:
-                # Asking once more, torch would empty its cache once more.
+                # From now on, send only as many batches as had room: each failure makes torch empty its cache.
                 self._ahead = max(len(self._coming) + len(self._spare), 1)
                 return False
         return True
@@ -150,9 +157,12 @@ class Sender:
     def take(
         self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Any]
     ) -> Mapping[str, Any]:
-        """The batch on the device, ready for what the caller's current stream does next."""
+        """Return the batch on the device, for work that follows on the caller's current stream.
+
+        mixes  MixUp and CutMix to apply to the batch, in this order
+        """
         if slot not in self._coming:
-            self._drop()  # what is on its way comes later, if ever
+            self._drop()  # forget the batches that are being copied: the caller wants another one first
         coming = self._coming.pop(slot, None) or self._sent(memory, batch)
         self._copying.append((coming, batch))
         stream = self._streams.current()
@@ -168,32 +178,35 @@ class Sender:
                 for name, value in batch.items()
                 if self._wanted.has(name)
             }
-        finally:  # what was begun reads the buffer, also where memory for the rest is wanting
+        finally:  # work that was started reads the buffer, even if memory for the other fields is lacking
             coming.buffer.read = self._streams.record(stream)
             self._spare.append(coming.buffer)
         return {"index": batch["index"].copy(), **taken}
 
     def settle(self) -> bool:
-        """Let go of batches that were taken and have left their slots; whether all have."""
+        """Release slots from which copies are complete. Return True if no copy reads a slot any more."""
         while self._copying and self._streams.has_happened(self._copying[0][0].copied):
             copied = self._copying.popleft()[0]
             self.copying_s += self._streams.seconds(copied.begun, copied.copied)
         return not self._copying
 
     def rest(self) -> None:
-        """Give the memory back, for the next user of the side stream."""
+        """Free all buffers, and forget batches that weren't taken."""
         self._ahead = self._most
         self._drop()
-        with contextlib.suppress(RuntimeError):  # of a device that has failed, and writes nothing any more
+        with contextlib.suppress(RuntimeError):  # the device has failed, and no longer writes
             for buffer in self._spare:
                 self._after_reading(buffer)
         self._spare.clear()
 
     @normal_tensors
     def close(self) -> bool:
-        """Wait until nothing of it is read any more, and let go of slots. False where that takes for ever."""
+        """Wait until no copy reads a slot, then unpin all slots.
+
+        Return False if the device is still busy after ``PATIENCE_S``; slots then stay pinned.
+        """
         self.rest()
-        with contextlib.suppress(RuntimeError):  # likewise
+        with contextlib.suppress(RuntimeError):  # the device has failed, and no longer reads
             if not self._comes_to_rest():
                 return False
         self._copying.clear()
@@ -205,7 +218,7 @@ class Sender:
         return True
 
     def _comes_to_rest(self) -> bool:
-        """Wait for the side stream; return False if a step hangs."""
+        """Wait for the side stream's work. Return False if it isn't done within ``PATIENCE_S``."""
         over = self._streams.record(self._streams.side)
         ends = time.monotonic() + PATIENCE_S
         while not self._streams.has_happened(over):
@@ -224,7 +237,7 @@ class Sender:
         self._coming.clear()
 
     def _sent(self, memory: UInt8Array, batch: Mapping[str, Any]) -> OnItsWay:
-        """A batch whose copy has begun."""
+        """Start to copy a batch on the side stream, and return it with its buffer and events."""
         self._pin(memory)
         side = self._streams.side
         buffer = self._spare.pop() if self._spare else Buffer(self._new_memory())
@@ -242,7 +255,7 @@ class Sender:
         return OnItsWay(buffer, fields, begun, self._streams.record(side))
 
     def _after_reading(self, buffer: Buffer) -> None:
-        """Make later work on the side stream wait until the buffer was read."""
+        """Make the side stream's later work wait for the last work that reads this buffer."""
         if buffer.read is not None:
             self._streams.wait(self._streams.side, buffer.read)
             buffer.read = None
@@ -254,8 +267,9 @@ class Sender:
     def _placed(
         self, memory: UInt8Array, batch: Mapping[str, Any]
     ) -> Iterator[tuple[str, torch.Tensor, int]]:
-        """Yield the fields that are stored in the slot, as tensors of its memory, and their offsets in a
-        buffer.
+        """Yield (name, tensor, offset) for each field to be copied whose array is in the slot's memory.
+
+        The tensor shares the slot's memory; the offset is in a device buffer, in bytes.
         """
         begin = 0
         for name, size in self._sizes.items():
@@ -268,7 +282,7 @@ class Sender:
         address = memory.ctypes.data
         if not self._pins or address in self._pinned:
             return
-        pages = -(-memory.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE  # all of them the slot's
+        pages = -(-memory.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE  # these pages belong to this slot alone
         if (reason := self._streams.pin(address, pages)) is None:
             self._pinned.add(address)
             return
@@ -278,7 +292,12 @@ class Sender:
         )
 
     def _finished(self, name: str, value: torch.Tensor, mixes: Sequence[Any], stream: Any) -> torch.Tensor:
-        """A field as the batch has it, in memory of its own."""
+        """Return a field of the delivered batch in new memory: bytes converted to numbers, and mixed.
+
+        value   the field in the buffer
+        mixes   MixUp and CutMix of this batch
+        stream  the stream that does the work
+        """
         on = self._streams.on
         if mixes and name == mixes[0].label:
             shares = (len(value), mixes[0].num_classes)
@@ -314,7 +333,11 @@ class Sender:
         *,
         each: int = 1,
     ) -> torch.Tensor:
-        """Memory for what is made of ``source``, ``each`` numbers of one."""
+        """Return memory on the device for a field of the delivered batch, in the wanted memory format.
+
+        source  the field in the buffer
+        each    numbers in the result for each number of ``source``, to size static buffers
+        """
         last = self._wanted.is_channels_last(len(shape), dtype)
         in_memory = (shape[0], *shape[2:], shape[1]) if last else shape
         if self._wanted.static_buffers:
@@ -325,30 +348,30 @@ class Sender:
         return out.permute(0, 3, 1, 2) if last else out
 
     def _place(self, name: str, most: int, dtype: torch.dtype, stream: Any) -> torch.Tensor:
-        """Return a field's place in every batch: a flat tensor of its largest size."""
+        """Return the static buffer of a field, a flat tensor of ``most`` numbers; allocate it at first use."""
         if name not in self._places:
             self._places[name] = self._streams.empty(most, dtype, stream)
         return self._places[name]
 
     def _apart(self, value: Any) -> Any:
-        """Convert a value that isn't stored in a slot, or is no number."""
+        """Return a value that isn't in the slot's memory: numbers on the device, other values on the host."""
         tensor = as_tensor(value)
         if tensor is None:
             return value.copy() if isinstance(value, np.ndarray) else value
-        # Nobody waits: memory that isn't pinned has been read when this returns.
+        # Needs no event: a copy from unpinned memory has read all of it when the call returns.
         return tensor.to(self._streams.device, self._wanted.dtype_of(tensor.dtype), non_blocking=True)
 
 
 @normal_tensors
 def placed(streams: Streams, tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the device, there before all that is copied on the side stream from now on."""
+    """Copy a tensor to the device on the side stream, before all later work of that stream."""
     there = streams.empty(tuple(tensor.shape), tensor.dtype, streams.side)
-    streams.on(streams.side, there.copy_, tensor, True)  # memory that isn't pinned is read at once
+    streams.on(streams.side, there.copy_, tensor, True)  # unpinned memory is read before the call returns
     return there
 
 
 def aligned(size: int) -> int:
-    """Bytes of a field in a buffer."""
+    """Return ``size`` in bytes rounded up to a multiple of ``ALIGNMENT``."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -358,12 +381,15 @@ def _lies_in(memory: UInt8Array, value: object) -> bool:
 
 
 def as_tensor(value: object) -> torch.Tensor | None:
-    """A tensor of an array's memory, a copy where torch has no such strides; None for what is no array of numbers."""
+    """Return a tensor over an array's memory, or a copy if torch can't have its strides or byte order.
+
+    Return None if the value is no array of numbers.
+    """
     if not isinstance(value, np.ndarray):
         return None
     try:
         return torch.from_numpy(value)
-    except ValueError:  # backwards, or with the other order of bytes
+    except ValueError:  # negative strides, or the other byte order
         return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C"))
     except TypeError:  # text, say
         return None

@@ -1,4 +1,4 @@
-"""A device's work beside the program: streams, events between them, pinned host memory."""
+"""The CUDA streams, events and pinned host memory that ``Sender`` uses."""
 
 from __future__ import annotations
 
@@ -18,47 +18,53 @@ PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class Streams(Protocol):
-    """One device's streams. What is put on a stream happens in order; across streams, only where one waits.
+    """The streams of one device. Work on one stream runs in order; two streams run independently.
 
-    device  where tensors are
-    side    the stream on which batches come, the same for all loaders of the process: what one of them frees there
-            another one takes
+    device  the device
+    side    the stream that copies batches. All loaders of the process share it, so one loader can use
+            memory that another one has freed on this stream
     """
 
     device: torch.device
     side: Any
 
     def current(self) -> Any:
-        """The stream on which the caller's work is now."""
+        """Return the calling thread's current stream on the device."""
 
     def record(self, stream: Any) -> Any:
-        """An event: that all work which is on the stream by now has been done."""
+        """Return an event that happens when all work that is on the stream now is done."""
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """Between two events that lie behind."""
+        """Return the seconds between two events that have both happened."""
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Work that comes onto the stream from now on happens after the event."""
+        """Make later work on the stream wait for the event."""
 
     def has_happened(self, event: Any) -> bool:
         """Return True if the event has happened."""
 
     def on(self, stream: Any, work: Callable[..., object], *arguments: Any) -> None:
-        """Put work on a stream: torch operations, which also take their memory from it."""
+        """Call ``work(*arguments)`` with the stream as torch's current one.
+
+        Its operations run on that stream, and their memory is allocated for that stream.
+        """
 
     def empty(self, size: int | tuple[int, ...], dtype: torch.dtype, stream: Any) -> torch.Tensor:
-        """Memory for the work of a stream, and no other."""
+        """Allocate an uninitialised tensor that only work on this stream may use."""
 
     def pin(self, address: int, size: int) -> str | None:
-        """Make host memory one that copies read without the host's help; or why it can't be."""
+        """Pin ``size`` bytes of host memory, so that the device copies it by itself.
+
+        Return None, or the reason why that failed.
+        """
 
     def unpin(self, address: int) -> None:
-        """Undo ``pin``."""
+        """Undo ``pin`` for the memory at this address."""
 
 
 @functools.cache
 def _driver() -> Any:
-    """CUDA's driver; None where torch's devices are another maker's."""
+    """Return the library of CUDA's driver; None if there is none, as with AMD's GPUs."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -67,9 +73,9 @@ def _driver() -> Any:
 
 @contextlib.contextmanager
 def beside_captures() -> Iterator[None]:
-    """Call CUDA without disturbing a graph that another thread captures.
+    """A context for calls of CUDA that mustn't disturb another thread's capture of a CUDA graph.
 
-    By default a capture fails if any thread of the process asks whether an event has happened.
+    By default a capture fails if any thread of the process queries an event.
     """
     if (driver := _driver()) is None:
         yield
@@ -96,23 +102,23 @@ class CudaStreams:
             self.side = self._sides[index]
 
     def current(self) -> torch.cuda.Stream:
-        """Return this thread's stream."""
+        """Return the calling thread's current stream on the device."""
         return torch.cuda.current_stream(self.device)
 
     def record(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
-        """Record an event on a stream."""
+        """Return an event that happens when all work that is on the stream now is done."""
         with torch.cuda.device(self.device):
             event: torch.cuda.Event = cuda.Event(enable_timing=True)
             event.record(stream)
         return event
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        """Return the seconds between two events."""
+        """Return the seconds between two events that have both happened."""
         with beside_captures():
             return float(begin.elapsed_time(end)) / 1000
 
     def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
-        """Make a stream wait for an event."""
+        """Make later work on the stream wait for the event."""
         stream.wait_event(event)
 
     def has_happened(self, event: torch.cuda.Event) -> bool:
@@ -121,19 +127,19 @@ class CudaStreams:
             return bool(cuda.Event.query(event))
 
     def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
-        """Run ``work`` with a stream as the current one."""
+        """Call ``work(*arguments)`` with the stream as torch's current one."""
         with self._on(stream):
             work(*arguments)
 
     def empty(
         self, size: int | tuple[int, ...], dtype: torch.dtype, stream: torch.cuda.Stream
     ) -> torch.Tensor:
-        """Allocate a tensor on a stream."""
+        """Allocate an uninitialised tensor that only work on this stream may use."""
         with self._on(stream), beside_captures():
             return torch.empty(size, dtype=dtype, device=self.device)
 
     def pin(self, address: int, size: int) -> str | None:
-        """Pin host memory; return an error text if that fails."""
+        """Pin ``size`` bytes of host memory at an address. Return None, or CUDA's error text."""
         runtime: Any = cuda.cudart()
         with torch.cuda.device(self.device), beside_captures():
             error = runtime.cudaHostRegister(address, size, PORTABLE)
@@ -144,13 +150,13 @@ class CudaStreams:
         return str(runtime.cudaGetErrorString(error))
 
     def unpin(self, address: int) -> None:
-        """Unpin host memory."""
+        """Unpin the host memory at this address."""
         with torch.cuda.device(self.device), beside_captures():
             cuda.cudart().cudaHostUnregister(address)
 
     @contextlib.contextmanager
     def _on(self, stream: torch.cuda.Stream) -> Iterator[None]:
-        # The device first, here and below: a thread's own is device 0 until it says another, and would begin a context
-        # there, half a gigabyte on a GPU of somebody else's.
+        # Select the device first, here and elsewhere: a thread starts with device 0, and would create a context of
+        # half a gigabyte there, on a GPU that another process may use.
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield

@@ -13,7 +13,7 @@ from standpipe.torch.device import MOST_SLOTS, CudaDevice
 from standpipe.torch.memory import TensorMemory
 from standpipe.torch.sending import Wanted, as_tensor
 
-VALID = "valid"  # whether a row isn't padding: a batch that has no such field has no padding
+VALID = "valid"  # True for a row that isn't padding; a batch without this field has no padding
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 
 
@@ -21,13 +21,12 @@ MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 class Form:
     """The form of a batch of tensors.
 
-    fields         names for a tuple, one name for a single tensor, a mapping from keys to names for a dict,
-    or None for a
-                   dict of all fields
+    fields         a tuple of names for a tuple of tensors, one name for a single tensor, a mapping from keys
+                   to names for a dict, None for a dict of all fields
     device         device of the tensors
     dtype          dtype of floating-point fields; None: as the pipeline makes them
-    memory_format  memory format of fields of four dimensions that aren't uint8; None: as the pipeline makes
-    them
+    memory_format  memory format of fields of four dimensions that aren't uint8; None: as the pipeline
+                   makes them
     """
 
     fields: tuple[str, ...] | Mapping[str, str] | str | None
@@ -37,7 +36,7 @@ class Form:
 
     @classmethod
     def of(cls, fields: object, device: object, dtype: object, memory_format: object) -> Form:
-        """Return the form for a caller's arguments. Raises ``PlanError`` for invalid ones."""
+        """Return the form for the arguments of ``standpipe.torch.loader``. Raises ``PlanError`` for invalid ones."""
         names = (
             list(fields.values() if isinstance(fields, Mapping) else fields) if _is_many(fields) else [fields]
         )
@@ -64,10 +63,11 @@ class Form:
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
 
     def place(self, *, prefetch: int = 1, static_buffers: bool = False) -> CudaDevice | TensorMemory:
-        """Return the device to which standpipe itself brings batches; ``batch`` copies them further. Raises
-        ``PlanError``.
+        """Return the ``device=`` for ``Pipeline.loader``: a CUDA device, or host memory for all other devices.
 
-        prefetch, static_buffers  ``device_prefetch`` and ``static_buffers`` of ``loader``
+        From host memory, ``batch`` copies tensors to such another device. Raises ``PlanError``.
+
+        prefetch, static_buffers  ``device_prefetch`` and ``static_buffers`` of ``standpipe.torch.loader``
         """
         if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 1 <= prefetch < MOST_SLOTS:
             raise PlanError(
@@ -85,7 +85,10 @@ class Form:
         )
 
     def check(self, known: Sequence[str]) -> None:
-        """Raise ``PlanError`` when a field isn't among those that a batch has."""
+        """Raise ``PlanError`` if ``fields`` has a name that is neither in ``known`` nor ``"valid"``.
+
+        known  names of a batch's fields
+        """
         for name in self._names():
             if name not in known and name != VALID:
                 raise PlanError(
@@ -93,7 +96,10 @@ class Form:
                 )
 
     def batch(self, arrays: Mapping[str, Any]) -> Any:
-        """A batch: tensors that share the arrays' memory where nothing has to change; lists stay lists."""
+        """Return a batch in this form, from its arrays or tensors by field.
+
+        A tensor shares its array's memory unless device, dtype or memory format differ. Lists stay lists.
+        """
         if self.fields is None:
             return {name: self._tensor(value) for name, value in arrays.items()}
         self.check(list(arrays))
@@ -112,7 +118,10 @@ class Form:
         return [self.fields] if isinstance(self.fields, str) else self.fields or ()
 
     def _device_of(self, arrays: Mapping[str, Any]) -> torch.device:
-        """Return the device of a batch. A device without a number is another one in other threads."""
+        """Return the device of a batch's tensors, with its number if ``self.device`` has none.
+
+        ``cuda`` without a number can mean different devices in different threads.
+        """
         there = (each.device for each in arrays.values() if isinstance(each, torch.Tensor))
         return next((device for device in there if self._is_on(device)), self.device)
 

@@ -1,4 +1,4 @@
-"""Iterable datasets that share themselves out among workers, as torch's documentation has it."""
+"""Iterable datasets that divide themselves among workers by ``get_worker_info()``, as torch documents it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.utils import data
 
 import standpipe as sp
 
-ASKED = "get_worker_info"  # what code asks that shares itself out
+ASKED = "get_worker_info"  # the function that such a dataset calls
 
 
 def shares_itself_out(dataset: Any, init_fn: Callable[[int], None] | None) -> bool:
-    """Return True if the dataset's methods or ``worker_init_fn`` ask for the worker's number."""
+    """Return True if the code of the dataset's methods or of ``worker_init_fn`` names ``get_worker_info``."""
     kinds = [kind for kind in type(dataset).__mro__ if kind not in (object, *data.IterableDataset.__mro__)]
     found = [value for kind in kinds for value in vars(kind).values()]
     return any(_names(code) for value in (*found, init_fn) if (code := getattr(value, "__code__", None)))
@@ -29,7 +29,7 @@ def _names(code: CodeType) -> bool:
 
 
 def begun(loader: sp.Loader) -> Iterator[dict[str, Any]]:
-    """The next epoch of a stream, which is over at once where the stream is empty."""
+    """Return an iterator over the next epoch of a stream. An empty stream gives an empty epoch, not an error."""
     try:
         return iter(loader)
     except sp.EmptyStreamError:
@@ -38,10 +38,11 @@ def begun(loader: sp.Loader) -> Iterator[dict[str, Any]]:
 
 
 class InTurn:
-    """The streams of several workers, a loader for each: one batch of each in turn, as far as they go.
+    """The loaders of several workers, each with its own stream: one batch from each in turn, until all end.
 
-    drop_last  whether a worker's last batch is left out when it is short
-    certain    whether they are known to differ; else that their first batches do is checked
+    rows       rows of a full batch
+    drop_last  True: leave out a worker's last batch if it is short
+    certain    True: the streams are known to differ; False: compare their first batches
     """
 
     def __init__(self, loaders: list[sp.Loader], *, rows: int, drop_last: bool, certain: bool) -> None:
@@ -64,7 +65,7 @@ class InTurn:
             loader.set_epoch(epoch)
 
     def skip_steps(self, number: int) -> None:
-        """Leave out the next epoch's first batches; they are made, for only the streams know how long they are."""
+        """Skip the first ``number`` batches of the next epoch. Workers make them all the same, to find their ends."""
         self._skip = number
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class InTurn:
             loader.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """An epoch. Raises ``PlanError`` when all workers begin with the same batch."""
+        """Start the next epoch. Raises ``PlanError`` if all workers begin with the same batch."""
         skip, self._skip = self._skip, 0
         turns = _Turns([begun(loader) for loader in self._loaders], self._rows, self._drop_last)
         if not self._certain:
@@ -94,7 +95,7 @@ class _Turns:
 
     def __next__(self) -> dict[str, Any]:
         while self._epochs:
-            epoch = self._epochs.popleft()  # one that raises has ended, as a generator has that raised
+            epoch = self._epochs.popleft()  # an epoch that raises has ended, as a generator that raised
             batch = self._first.popleft() if self._first else next(epoch, None)
             if batch is not None and (len(batch["index"]) == self._rows or not self._drop_last):
                 self._epochs.append(epoch)
@@ -102,7 +103,7 @@ class _Turns:
         raise StopIteration
 
     def compare(self) -> None:
-        """Take the first batch of each, and raise ``PlanError`` when they are the same."""
+        """Take each worker's first batch. Raise ``PlanError`` if all of these are equal."""
         self._first.extend(next(epoch, None) for epoch in self._epochs)
         one, *others = self._first
         if one is not None and others and all(_equal(one, other) for other in others):
@@ -123,6 +124,6 @@ def _equal(one: Any, other: Any) -> bool:
         return torch.equal(one, other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
-    if hasattr(one, "value") and hasattr(other, "value"):  # what a collate_fn made
+    if hasattr(one, "value") and hasattr(other, "value"):  # ``Packed``: a batch that collate_fn made
         return _equal(one.value, other.value)
     return type(one) is type(other) and repr(one) == repr(other)
