@@ -1,4 +1,4 @@
-"""Batches as arrays of JAX's."""
+"""Deliver a pipeline's batches as JAX arrays."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class JaxLoader:
             self._check(list(self.loader.plan.fields))
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same in every process."""
+        """Return the number of batches in a whole epoch, the same in every process."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
         return map(self._placed, iter(self.loader))
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next one."""
+        """Let the next ``iter()`` start epoch number ``epoch``."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, object]:
-        """Return the place as plain data. It counts delivered batches, not prefetched ones."""
+        """Return the position in the run as plain data. It counts delivered batches, not prefetched ones."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        """Resume where ``state`` was saved. Raises ``StateError`` if another pipeline saved it."""
         self.loader.load_state_dict(state)
 
     def close(self) -> None:
@@ -107,8 +107,8 @@ def loader(
     """Return an iterable over a pipeline's batches: dicts of JAX arrays on a device or a mesh.
 
     Without ``.shard(rank, world_size)`` in the pipeline, each process makes the rows that the sharding gives
-    to its devices; without a sharding, each process has its own part of the rows. An array is the batch of
-    all processes, (world_size × rows, …).
+    to its devices; without a sharding, each process has its own part of the rows. With a ``NamedSharding``, an
+    array is the batch of all processes, (world_size × rows, …).
 
     On the CPU an array shares the batch's memory, if JAX can take it. standpipe reuses that memory after JAX
     has released it. While JAX or your code holds as many batches as the plan has slots, further batches are
@@ -124,7 +124,7 @@ def loader(
         ``NamedSharding(mesh, PartitionSpec("data"))``. Fields with fewer axes use its first ones. Default: this
         process's default device.
     fields : tuple of str, mapping or None, default ("image", "label")
-        The fields of a batch: their names, a mapping from key to name, or None for all.
+        The fields of a batch: their names, a mapping from a batch's key to the field's name, or None for all.
     **settings
         Arguments of ``Pipeline.loader``: ``memory=``, ``num_workers=``, …
 
@@ -135,7 +135,8 @@ def loader(
     Raises
     ------
     PlanError
-        For unknown fields, and for rows that the devices can't share equally; else as ``Pipeline.loader``.
+        For unknown fields, and for rows that can't be divided equally among the devices; else as
+        ``Pipeline.loader``.
 
     Examples
     --------

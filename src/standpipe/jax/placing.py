@@ -11,17 +11,17 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 from standpipe import Plan, PlanError
 
-PartitionSpec: Any = shardings.PartitionSpec  # they have no types
+PartitionSpec: Any = shardings.PartitionSpec  # JAX has no types for these two
 make_array: Any = jax.make_array_from_process_local_data
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The placement of arrays, and the part of a step's rows that this process makes.
+    """The devices of a batch's arrays, and the part of a step's rows that this process makes.
 
     sharding          sharding of the batch of all processes; None: the default device
-    rank, world_size  this process's part, and the number of parts
-    parts             number of parts that the rows of one process are divided into
+    rank, world_size  number of this process's part of the rows, from 0, and the number of such parts
+    parts             number of equal parts into which a process's rows are divided among devices
     """
 
     sharding: Sharding | None
@@ -31,7 +31,10 @@ class Placing:
 
     @classmethod
     def of(cls, sharding: Sharding | None) -> Placing:
-        """Return what a sharding means for this process. Raises ``PlanError`` for an unsuitable one."""
+        """Return the ``Placing`` of this process under a sharding. Raises ``PlanError`` for an unsuitable one.
+
+        Processes whose devices get the same rows have the same rank.
+        """
         if sharding is None:
             return cls(None, jax.process_index(), jax.process_count(), 1)
         if isinstance(sharding, SingleDeviceSharding):
@@ -54,7 +57,7 @@ class Placing:
         return cls(sharding, groups.index(tuple(sorted(mine))), len(groups), len(groups[0]))
 
     def check(self, plan: Plan) -> None:
-        """Raise ``PlanError`` when batches can't be cut evenly."""
+        """Raise ``PlanError`` if the plan has batches whose rows can't be divided evenly into ``parts``."""
         if plan.steps.unit == "batches" and self.parts > 1:
             raise PlanError(
                 "batch(budget=…) gives batches of different numbers of rows, which can't be divided evenly among "
@@ -71,9 +74,9 @@ class Placing:
                 )
 
     def array(self, rows: Any) -> Any:
-        """One process's rows as its part of the array.
+        """Return the JAX array of the batch of all processes, from this process's rows.
 
-        rows  (rows, …), which nobody else changes: on the CPU the array may be that memory
+        rows  (rows, …); nothing may change them later, because on the CPU JAX may use their memory
         """
         if not isinstance(self.sharding, NamedSharding):
             return jax.device_put(rows, self.sharding, may_alias=True)
@@ -82,7 +85,10 @@ class Placing:
 
 
 def _rows_of_processes(sharding: NamedSharding) -> dict[int, set[int]]:
-    """Return the parts of the first axis that each process's devices have, by process number."""
+    """Return for each process the parts of the rows on its devices, by process number.
+
+    A part is given by its first row in a probe array of as many rows as the mesh has devices.
+    """
     mesh, spec = sharding.mesh, sharding.spec
     device: Any
     axes = spec[0] if len(spec) else None
