@@ -1,4 +1,4 @@
-"""Looks at loaders, ours and others', from outside: it stands where a user stands, and sees public names only."""
+"""Diagnoses, reports, metrics and live views of running loaders. It uses standpipe's public names only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WHERE = {
 
 
 def __getattr__(name: str) -> object:
-    """The names above, each imported when it is asked for: every loader imports this package."""
+    """Import a public name at its first use. This keeps the import of the package cheap for every loader."""
     from importlib import import_module
 
     if name in WHERE:

@@ -1,4 +1,4 @@
-"""The rate that each place of a run could reach, as far as that was measured."""
+"""Compute the rate in rows per second that each place of a run could reach, from its counters."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 
 import standpipe as sp
 
-LEAST_LOAD = 0.05  # of its time that a place works: below that its capacity is a guess
+LEAST_LOAD = 0.05  # fraction of its time that a place must work for its capacity to be known
 
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """Rows per second that each limit of a run allows; infinite where it was loaded too little to tell.
+    """Rows per second that each part of a run could reach; infinite if it worked too little to be measured.
 
     step       the training loop, if it never waited
     workers    the threads or processes that make rows
     readers    the threads that read ahead
     filling    the thread that finds records and puts batches together
     device     bringing batches to the device
-    cores      the processors, with what a row costs now
+    cores      all processors, at the present processor time per row
     """
 
     step: float
@@ -30,7 +30,7 @@ class Capacities:
     cores: float
 
     def least(self, *without: str) -> float:
-        """The lowest of them, without those that are named."""
+        """Return the lowest of these rates, leaving out the fields named in ``without``."""
         rates: dict[str, float] = asdict(self)
         return min(rate for name, rate in rates.items() if name not in without)
 
@@ -40,9 +40,9 @@ class Load:
     """The work of a run's workers.
 
     loop_s  seconds of the training loop
-    work_s  seconds of the workers, summed; with their reading, unless other threads read ahead
-    read_s  seconds of these spent on reading
-    busy    fraction of their time that they worked, from 0 to 1
+    work_s  seconds that workers worked, summed; includes reading, unless other threads read ahead
+    read_s  seconds of ``work_s`` that were spent on reading
+    busy    fraction of the workers' time in which they worked, from 0 to 1
     cpu_s   processor seconds of the process and its workers
     """
 
@@ -54,7 +54,7 @@ class Load:
 
     @classmethod
     def of(cls, done: sp.Stats, plan: sp.Plan, workers: int) -> Load:
-        """Return the load of a number of workers."""
+        """Return the load from the counters of a period in which ``workers`` workers ran."""
         loop_s = done.step.step_s + done.step.wait_s
         read_s = 0.0 if done.reading_ahead else done.read.busy_s
         work_s = done.transform.busy_s + read_s
@@ -67,11 +67,11 @@ class Load:
 def capacities(
     done: sp.Stats, load: Load, *, workers: int, cores: int, step_rows_per_s: float | None
 ) -> Capacities:
-    """The capacity of each place, from counters of one period.
+    """Return the capacity of each place, from the counters of one period.
 
-    workers          that made rows
-    cores            that the process may use
-    step_rows_per_s  what the training loop takes when it waits for nothing, where that was measured
+    workers          number of workers that made rows
+    cores            number of processors that the process may use
+    step_rows_per_s  measured rate of the training loop when it never waits; None: computed from ``done``
     """
 
     def known(rows: int, busy_s: float, threads: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""Pictures of a report, as SVG inside HTML. Colours are classes, which the page's style has for light, dark, print."""
+"""Draw a report's charts as SVG inside HTML. Colours are CSS classes of the page's style sheet."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ MOST_EPOCHS = 24  # whose beginnings are drawn
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Seconds of a run across a picture.
+    """The time axis of a chart, from a run's start to ``end_s``.
 
-    end_s   where it ends
-    epochs  second at which each begins, and its number
+    epochs  (second at which the epoch begins, number of the epoch)
     """
 
     end_s: float
     epochs: tuple[tuple[float, int], ...] = ()
 
     def x(self, second: float) -> float:
-        """Return the place of a second, in px."""
+        """Return the horizontal position of a second, in px."""
         return LEFT + (WIDTH - LEFT - RIGHT) * second / (self.end_s or 1.0)
 
     def drawn(self, height: int) -> str:
-        """Times below a picture of this height, and where epochs begin."""
+        """Return SVG of the times below a chart of this height in px, and of lines where epochs begin."""
         step = next(
             (step for step in TIMES if self.end_s / step <= 8), 86400 * math.ceil(self.end_s / 691200)
         )
@@ -78,11 +77,11 @@ def over_time(
     height: int = 120,
     times: bool = True,
 ) -> str:
-    """Draw a line over a run.
+    """Return SVG of a step chart over a run.
 
-    seconds  at which each value begins
-    values   None where there is no line
-    times    whether they stand below it
+    seconds  second from which each value holds
+    values   one for each of ``seconds``; None leaves a gap
+    times    True: draw the time axis below
     """
     name, colour, show, most = curve
     ticks = _ticks(max([value or 0.0 for value in values], default=0.0) if most is None else most)
@@ -107,7 +106,7 @@ def over_time(
 def _lines(
     axis: Axis, seconds: Sequence[float], y: Sequence[float | None], height: int, colour: str
 ) -> Iterator[str]:
-    """Lines in steps, and the areas below them: one for each stretch in which there is something to draw."""
+    """Yield SVG of a step line and the area below, for each stretch of values that aren't None."""
     spans = zip(pairwise([*seconds, axis.end_s]), y, strict=True)
     for drawn, stretch in groupby(spans, lambda each: each[1] is not None):
         if drawn:
@@ -119,7 +118,7 @@ def _lines(
 
 
 def histogram(latency: sp.Latency, name: str, height: int = 90) -> str:
-    """Return a chart of the number of durations, with time in doublings."""
+    """Return SVG of a histogram of durations, with a logarithmic time axis."""
     shown = [number for number, count in enumerate(latency.counts) if count]
     first, last = max(shown[0] - 4, 0), shown[-1] + 5
     ends = bucket_ends(last + 1)
@@ -144,11 +143,11 @@ def histogram(latency: sp.Latency, name: str, height: int = 90) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A place in the picture of them.
+    """One place, such as read or transform, as ``flow`` draws it.
 
-    load    from 0 to 1; None where there is no such thing
-    texts   below it
-    limits  whether this is what limits the run
+    load    fraction of its threads' time in which it worked, from 0 to 1; None: it has no threads
+    texts   lines of text below the box
+    limits  True if this place limits the run
     """
 
     name: str
@@ -158,7 +157,7 @@ class Box:
 
 
 def flow(boxes: Sequence[Box]) -> str:
-    """The places in the order in which samples pass them, each filled as high as its load."""
+    """Return SVG of the places in the order in which samples pass them; a box's fill shows its load."""
     gap, height = 22, 96
     width = (WIDTH - gap * (len(boxes) - 1) - 4) / len(boxes)
     drawn = []
@@ -194,7 +193,7 @@ def bucket_ends(number: int) -> list[float]:
 
 
 def _round_times(least: float, most: float, number: int) -> list[float]:
-    """Round durations between two, at most so many: powers of ten, with 2 and 5 between them where there's room."""
+    """Return round durations between ``least`` and ``most`` seconds, usually at most ``number`` of them."""
     for between in ((1, 2, 5), (1, 3), (1,)):
         times = [of * 10.0**power for power in range(-7, 4) for of in between]
         inside = [time for time in times if least <= time <= most]
@@ -204,7 +203,7 @@ def _round_times(least: float, most: float, number: int) -> list[float]:
 
 
 def _ticks(most: float) -> list[float]:
-    """Round values from 0 to at least ``most``, which is the last one's neighbour."""
+    """Return evenly spaced round values for a chart's axis, from 0 to the first one that is at least ``most``."""
     if most <= 0:
         return [0.0, 1.0]
     rough = most / 3

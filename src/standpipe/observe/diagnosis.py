@@ -1,4 +1,4 @@
-"""The diagnosis on a run as one value: what limits it, what to do, and what that would bring."""
+"""The ``Diagnosis`` of a run: the place that limits it, what to do, and the rate that this would give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Diagnosis:
     wait_share : float
         The fraction of its time that the training loop waits, from 0 to 1.
     rows_per_s : float
-        The rate.
+        The rows per second that the training loop took.
     upper_rows_per_s : float or None
         The rate that the next limit allows at most; None if that isn't known.
     fixed_rows_per_s : float or None
@@ -65,7 +65,7 @@ class Diagnosis:
 
     @property
     def gain(self) -> float | None:
-        """The most that the run would be faster without this limit, as a factor; None where that isn't known."""
+        """The highest possible speed-up without this limit, as a factor (1.5 is 50% faster); None if unknown."""
         upper = self.upper_rows_per_s
         return upper / self.rows_per_s if upper is not None and self.rows_per_s else None
 

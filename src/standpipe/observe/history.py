@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import standpipe as sp
 
-PLACES = ("order", "read", "transform", "batch", "device")  # that are timed; the source is asked by the order
+PLACES = ("order", "read", "transform", "batch", "device")  # that are timed; the source is part of order
 MOMENTS = 600  # of half a kilobyte in a report
 SECOND = 1.0
 RECENT = 64  # rows for what was lately
@@ -49,7 +49,7 @@ class Moment:
     steps : float
         Batches that the training loop took; a batch that took longer counts in parts.
     rows : float
-        Rows of these batches.
+        Rows of the batches that ``steps`` counts.
     bytes : float
         Bytes of encoded samples that were read.
     bad : int
@@ -57,9 +57,9 @@ class Moment:
     step_s, wait_s : float
         Seconds of the training loop's own work, and of its waiting.
     ready : float
-        The mean number of batches that were ready when it asked for one.
+        The mean number of batches that were ready when the training loop requested one.
     memory : int
-        The most bytes of what ``memory=`` counts.
+        The most bytes that the loader used of ``memory=``.
     load : mapping of str to float
         For each place, the fraction of its threads' time in which they worked, from 0 to 1.
 
@@ -91,7 +91,7 @@ class Moment:
 
     @property
     def wait_share(self) -> float:
-        """Share of the training loop's time that it waited, from 0 to 1."""
+        """Fraction of its time that the training loop waited, from 0 to 1."""
         whole = self.step_s + self.wait_s
         return self.wait_s / whole if whole else 0.0
 
@@ -145,9 +145,9 @@ class History:
         return _moment(float(whole - row[0]), row)
 
     def add(self, stats: sp.Stats, memory: int) -> None:
-        """Take down what happened since the last time; the first time, where it begins.
+        """Add the figures since the last call to the history. The first call only stores the counters.
 
-        memory  bytes of all owners, now
+        memory  bytes that all owners use now
         """
         if stats.time_s == 0:  # it hasn't started
             return
@@ -169,7 +169,10 @@ class History:
             self._spread(row, now, stats)
 
     def _spread(self, row: NDArray[np.float64], now: NDArray[np.float64], stats: sp.Stats) -> None:
-        """Add a row's figures to the moments that they cover."""
+        """Distribute a row's figures over the moments in which the work was done.
+
+        now  the counters at the end of the row
+        """
         rows = self._rows[: self._count]
         begins = now[0] - np.cumsum(rows[::-1, 0])[::-1]
         span = Span(now[0] - row[0], now[0])
@@ -185,7 +188,7 @@ class History:
         rows[:, BY_WORKERS] += np.outer(_shares(begins, list(self._pieces(stats, span))), row[BY_WORKERS])
 
     def _pieces(self, stats: sp.Stats, span: Span) -> Iterator[tuple[Span, float]]:
-        """Yield when each worker did the work that was now counted, and for how many seconds."""
+        """Yield for each worker (span in which it did its newest work, seconds of that work)."""
         for worker in stats.workers:
             worked_s = worker.busy_s - self._worked.get(worker.name, 0.0)
             if worked_s > 0:
@@ -227,14 +230,14 @@ class History:
 
 
 class Span(NamedTuple):
-    """A time, by the clock of the counters."""
+    """A period from ``begin`` to ``end``, in seconds by the clock of the counters."""
 
     begin: float
     end: float
 
 
 def _shares(begins: NDArray[np.float64], spans: Sequence[tuple[Span, float]]) -> NDArray[np.float64]:
-    """Return each moment's part of what happened in some weighted spans.
+    """Return for each moment the fraction of the spans' weight that falls into it; the fractions sum to 1.
 
     begins  begins of the moments; the last one lasts until now
     """
@@ -243,14 +246,14 @@ def _shares(begins: NDArray[np.float64], spans: Sequence[tuple[Span, float]]) ->
     for span, weight in spans:
         inside = np.maximum(np.minimum(ends, span.end) - np.maximum(begins, span.begin), 0.0)
         shares += weight * inside / max(inside.sum(), 1e-9)
-    if shares.sum() <= 0:  # nobody says when
+    if shares.sum() <= 0:  # no span is known
         shares[-1] = 1.0
     shares /= shares.sum()
     return shares
 
 
 def moment_between(before: sp.Stats, after: sp.Stats, memory: int, begin_s: float) -> Moment:
-    """Return what happened between two snapshots of the counters.
+    """Return the figures between two snapshots of the counters as a ``Moment``.
 
     memory   bytes of all owners now
     begin_s  time of the first snapshot, since the loader started
@@ -259,7 +262,7 @@ def moment_between(before: sp.Stats, after: sp.Stats, memory: int, begin_s: floa
 
 
 def load(busy_s: float, thread_s: float) -> float:
-    """The share of a place's time in which it worked, from 0 to 1."""
+    """Return busy_s / thread_s, limited to 0 to 1: the fraction of a place's time in which it worked."""
     return float(min(max(busy_s / thread_s, 0.0), 1.0)) if thread_s > 0 else 0.0
 
 
@@ -270,7 +273,7 @@ def threads_at(stats: sp.Stats, place: str) -> int:
 
 
 def _counted(stats: sp.Stats) -> NDArray[np.float64]:
-    """Counters in the order of ``COLUMNS``; where threads are asked for, their number, and 0 for what isn't counted."""
+    """Return the counters in the order of ``COLUMNS``: thread numbers for thread_s, 0 for epoch and memory."""
     step = stats.step
     return np.array(
         [
@@ -302,12 +305,12 @@ def _between(
 
 
 def _is_short(row: NDArray[np.float64], after: NDArray[np.float64], least_s: float) -> bool:
-    """Return True if a row has room for the one after it."""
+    """Return True if ``row`` is so short that ``after`` should be merged into it."""
     return bool(row[0] + after[0] / 2 < least_s)
 
 
 def _join(row: NDArray[np.float64], after: NDArray[np.float64]) -> None:
-    """Make ``row`` both of two neighbours."""
+    """Merge the row ``after`` into its neighbour ``row``, in place."""
     row[:EPOCH] += after[:EPOCH]
     row[EPOCH] = after[EPOCH]
     row[MEMORY] = max(row[MEMORY], after[MEMORY])

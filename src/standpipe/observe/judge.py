@@ -1,9 +1,8 @@
-"""Judges what limits a run: its steps, or its input; and of that which place, what to do, and what that would bring.
+"""Find the place that limits a run, with advice and the rate that it would give.
 
-A place's capacity is the rate at which it would go if it never waited. The run goes at the rate of the slowest place,
-with its steps as the last of them, so taking one limit away brings at most the next one's capacity. Where no other
-place worked enough for its capacity to be known, nothing is foretold. What is set already, or was tried by tuning and
-didn't pay, is not advised.
+A place's capacity is its rate if it never waited. A run is as fast as its slowest place; the training step is the last
+place. So removing one limit gives at most the capacity of the next. Without a known capacity of another place there is
+no forecast. Settings that are in use, or that tuning tried and rejected, are not advised.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from standpipe.system.thresholds import THRESHOLDS
 from standpipe.units import show_seconds
 
 LEAST_STEPS = 3  # before anything is said
-LEAST_S = 0.01  # likewise: in less, what threads did before and after weighs as much
+LEAST_S = 0.01  # least time for a diagnosis: in less, what threads did before and after weighs as much
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
 ONE_CORE = (
@@ -49,7 +48,7 @@ def diagnose(
 
 
 class _Judge:
-    """Looks at one place after the other."""
+    """Checks one place after the other, and returns the first one that limits the run."""
 
     def __init__(
         self, done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, cores: int, step_rows_per_s: float | None
@@ -214,7 +213,7 @@ class _Judge:
         )
 
     def _starved(self) -> Diagnosis | None:
-        """Native workers that lack processors, though this run doesn't use all of them."""
+        """Return a diagnosis if native workers lack processors because other programs use them; else None."""
         cpu_s, compute_s = self._load.cpu_s, self._load.work_s - self._load.read_s
         if self._done.gpu_rows or not 0 < cpu_s < THRESHOLDS.computes * min(
             compute_s, self._cores * self._loop_s
@@ -337,7 +336,10 @@ class _Judge:
         return f"{self._done.step.wait_share:.0%} of the time"
 
     def _say(self, bound: Bound, place: Place, upper: float, what: str, *advice: Advice) -> Diagnosis:
-        """The diagnosis, with the advice that is worth it, and no forecast above what the next limit allows."""
+        """Return a ``Diagnosis``, without advice that gives less than 5%.
+
+        upper  rows per second that the next limit allows; forecasts are limited to it
+        """
         step = self._done.step
         now = step.rows_per_s
         bounded = [each if each.rate is None else Advice(each.text, min(each.rate, upper)) for each in advice]

@@ -66,7 +66,7 @@ class PrometheusCollector:
         self._loaders = {name: weakref.ref(loader) for name, loader in loaders.items()}
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now. Called by the registry."""
+        """Yield the present metrics. The registry calls this."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         alive = {
@@ -98,7 +98,7 @@ class Writer(Protocol):
     """The interface of TensorBoard's ``SummaryWriter`` and similar loggers."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Write a value."""
+        """Write one value of the series ``tag`` at a training step."""
 
 
 def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:
@@ -131,7 +131,7 @@ def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:
 
 
 def scalars(now: Snapshot) -> dict[str, float]:
-    """Figures of a snapshot by their names."""
+    """Return the figures of a snapshot that ``write_scalars`` writes, by tag."""
     return {
         "rows_per_s": now.rows_per_s,
         "wait_share": now.recent.wait_share,

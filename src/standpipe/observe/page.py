@@ -1,4 +1,4 @@
-"""The page of a report: HTML that needs nothing from anywhere else."""
+"""Make the HTML page of a report. The page loads no other file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ TITLES = {"step": "your step", "wait": "your loop waits"}
 
 
 def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> str:
-    """A run's report as HTML.
+    """Return the report of a run as HTML.
 
-    known    its facts, as ``known_of`` gives them
-    now      its last snapshot
-    moments  its history
+    known    the facts that ``known_of`` returns
+    now      the run's last snapshot
+    moments  the run's history
     """
     files = resources.files(__package__)
     title = f"{now.script}: standpipe report"
@@ -78,7 +78,7 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
 
 
 def latencies(stats: sp.Stats) -> dict[str, sp.Latency]:
-    """Return the durations of everything that was timed one by one."""
+    """Return the latency of each place, of a step and of a wait, by name, without empty ones."""
     every = {place: getattr(stats, place).latency for place in PLACES}
     every |= {"step": stats.step.step, "wait": stats.step.wait}
     return {name: latency for name, latency in every.items() if latency.count}
@@ -240,7 +240,7 @@ def _functions(functions: Mapping[str, float]) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
-    """A table of what was tried, and whether that is all."""
+    """Return (HTML table of the settings that tuning tried, a sentence saying if tuning has settled)."""
     rows = [
         [
             f"{trial['after_s']:.0f}",
@@ -287,7 +287,7 @@ def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, columns of numbers to the right; of more than 200 rows the first ones."""
+    """Return an HTML table of the first 200 rows. Columns of numbers are aligned to the right."""
     cut = rows[:MOST_ROWS]
     more = f'<p class="note">and {len(rows) - len(cut):,} more</p>' if len(rows) > len(cut) else ""
     kinds = ["number" if all(map(NUMBER.fullmatch, column)) else "" for column in zip(*cut, strict=True)]

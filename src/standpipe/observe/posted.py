@@ -39,12 +39,12 @@ class Found:
 
     @property
     def pid(self) -> int:
-        """The process's number, as the process sees it."""
+        """The process ID, as the process itself sees it."""
         return self.snapshot.pid
 
     @property
     def stale(self) -> bool:
-        """True if its process seems to stand still."""
+        """True if the snapshot is older than 15 s, so that the process seems to hang."""
         return self.age_s > STALE_S
 
 
@@ -72,12 +72,15 @@ def loaders() -> list[Found]:
 
 
 def loaders_of(process: int) -> list[Found]:
-    """Return a process's own loaders."""
+    """Return the loaders of the process with this ID."""
     return [found for found in loaders() if found.pid == process]
 
 
 def delivers(before: Sequence[Found], after: Sequence[Found]) -> bool:
-    """Say whether a loader of a process delivered batches between two looks, or lately if it wrote nothing since."""
+    """Return True if a loader delivered batches between two calls of ``loaders_of``.
+
+    If a loader wrote no new snapshot between them, its last one counts, unless it is stale.
+    """
     then = {_key(found): found.snapshot for found in before}
     return any(_goes_on(found, then.get(_key(found))) for found in after)
 

@@ -27,7 +27,7 @@ class View(Protocol):
         """Show the newest snapshot."""
 
     def close(self) -> None:
-        """Leave the last one, and everything in order."""
+        """End the view. The last snapshot stays visible."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar of tqdm, whose end is the epoch's. Raises ``ImportError`` without tqdm."""
+    """A progress bar of tqdm over the steps of an epoch. Raises ``ImportError`` without tqdm."""
 
     def __init__(self) -> None:
         from tqdm.std import tqdm

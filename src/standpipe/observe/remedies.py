@@ -16,7 +16,7 @@ PARTS = {2: "half", 4: "a quarter", 8: "an eighth"}
 class Advice(NamedTuple):
     """One piece of advice.
 
-    rate  rows per second that it brings where nothing else limits them; None where that wasn't measured
+    rate  forecast rows per second if nothing else limits the run; None if it isn't known
     """
 
     text: str
@@ -24,10 +24,10 @@ class Advice(NamedTuple):
 
 
 class Remedies:
-    """Advice for one run, of which ``diagnose`` says what it was.
+    """Advice for one run, from the arguments of ``diagnose``.
 
-    load  how much its workers did
-    able  what each place could do
+    load  the work of the run's workers
+    able  the capacity of each place
     """
 
     def __init__(
@@ -60,7 +60,10 @@ class Remedies:
         return times * self._able.device if beside and times > 1 else None
 
     def more_processors(self, cpu_s: float) -> Advice:
-        """The advice where others have the processors; ``cpu_s`` is what making the rows takes of them."""
+        """Return the advice for a run that lacks processors, because other programs use them.
+
+        cpu_s  processor seconds that making the rows takes
+        """
         if self._workers > self._cores:
             return Advice(f"num_workers={self._cores}: more than there are cores make nothing faster")
         rate = rate_of(self._done.rows, cpu_s) * self._workers
@@ -72,7 +75,7 @@ class Remedies:
         return [fast] if self._plan.decodes_exactly else []
 
     def twice_the_workers(self) -> list[Advice]:
-        """The advice to let others go on while one waits."""
+        """Return the advice to double the workers, so that others work while some wait; empty if useless."""
         number = 2 * self._workers
         if not self.is_news("num_workers", number):
             return []
@@ -82,7 +85,7 @@ class Remedies:
         ]
 
     def more_workers(self) -> list[Advice]:
-        """The advice to work on all cores; foretold where the workers have the processors that they ask for."""
+        """Return the advice to use a worker per core, with a forecast if workers get the processors they need."""
         if (
             self._workers >= self._cores
             or self._plan.tunes_workers
@@ -115,5 +118,5 @@ class Remedies:
 
 
 def rate_of(rows: int, seconds: float) -> float:
-    """Rows per second, infinite where no time was counted."""
+    """Return rows per second; infinite if ``seconds`` is 0."""
     return rows / seconds if seconds else math.inf

@@ -1,4 +1,4 @@
-"""``loader.report()``: what is known of a run, as facts for programs and as a page for people."""
+"""``loader.report()``: write the facts of a run as JSON for programs, or as an HTML page for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_BAD = 1000  # samples with all that is known of them, of the newest
 
 
 def write_report(loader: sp.Loader, now: Snapshot, *paths: str | Path) -> None:
-    """Write pages and their facts, all or none. Raises ``PlanError`` for a name with another ending.
+    """Write a report to each path: HTML for ``.html``, JSON for ``.json``. Raises ``PlanError`` for other names.
 
     now  the loader's snapshot, which has the figures
     """

@@ -1,4 +1,4 @@
-"""A loader's own observer: takes its snapshot every second or so, while it runs, for history and other processes."""
+"""A thread that takes a snapshot of a running loader about every second, for history and other processes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Sampler:
     def begin(self, run: Observed, where: Callable[[], Where]) -> None:
         """Observe a run that has started.
 
-        where  tells where it stands; a ``ReferenceError`` when nobody has the loader any more
+        where  returns the run's place; raises ``ReferenceError`` when the loader was garbage-collected
         """
         thread = threading.Thread(
             target=self._keep_looking, args=(run, where), name="standpipe-observe", daemon=True
@@ -96,7 +96,7 @@ class Sampler:
             _log()
 
     def look(self, run: Observed, where: Callable[[], Where], *, whole: bool = False) -> Snapshot:
-        """The run's snapshot now, which is also its history's newest moment, and posted.
+        """Take a snapshot of the run now, add it to the history and publish it.
 
         whole  whether its figures are about all of the run since it has as many workers and slots as now; else about
                the newest ten seconds of that
@@ -144,7 +144,7 @@ class Sampler:
             thread.join(PATIENCE_S)
 
     def _since(self, tuned: sp.Stats, now: sp.Stats, whole: bool) -> sp.Stats:
-        """The counters since which a snapshot's figures are. The lock is held."""
+        """Return the counters at the start of the period that a snapshot covers. The caller holds the lock."""
         since = max(self._begun, tuned, key=lambda stats: stats.time_s)
         if whole:
             return since
@@ -183,7 +183,11 @@ class Sampler:
 
 
 def pause_s(spent_s: float, after_s: float) -> float:
-    """Seconds until the next snapshot, after so many in which those before took so many of a processor's."""
+    """Return the seconds until the next snapshot, to keep the observer's processor time low.
+
+    spent_s  processor seconds of all snapshots so far
+    after_s  seconds since the observer began
+    """
     return min(max(spent_s / SHARE - after_s - GRACE_S, EVERY_S), SELDOM_S)
 
 

@@ -120,7 +120,7 @@ class Snapshot:
 
     @property
     def limited(self) -> str:
-        """The place that limits it, or ``"step"``; empty while that isn't known, or nothing does."""
+        """The place that limits the run, or ``"step"``; empty while that isn't known."""
         if self.diagnosis is None or self.diagnosis.bound == "unknown":
             return ""
         return "step" if self.diagnosis.bound == "step" else self.diagnosis.place
@@ -131,7 +131,7 @@ class Snapshot:
         return self.memory / self.limit if self.limit else 0.0
 
     def as_json(self) -> bytes:
-        """One JSON object, in ASCII."""
+        """Return the snapshot as one JSON object, in ASCII."""
         return json.dumps(self, default=_opened, separators=(",", ":")).encode()
 
     @classmethod
@@ -156,7 +156,7 @@ def snapshot(
 ) -> Snapshot:
     """Return a loader's snapshot of this moment.
 
-    consumed  positions of the epoch that all ranks are past
+    consumed  number of the epoch's positions that all ranks have taken
     """
     longest = sorted(stats.functions.items(), key=lambda item: -item[1])[:NAMED]
     return Snapshot(
@@ -204,7 +204,7 @@ def _quantiles(latency: sp.Latency) -> dict[str, float]:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """A value of JSON as one of a type. Raises ``ValueError`` or ``TypeError`` for what is none."""
+    """Return a JSON value as an instance of ``kind``. Raises ``ValueError`` or ``TypeError`` if it is none."""
     origin, of = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return None if value is None else _typed(value, of[0])

@@ -24,7 +24,7 @@ def write_trace(loader: sp.Loader, path: str | Path) -> None:
 
 
 def events(now: Snapshot, moments: Sequence[Moment]) -> Iterator[dict[str, Any]]:
-    """The trace's events. Times are microseconds since the loader's start."""
+    """Yield the events of a trace as dicts. Times are microseconds since the loader's start."""
     process = {"pid": now.pid, "tid": now.rank}
     yield {"ph": "M", "name": "process_name", "args": {"name": f"{now.script}, standpipe"}, **process}
     yield {"ph": "M", "name": "thread_name", "args": {"name": f"loader of rank {now.rank}"}, **process}
@@ -47,7 +47,7 @@ def _counters(moment: Moment) -> dict[str, dict[str, float]]:
 
 
 def _epochs(moments: Sequence[Moment]) -> Iterator[tuple[int, float, float]]:
-    """Epochs with their begin and end, one after the other."""
+    """Yield (epoch, begin, end) in order, in seconds since the loader's start."""
     first = 0
     for number, moment in enumerate(moments):
         last = number + 1 == len(moments)
