@@ -1,4 +1,4 @@
-"""A folder or list of images is looked at, beside the speeds that were measured on it, and judged."""
+"""Examine a folder or list of images: read headers, count files, and report what costs time or memory."""
 
 from __future__ import annotations
 
@@ -50,10 +50,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """Images per second, and of reads alone how long they took.
+    """Measured rates in images per second, and the time that reads take.
 
-    decode   of decoding alone, from memory, by ``workers`` threads; ``both`` with reading
-    waited   share of the reads that waited for storage
+    reads    rate of reading alone
+    decode   rate of decoding alone, from memory, by ``workers`` threads
+    both     rate of reading and decoding
+    waited   fraction of the reads that waited for storage, from 0 to 1
+    failed   number of reads that failed
     """
 
     reads: float
@@ -70,11 +73,12 @@ class Speeds:
 class Data:
     """A folder or list.
 
-    images          there are
-    pictures        what some of them are; ``unreadable``: of how many the header can't be read
-    largest_folder  the folder with most files, and about how many it has
-    cpus            of the machine, whatever this process may use
-    bad             files that a loader would refuse, when all were decoded; None: they are too many for that
+    images          number of images
+    pictures        headers of a sample of the images
+    unreadable      number of images in this sample whose header can't be read
+    largest_folder  (the folder with most files, their approximate number)
+    cpus            number of CPUs of the machine, also those that this process may not use
+    bad             files that a loader would refuse; None: there were too many to decode all
     """
 
     path: str
@@ -98,7 +102,7 @@ class Data:
 
     @property
     def surplus(self) -> float:
-        """Times the pixels that the usual task can use, in the median."""
+        """Median pixels of an image ÷ the pixels of one with a shorter side of 256 px."""
         return (self.short_px / SHORT_PX) ** 2
 
     def share(self, what: Sequence[bool]) -> float:
@@ -107,12 +111,12 @@ class Data:
 
     @property
     def progressive(self) -> float:
-        """Share of the images that are progressive JPEGs."""
+        """Fraction of the images that are progressive JPEGs, from 0 to 1."""
         return self.share([each.progressive for each in self.pictures])
 
     @property
     def formats(self) -> dict[str, float]:
-        """Share of each format, the most usual first."""
+        """Fraction of the images in each format, the most frequent first."""
         counts = Counter(each.format for each in self.pictures)
         return {name: count / len(self.pictures) for name, count in counts.most_common()}
 
@@ -170,7 +174,7 @@ def _picture(path: bytes) -> Picture | None:
 
 
 def judge_data(host: Host, data: Data) -> list[Finding]:
-    """Return what costs time or memory, the worst first."""
+    """Return the findings on what costs time or memory, the most severe first."""
     judges = (_unreadable, _large, _progressive, _other_formats, _slow_storage, _full_folder, _shm, _quota)
     return by_severity([finding for judge in judges for finding in judge(host, data)])
 

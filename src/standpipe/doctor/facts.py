@@ -1,4 +1,4 @@
-"""Facts of a script's run, as the probe wrote them down, put together by loader; nothing is judged here."""
+"""The facts that the probe recorded in a script's run, by DataLoader, without any judgement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes of a process: its share of pages, and those that it alone has written."""
+    """The memory of a process in bytes.
+
+    pss      all its pages; a page of n processes counts as 1/n
+    private  pages that only this process has, and has written
+    """
 
     pss: int = 0
     private: int = 0
@@ -46,17 +50,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One batch, as the process saw it that made it.
+    """One batch, as measured in the process that made it.
 
-    indices     of its samples, as far as they are integers; the first 64
-    prints      of samples: a fingerprint of the whole under ``""``, and of parts by their path
-    seconds     that samples took, all together
-    cpu_s       of a CPU, collate included; ``queued_s``: in which it waited for one
-    slowest     index of the slowest sample, and its seconds
-    transforms  seconds by name
-    drawn       generators of which samples drew
-    memory      of the process after it; None where it wasn't asked for
-    anonymous   bytes of the process that are no file's and not shared by name, however many have a copy of the pages
+    indices     indices of the first 64 samples, without those that aren't integers
+    prints      fingerprints of samples: of the whole sample under ``""``, and of its parts by path
+    seconds     seconds to make all samples, without collate
+    cpu_s       CPU seconds, collate included; ``queued_s``: seconds of waiting for a CPU
+    slowest     (index of the slowest sample, its seconds)
+    transforms  seconds by name of the transform
+    drawn       names of the generators that samples used
+    memory      memory of the process after the batch; None: not measured
+    anonymous   bytes of heaps and stacks of the process, also of pages that it shares with its parent
     """
 
     samples: int = 0
@@ -96,12 +100,12 @@ class Maker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One batch, as the script saw it.
+    """One batch, as measured in the script's training loop.
 
-    wait_s  for it
-    step_s  from the batch before until it was asked for; None for the first
-    cpu_s   of the main process, so far
-    at      when it came
+    wait_s  seconds that the loop waited for the batch
+    step_s  seconds from the previous batch until the loop requested this one; None for an epoch's first
+    cpu_s   CPU seconds of the main process so far
+    at      time at which the batch came, by ``time.monotonic()``
     """
 
     epoch: int
@@ -130,7 +134,7 @@ class Holding:
 class Bad:
     """An exception in a sample, or in the collate function.
 
-    shapes  of the samples that couldn't be put together: index and what it is made of, and ``paths`` of them
+    shapes  (index, types and shapes) of each sample that collate got; ``paths``: the samples' files
     """
 
     worker: int
@@ -145,7 +149,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Workers that were started: how, and what of the main process they are copies of."""
+    """One start of workers: the start method, and the main process's other threads and use of CUDA then."""
 
     method: str
     threads: tuple[str, ...] = ()
@@ -156,9 +160,9 @@ class Start:
 class Loader:
     """One DataLoader in one rank's process: its settings, then what happened.
 
-    samples, sampled  of the dataset, and that the sampler gives in an epoch; None where it has no length
-    stuck             worker, index and seconds of samples that were being made when the time was over
-    failure           type and message of what the script's loop got to see
+    samples, sampled  length of the dataset, and of the sampler; None: it has no length
+    stuck             (worker, index, seconds) of samples that weren't finished when the time was over
+    failure           type and message of the error that the loader raised in the script; None: none
     """
 
     site: str
@@ -193,13 +197,13 @@ class Loader:
 
     @property
     def startup_s(self) -> float:
-        """Seconds to the first batch of an epoch, in the median; of two the smaller, as chance may hold one up."""
+        """Median seconds to the first batch of an epoch; of two epochs, the smaller value."""
         first = sorted(step.wait_s for step in self.steps if step.step_s is None)
         return first[(len(first) - 1) // 2] if first else 0.0
 
     @property
     def steady(self) -> tuple[Step, ...]:
-        """Steps behind an epoch's first ones, whose batches workers made while the first was waited for."""
+        """Steps without each epoch's first ones, whose batches were made while the loop waited for the first."""
         ahead = self.workers * (self.prefetch or 0)
         later: list[Step] = []
         every: list[Step] = []
@@ -221,7 +225,7 @@ class Loader:
 
     @property
     def step_s(self) -> float:
-        """Between batches, in the mean."""
+        """Mean seconds of the script's own work in a steady step."""
         return _mean([step.step_s or 0.0 for step in self.steady])
 
     @property
@@ -258,7 +262,7 @@ class Loader:
 
     @property
     def transforms(self) -> dict[str, float]:
-        """Seconds of a sample by transform, the slowest first; what else a sample takes is under ``""``."""
+        """Mean seconds of a sample by transform, the slowest first; ``""`` has the sample's other time."""
         samples = max(sum(made.samples for made in self.made), 1)
         total: dict[str, float] = {}
         for made in self.made:
@@ -282,10 +286,9 @@ class Run:
     error    type and message of its exception
     code     its exit code, or the negative number of a signal
     cut      True if epochs were cut short
-    withheld files that the script saved, replaced or removed, in whose place scratch files were used
-    own      epochs of standpipe's loaders, of which nothing is known here
-    drawing  where standpipe's loaders were made whose code uses global generators in the script's process,
-    and that code
+    withheld files that the script saved, replaced or removed; scratch files stood in for them
+    own      number of epochs of standpipe's own loaders, which aren't examined
+    drawing  (line that made a standpipe loader, its code that uses the script's global generators)
     """
 
     how: str
@@ -308,7 +311,7 @@ def _median(numbers: list[float]) -> float:
 
 
 def now_at(path: Path, clock: float) -> tuple[int, float] | None:
-    """The sample that a process is at, and for how long; None between samples."""
+    """Return (index, seconds so far) of the sample that a process is making; None between samples."""
     content = path.read_bytes()
     if len(content) < NOW.size:
         return None

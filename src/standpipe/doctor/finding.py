@@ -17,15 +17,15 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause of trouble.
+    """One problem that the doctor found.
 
-    code       stable, for programs
-    title      in a few words
+    code       stable name of the kind of problem, for programs
+    title      the problem in a few words
     where      the line that made the loader, a process, or a folder
-    evidence   what was seen, a sentence each
-    numbers    the same for programs
-    fix        in one's own code
-    standpipe  what standpipe does about it
+    evidence   observations, one sentence each
+    numbers    the observations as values, for programs
+    fix        advice for the user's own code
+    standpipe  how standpipe avoids the problem
     """
 
     code: str
@@ -52,7 +52,7 @@ class Finding:
 
 
 def by_severity(findings: list[Finding]) -> list[Finding]:
-    """The worst first; those of one severity as they were found."""
+    """Return the findings, the most severe first. Findings of one severity keep their order."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 

@@ -1,4 +1,4 @@
-"""The probe's lines, put together to facts."""
+"""Read the JSON lines that the probe wrote, and build a ``Run`` from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ DESCRIBED = (
 
 
 def gather(folder: Path) -> Run:
-    """Facts of a run that has ended, or is about to be ended: then samples that are being made count as stuck."""
+    """Return the facts of a run from the probe's folder.
+
+    If the script hasn't ended by itself, unfinished samples count as stuck.
+    """
     events = [event for path in sorted(folder.glob("*.jsonl")) for event in _lines(path)]
     ends = [event for event in events if event["event"] == "end"]
     # A rank that has seen enough leaves, and others that wait for it may raise then.

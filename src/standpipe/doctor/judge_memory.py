@@ -29,7 +29,7 @@ def copied_bytes(loader: Loader) -> int:
 
 
 def per_worker(loader: Loader) -> tuple[int, int]:
-    """Bytes of one worker, by its share of pages: at its start, and after its last batch. 0 without workers."""
+    """Return the mean PSS of a worker in bytes: at its start, and after its last batch. 0 without workers."""
     known = _known(loader)
     return _mean([each[0].pss for each in known]), _mean([each[-1].pss for each in known])
 
@@ -124,7 +124,7 @@ def _grows(host: Host, loader: Loader) -> list[Finding]:
 
 
 def _growth(maker: Maker) -> float:
-    """Bytes by which each batch made a process larger, in the mean; 0 if some didn't."""
+    """Return the mean bytes by which a process grew with a batch; 0 if it didn't grow with every batch."""
     # Pages that are copied were there before, and batches on their way to the script are no growth: neither counts.
     at = [made.anonymous for made in maker.made][2:]
     steps = [later - before for before, later in pairwise(at)]

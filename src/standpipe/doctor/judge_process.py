@@ -1,4 +1,4 @@
-"""Judgements of a process that seems stuck: which of the known causes it is. Facts in, findings out."""
+"""Find out which known causes explain that a process seems stuck."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ADVICE = {  # by code: in one's own code, and with standpipe
 
 
 def judge_process(scene: Scene) -> list[Finding]:
-    """The causes that can be seen, the worst first; what is left when there is none."""
+    """Return a finding for each cause, the most severe first; without a cause, a note on what processes do."""
     judges: tuple[Callable[[Scene], list[Finding]], ...] = (
         *(_dead, _stopped, _locked, _storage, _throttled, _swapping, _shm, _files),
         *(_spinning, _waiting_sample, _peer),
@@ -223,7 +223,7 @@ def _makers(scene: Scene) -> list[Process]:
 
 
 def _waiting_sample(scene: Scene) -> list[Finding]:
-    """A sample that waits for something, such as a server, while nobody computes."""
+    """Find workers whose sample waits, for example for a server, while no process computes."""
     stuck = [worker for worker in _makers(scene) if sample_frame(worker) and worker.main.state == "S"]
     if (
         scene.works

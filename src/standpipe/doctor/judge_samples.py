@@ -21,7 +21,7 @@ def judge_samples(host: Host, loader: Loader) -> list[Finding]:
 
 
 def judge_own(run: Run) -> list[Finding]:
-    """Standpipe's own loaders: whether a seed makes their batches again."""
+    """Return findings on standpipe loaders whose batches a seed doesn't reproduce."""
     return [
         Finding(
             code="randomness-of-the-process",
@@ -38,7 +38,7 @@ def judge_own(run: Run) -> list[Finding]:
 
 
 def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:
-    """One loader as several ranks have it, or as one of several does."""
+    """Return findings on samples that several ranks get; ``loaders`` is one loader as seen by each rank."""
     first = loaders[0]
     world_size = max(first.world_size, len(loaders))
     if world_size < 2:
@@ -75,7 +75,11 @@ def _duplicated(host: Host, loader: Loader) -> list[Finding]:
 
 
 def _twice(loader: Loader, prints: dict[int, list[dict[str, str]]], what: str) -> list[Finding]:
-    """Findings where two of several gave the same samples, by the whole of them or by a part that tells them apart."""
+    """Return a finding if two workers or ranks gave the same samples, or samples with an equal part.
+
+    prints  fingerprints of samples by number of the worker or rank
+    what    ``"worker"`` or ``"rank"``
+    """
     parts = dict.fromkeys(path for each in prints.values() for sample in each for path in sample)
     for part in parts:
         values = {
@@ -89,7 +93,7 @@ def _twice(loader: Loader, prints: dict[int, list[dict[str, str]]], what: str) -
 
 
 def _overlaps(values: dict[int, list[str]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield for each two: how many values both have, of how many of the one with fewer."""
+    """Yield (one, other, number of common values, number of values of the shorter) for each two entries."""
     for (one, ours), (other, theirs) in combinations(values.items(), 2):
         few = min(len(ours), len(theirs))
         told_apart = all(len(set(some)) >= DISTINCT * len(some) for some in (ours, theirs))

@@ -34,7 +34,7 @@ def waits(host: Host, loader: Loader) -> bool:
 
 
 def _explained_s(host: Host, loader: Loader) -> float:
-    """Return how long a script should wait at each step, by the time it takes to make a batch."""
+    """Return the seconds of waiting per step that the time to make a batch explains."""
     if not loader.workers:
         return loader.batch_s
     steps = [step.step_s or 0.0 for step in loader.steady]
@@ -50,7 +50,7 @@ def busy_share(loader: Loader) -> float:
 
 
 def busy_cores(loader: Loader) -> float:
-    """CPUs that the script and this loader's workers keep busy."""
+    """Return the mean number of CPUs that the script and this loader's workers keep busy."""
     elapsed = used = 0.0
     for epoch in {step.epoch for step in loader.steps}:
         steps = [step for step in loader.steps if step.epoch == epoch]
@@ -100,7 +100,7 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
 
 
 def _waiting(host: Host, loader: Loader) -> list[Finding]:
-    """The script waits: samples need more CPU than there is, or more workers than there are."""
+    """Return a finding if the script waits because it lacks CPUs or workers."""
     if not waits(host, loader):
         return []
     busy, most = busy_cores(loader), host.cores_each

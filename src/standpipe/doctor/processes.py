@@ -1,4 +1,4 @@
-"""Read what /proc says of a process and its children, twice, a moment apart."""
+"""Read the state of a process and its descendants from /proc, twice, some seconds apart."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Thread:
     """A thread.
 
     state  as /proc has it: R runs, S sleeps, D waits for storage, T is stopped, Z is dead
-    call   the system call that it is in, ``""`` where it isn't known; ``at``: the file or pipe of that call
-    where  the kernel's function that it sleeps in
-    cpu_s  used in the time between the two looks
+    call   its current system call, ``""`` if unknown; ``at``: the file or pipe of that call
+    where  the kernel function in which it sleeps
+    cpu_s  CPU seconds between the two readings
     stack  Python's functions, the innermost first, as far as py-spy tells them
     """
 
@@ -63,9 +63,9 @@ class Process:
     """A process.
 
     threads   the main thread first
-    faults    pages that had to be read from storage between the two looks
-    files     that it has open, of ``most_files``
-    status    of one that has ended and that nobody has waited for: the number of a signal, or None
+    faults    pages that were read from storage between the two readings
+    files     number of open files, at most ``most_files``
+    status    the signal that ended a zombie process; None: no signal, or it runs
     """
 
     number: int
@@ -91,7 +91,7 @@ class Process:
 
     @property
     def cpu_s(self) -> float:
-        """Used by all threads between the two looks."""
+        """CPU seconds of all threads between the two readings."""
         return sum(thread.cpu_s for thread in self.threads)
 
 
@@ -110,7 +110,7 @@ def look_twice(number: int, seconds: float) -> list[Process]:
 
 
 def stacks(number: int) -> dict[int, tuple[str, ...]] | None:
-    """Python's functions by thread, without stopping the process; None where py-spy isn't there or mustn't look."""
+    """Return Python's call stack by thread ID, from py-spy. None if py-spy is missing or not allowed."""
     program = shutil.which("py-spy") or shutil.which("py-spy", path=Path(sys.executable).parent)
     if program is None:
         return None
@@ -132,7 +132,7 @@ def _threads(dumped: list[dict[str, Any]]) -> Iterator[tuple[int, tuple[str, ...
 
 
 def peers(number: int) -> dict[int, int]:
-    """Processes of the same distributed run on this machine: number of the process by rank."""
+    """Return process IDs by rank of this machine's processes in the same distributed run."""
     own = environment_of(number)
     meeting = {name: own[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in own}
     found: dict[int, int] = {}
@@ -147,7 +147,7 @@ def peers(number: int) -> dict[int, int]:
 
 
 def environment_of(number: int) -> dict[str, str]:
-    """Return its initial environment; empty where that can't be read."""
+    """Return a process's initial environment variables; empty if they can't be read."""
     try:
         entries = (PROC / str(number) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -157,7 +157,7 @@ def environment_of(number: int) -> dict[str, str]:
 
 
 def _family(number: int) -> list[Process]:
-    """A process and all that it has started, and they."""
+    """Return a process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for path in PROC.glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended by now
@@ -225,7 +225,10 @@ def _thread(folder: Path, task: int) -> Thread:
 
 
 def _call(folder: Path, line: str) -> tuple[str, str]:
-    """The system call of a thread, and the file that it is about."""
+    """Return (name of a thread's system call, its file), each empty if unknown.
+
+    line  the content of /proc/…/syscall
+    """
     number, *arguments = line.split() or [""]
     if not number.isdigit():
         return "", ""
@@ -239,7 +242,7 @@ def _call(folder: Path, line: str) -> tuple[str, str]:
 
 
 def _since(before: Process | None, now: Process) -> Process:
-    """Return what it did between two readings."""
+    """Return the second reading of a process, with CPU seconds and faults counted since the first."""
     if before is None:
         return replace(now, faults=0, threads=tuple(replace(thread, cpu_s=0.0) for thread in now.threads))
     used = {thread.number: thread.cpu_s for thread in before.threads}
@@ -248,7 +251,7 @@ def _since(before: Process | None, now: Process) -> Process:
 
 
 def _stat(path: Path) -> list[str]:
-    """The fields behind the name, which may hold anything: the state is the first."""
+    """Return the fields of a ``stat`` file after the process name; the first one is the state."""
     return path.read_text().rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""Scripts are run in processes of their own, in a group that is ended with all that it started."""
+"""Run a script under the probe in its own process group, and end the whole group afterwards."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run_script(script: str, arguments: Sequence[str], limits: Limits, ranks: int
 
 
 def _environments(ranks: int) -> Iterator[dict[str, str]]:
-    """Yield what torchrun would tell each rank; nothing where there is one."""
+    """Yield the environment variables that torchrun sets for each rank; none for a single rank."""
     if ranks == 1:
         yield {}
         return
@@ -116,7 +116,10 @@ def _started(arguments: Sequence[str], environment: dict[str, str], begins: int)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], ends: float) -> bool:
-    """Wait until all have ended; when one has, the others have a few seconds more. False when the time is over."""
+    """Wait for all processes until ``ends``. After the first has ended, the others get ``GRACE_S`` more.
+
+    Return False if the first process was still running at ``ends``.
+    """
     for process in processes:
         try:
             process.wait(max(ends - time.monotonic(), 0.0))
@@ -127,7 +130,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], ends: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a script, of which nothing runs any more then, and all that it started, by a signal that lets it tidy up."""
+    """Kill a script. Its other processes get SIGTERM, and SIGKILL after ``TERMINATE_S``."""
     members = _group(process.pid)
     process.kill()
     with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A process, those that it started and what surrounds them, in a few seconds; and what each of them waits for."""
+"""The observations of a process and its descendants over a few seconds, and what each one waits for."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager", "standpipe-fo
 class Scene:
     """A process and its surroundings, in a few seconds.
 
-    processes    itself first, then all that it has started
-    throttled_s  for which its container was held back by its CPU quota
-    kills        processes of its container that were killed for want of memory, so far
+    processes    the examined process first, then its descendants
+    throttled_s  seconds for which the CPU quota held the container back
+    kills        number of processes of its container killed for lack of memory so far
     peers        processes of the same distributed run on this machine, by rank
     loaders      what standpipe's loaders of the process say of themselves, a line each
     delivers     whether one of these delivers batches
@@ -44,7 +44,7 @@ class Scene:
 
     @property
     def script(self) -> Process:
-        """The process that was asked about."""
+        """The examined process."""
         return self.processes[0]
 
     @property
@@ -105,7 +105,7 @@ def _at(thread: Thread) -> str:
 
 
 def told(process: Process) -> str:
-    """A process and what it waits for, with its innermost Python function and its dataset's, where those are known."""
+    """Describe a process and what it waits for, with its innermost Python function if that is known."""
     at = f", in {process.main.stack[0]}" if process.main.stack else ""
     if (own := sample_frame(process)) is not None and own != process.main.stack[0]:
         at += f", for a sample of {own}"

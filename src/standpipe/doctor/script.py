@@ -1,4 +1,4 @@
-"""A training script is run for a few steps and judged."""
+"""Run a training script for a few steps, and report what is wrong with its DataLoaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that seems stuck is looked at from outside, and judged."""
+"""Observe a process that seems stuck from outside, and report the likely causes."""
 
 from __future__ import annotations
 
