@@ -1,4 +1,4 @@
-// Whether a file is as it was when a row was stored.
+// Checks whether a file has changed since a row of the cache was made from it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Rows on a disk, which may hang: threads of their own read them, and whoever asked goes on without.
+// Reads cached rows from a disk in separate threads. If the disk hangs, the caller continues without the row.
 #pragma once
 
 #include <atomic>

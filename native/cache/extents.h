@@ -1,4 +1,4 @@
-// The extents of a set: files that rows' bytes were appended to, in memory or on a disk, to read.
+// Reads the extents of a cache set: files in memory or on a disk, to which the bytes of rows were appended.
 #pragma once
 
 #include <atomic>

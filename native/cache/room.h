@@ -1,4 +1,4 @@
-// The room that a process has for rows: extents that were given to it, and whether it wants more.
+// The extents that a process may fill with rows, and whether it needs more of them.
 #pragma once
 
 #include <chrono>

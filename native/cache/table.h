@@ -1,4 +1,4 @@
-// The table of a set: which rows are stored, and who is storing which.
+// The table of a cache set: which rows are stored, and which process is storing a row now.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How a row gets into a set: its bytes first, then the entry by which it is found.
+// Writes a row into a cache set: first its bytes, then the table entry that makes the row findable.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Whether files can be read and decoded, every bit of them: for looking through a data set before it is used.
+// Checks whether image files can be read and decoded completely, to examine a data set before its use.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// From a description of geometric transforms and a key to the pixels that one sample needs.
+// Computes the box of pixels that a sample needs, from its geometric transforms and its random key.
 #pragma once
 
 #include <cstdint>

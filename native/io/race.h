@@ -1,4 +1,4 @@
-// One read, or two of the same file of which the first that succeeds counts.
+// Reads a file once, or twice at the same time; the first read that succeeds gives the result.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// How long reads take, without decoding.
+// Measures how long reads of files take, without decoding.
 #pragma once
 
 #include <cstdint>

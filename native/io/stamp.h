@@ -1,4 +1,4 @@
-// What tells whether a file is the one whose bytes were taken before.
+// Identifies a file's version, to tell whether its bytes may have changed since an earlier read.
 #pragma once
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What a thread of a loader is at, for whoever asks why it takes so long.
+// Heartbeats: each thread of a loader records what it is doing, so that slow work can be reported.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Memory that another process has handed over in a file.
+// Maps memory that another process shares through a file.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What is said where there is no memory.
+// The error message for a failed allocation of memory.
 #pragma once
 
 namespace standpipe {

@@ -1,4 +1,4 @@
-// One side arena for several processes.
+// A side arena, memory for whole frames, that several processes share.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A file that is closed when nobody needs it any more.
+// Owns a file descriptor, and closes it when the owner is destroyed.
 #pragma once
 
 #include <fcntl.h>

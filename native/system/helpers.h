@@ -1,4 +1,4 @@
-// Threads that do own_tasks for others.
+// Helper threads that run tasks for other threads.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Signals and the threads of a loader.
+// Blocks signals in the threads of a loader.
 #pragma once
 
 #include <pthread.h>

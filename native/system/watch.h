@@ -1,4 +1,4 @@
-// Ends a process together with the one that it works for.
+// Ends a worker process when the process that it works for ends.
 #pragma once
 
 namespace standpipe {
