@@ -3,12 +3,17 @@
 Rows are tiny (16 bytes, from ``Arrays``), and the consumer pauses before each next(), as a training step does, so
 that a slot is ready: what is left is the price of handing a batch over. It holds no work per row. Beside it runs a
 plain NumPy gather of the same rows into a new array, which does.
+
+The last figure is for one consumer at scale: 256 batches of 512 tiny images a second, and how much of a core the
+consumer and the filling thread take for them. Decoding threads make the rows and count elsewhere.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from _measure import Figure, parser, report
@@ -17,6 +22,8 @@ import standpipe as sp
 
 RECORDS = 1 << 16
 PAUSE_S = 0.003
+RATE_HZ, ROWS, WARM_UP, SECONDS = 256, 512, 20, 4.0  # at scale
+COUNTED = ("MainThread", "standpipe-fill")
 
 
 def main() -> None:
@@ -37,7 +44,37 @@ def main() -> None:
         )
         medians.append(median(ours))
     note = f"dearest ÷ cheapest batch size: {max(medians) / min(medians):.2f}"
-    report(args, ["rows", "next() µs", "NumPy gather µs", "next ÷ gather"], rows, note)
+    cores = [at_scale() for _ in range(args.rounds)]
+    rate = f"{RATE_HZ} batches of {ROWS} rows a second"
+    scale = f"{rate}: consumer and filling thread take {Figure(cores, '.2f')} of a core"
+    report(args, ["rows", "next() µs", "NumPy gather µs", "next ÷ gather"], rows, note, scale)
+
+
+def at_scale() -> float:
+    """Return the part of a core that the consumer and the filling thread take at ``RATE_HZ`` batches a second."""
+    images = np.zeros((RECORDS, 4, 4, 3), np.uint8)
+    pipeline = sp.Pipeline(sp.Arrays(image=images)).shuffle(seed=1).map(sp.CenterCrop(4)).batch(ROWS)
+    with pipeline.loader(memory="256MiB", num_workers=2) as loader:
+        batches = (batch for _ in iter(int, 1) for batch in loader)
+        for _ in range(WARM_UP):
+            next(batches)
+        threads = [thread.native_id for thread in threading.enumerate() if thread.name in COUNTED]
+        begin, cpu = time.perf_counter(), sum(map(cpu_s, threads))
+        steps = 0
+        while (passed := time.perf_counter() - begin) < SECONDS:
+            time.sleep(max(steps / RATE_HZ - passed, 0))
+            next(batches)
+            steps += 1
+        if steps < 0.98 * RATE_HZ * SECONDS:
+            raise SystemExit(
+                f"{steps} steps in {SECONDS} s: this machine doesn't reach {RATE_HZ} batches a second"
+            )
+        return (sum(map(cpu_s, threads)) - cpu) / passed
+
+
+def cpu_s(thread: int | None) -> float:
+    """Return the CPU seconds of a thread of this process."""
+    return int(Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
 def handed_over(array: np.ndarray, batch: int) -> Iterator[object]:
