@@ -73,12 +73,14 @@ void bind_checks(nb::module_& m) {
              "had.");
 
     nb::class_<FileChecks>(m, "FileChecks", "Reads and decodes files, for any number of threads.")
-        .def(nb::new_([](const ReadPolicy& reads, uint64_t max_pixels, int max_scans, bool allow_truncated,
-                         uint64_t side_bytes, uint64_t buffer_bytes) {
-                 return std::make_shared<FileChecks>(
-                     CheckPolicy{{max_pixels, max_scans, allow_truncated}, side_bytes, buffer_bytes, reads});
-             }),
-             "reads"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a, "side_bytes"_a, "buffer_bytes"_a)
+        .def(
+            nb::new_([](const ReadPolicy& reads, uint64_t max_pixels, int max_scans, bool allow_truncated,
+                        bool only_libjpeg, uint64_t side_bytes, uint64_t buffer_bytes) {
+                return std::make_shared<FileChecks>(CheckPolicy{
+                    {max_pixels, max_scans, allow_truncated, only_libjpeg}, side_bytes, buffer_bytes, reads});
+            }),
+            "reads"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a, "only_libjpeg"_a, "side_bytes"_a,
+            "buffer_bytes"_a)
         .def(
             "check",
             [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length) {

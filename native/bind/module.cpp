@@ -7,6 +7,7 @@
 
 #include "bind/bind.h"
 #include "image/jpeg.h"
+#include "image/jpeg_entropy.h"
 #include "simd/simd.h"
 
 namespace standpipe {
@@ -29,6 +30,8 @@ NB_MODULE(_native, m) {
 
     m.def("simd_paths", &simd_paths, "Instruction sets this machine runs, narrowest first.");
     m.def("jpeg_library_version", &jpeg_library_version, "Version of the libjpeg-turbo in use.");
+    m.def("has_entropy_decoder", &JpegEntropy::available,
+          "Whether our entropy decoder was built in: it needs headers that only the static library has.");
     bind_order(m);
     bind_index(m);
     bind_program(m);

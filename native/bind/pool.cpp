@@ -186,6 +186,7 @@ void bind_stats(nb::module_& m) {
         .def_ro("gpu_refused", &PoolStats::gpu_refused)
         .def_ro("damaged", &PoolStats::damaged)
         .def_ro("truncated", &PoolStats::truncated)
+        .def_ro("redecoded", &PoolStats::redecoded)
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("read_wait_s", &PoolStats::read_wait_s)
         .def_prop_ro(

@@ -110,17 +110,18 @@ void bind_kernel(nb::module_& m) {
 
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
-                         int max_scans, bool allow_truncated, std::optional<std::string> simd) {
+                         int max_scans, bool allow_truncated, bool only_libjpeg,
+                         std::optional<std::string> simd) {
                  auto program = std::make_shared<Program>();
                  program->passes = passes_of(std::move(stages));
                  program->format = format;
                  program->fast = fast;
-                 program->limits = {max_pixels, max_scans, allow_truncated};
+                 program->limits = {max_pixels, max_scans, allow_truncated, only_libjpeg};
                  program->kernels = chosen_kernels(simd);
                  return program;
              }),
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
-             "simd"_a.none() = nb::none())
+             "only_libjpeg"_a = false, "simd"_a.none() = nb::none())
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 

@@ -37,6 +37,7 @@ struct SampleMaker {
     RowMaker rows;
     SideArena::Part part;
     uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
+    uint64_t redecoded = 0;               // rows that libjpeg-turbo decoded again
 };
 
 // While it lives, waits of this thread are written down on the maker's heartbeat. Without the GIL.
@@ -102,6 +103,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint
                                 {epoch_key(seed, epoch), position, attempt}, out.data(), 0, maker.part);
     maker.damaged += outcome.damaged;
     maker.truncated += outcome.truncated;
+    maker.redecoded += outcome.redecoded;
     return verdict(std::move(outcome));
 }
 
@@ -294,6 +296,7 @@ void bind_makers(nb::module_& m) {
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
         .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
+        .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo alone decoded again.")
         .def("reserve", &reserve, "program"_a, "height"_a, "width"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "frame_bytes"_a,
              "Wait for the memory that decoding an image of that size and making its row take; an error text "

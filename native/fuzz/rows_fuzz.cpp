@@ -156,6 +156,8 @@ class Collected final : public PixelSink {
         for (int i = 0; i < count; ++i) bytes.insert(bytes.end(), rows[i], rows[i] + row_bytes_);
     }
 
+    void restart() noexcept override { bytes.clear(); }
+
     std::vector<uint8_t> bytes;
 
   private:

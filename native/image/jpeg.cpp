@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "image/cmyk.h"
+#include "image/jpeg_entropy.h"
 #include "image/jpeg_header.h"
 #include "image/jpeg_library.h"
 #include "memory/no_memory.h"
@@ -16,25 +17,25 @@ namespace {
 constexpr int kRowsAtOnce = 8;
 constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image to image
 
-// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused
-// when they and those before pass over more blocks than this, which takes some 3 s.
-constexpr int kAnyScans = 16;
-constexpr uint64_t kMostBlocks = 1 << 25;
-
 }  // namespace
 
 struct JpegImage::State {
     jpeg_decompress_struct jpeg;
     JpegErrors errors;
     JpegSource source;
-    jpeg_progress_mgr progress;
+    struct Progress {
+        jpeg_progress_mgr base;
+        State* state;
+    } progress;
+    JpegEntropy entropy;
+    bool own_entropy = false;  // else libjpeg's
+    bool redecoded = false;
     DecodeLimits limits;
     std::span<const uint8_t> bytes;
     bool created = false, damaged = false, truncated = false;
     bool doubtful = false;  // whether it is whole shows only at its end
-    int counted_scans = 0;
-    uint64_t counted_blocks = 0;  // that these scans passed over
-    JDIMENSION crop_x = 0;        // first column of decoded rows: crops start at whole blocks
+    ScanCount scans;
+    JDIMENSION crop_x = 0;  // first column of decoded rows: crops start at whole blocks
     std::vector<uint8_t> rows;
 
     // False when there is no memory, which what() says.
@@ -42,7 +43,7 @@ struct JpegImage::State {
     void choose_output(int denominator) noexcept;
     bool crops_exactly() const noexcept;
     bool lacks_scans() const noexcept;
-    Excess count_scan() noexcept;
+    void watch_scans();
     std::string what() const;
     std::string cut(const std::string& inside) const;
     std::string cut_in_row(int row) const;
@@ -76,30 +77,25 @@ bool JpegImage::State::restart(bool by_blocks) noexcept {
     std::memset(&jpeg, 0, sizeof jpeg);
     errors.watch(jpeg);
     source.ran_out = false;
-    counted_scans = 0;
-    counted_blocks = 0;
+    scans = {};
     created = true;  // also when it isn't whole: what there is of it is to be destroyed
     if (setjmp(errors.jump)) return false;
     jpeg_create_decompress(&jpeg);
-    jpeg.client_data = this;
-    progress.progress_monitor = [](j_common_ptr common) {
-        const Excess excess = static_cast<State*>(common->client_data)->count_scan();
-        if (excess != Excess::none) JpegErrors::exceed(common, excess);
+    progress.state = this;
+    progress.base.progress_monitor = [](j_common_ptr common) {
+        reinterpret_cast<Progress*>(common->progress)->state->watch_scans();
     };
-    jpeg.progress = &progress;
+    jpeg.progress = &progress.base;
     source.feed(jpeg, bytes, by_blocks);
     return true;
 }
 
-// Called before each row of blocks of a picture with several scans; counts a scan as it begins.
-Excess JpegImage::State::count_scan() noexcept {
-    if (jpeg.input_scan_number > limits.max_scans) return Excess::scans;
-    if (jpeg.input_scan_number == counted_scans) return Excess::none;
-    counted_scans = jpeg.input_scan_number;
-    for (int c = 0; c < jpeg.comps_in_scan; ++c)
-        counted_blocks +=
-            uint64_t{jpeg.cur_comp_info[c]->width_in_blocks} * jpeg.cur_comp_info[c]->height_in_blocks;
-    return counted_scans > kAnyScans && counted_blocks > kMostBlocks ? Excess::blocks : Excess::none;
+// Called before each row of blocks of a picture with several scans, and of pixels of any.
+void JpegImage::State::watch_scans() {
+    const bool is_first = own_entropy && scans.count == 0 && jpeg_has_multiple_scans(&jpeg);
+    const Excess excess = scans.add(jpeg, limits.max_scans);
+    if (excess != Excess::none) JpegErrors::exceed(reinterpret_cast<j_common_ptr>(&jpeg), excess);
+    if (is_first) entropy.attach(jpeg);
 }
 
 void JpegImage::State::choose_output(int denominator) noexcept {
@@ -153,7 +149,9 @@ int JpegImage::State::try_header() noexcept {
 int JpegImage::State::try_start(int denominator) noexcept {
     if (setjmp(errors.jump)) return -1;
     choose_output(denominator);
-    return jpeg_start_decompress(&jpeg);
+    const int started = jpeg_start_decompress(&jpeg);
+    if (own_entropy && !jpeg_has_multiple_scans(&jpeg)) entropy.attach(jpeg);
+    return started;
 }
 
 bool JpegImage::State::try_crop(JDIMENSION x, JDIMENSION width, JDIMENSION skip_rows) noexcept {
@@ -193,7 +191,7 @@ std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& 
     State& s = *state_;
     s.bytes = bytes;
     s.limits = limits;
-    s.damaged = s.truncated = false;
+    s.damaged = s.truncated = s.redecoded = false;
     if (!s.restart(false)) return s.what();
     const bool parsed = s.try_header() > 0;
     if (s.source.ran_out) return s.cut("the header");
@@ -263,10 +261,22 @@ Size JpegImage::scaled(int denominator) const noexcept {
 std::string JpegImage::decode(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
     std::string text;
+    s.own_entropy = !s.limits.only_libjpeg;
     if (!s.doubtful) text = decode_part(region, denominator, sink);
+    s.redecoded = s.errors.excess == Excess::doubt;
+    if (s.redecoded) text = decode_again(region, denominator, sink);
     if (s.doubtful) text = decode_to_end(region, denominator, sink);
     s.damaged = s.jpeg.err->num_warnings > 0;
     return text;
+}
+
+// From the first byte on, by libjpeg-turbo alone: its verdict and pixels count.
+std::string JpegImage::decode_again(const Region& region, int denominator, PixelSink& sink) {
+    State& s = *state_;
+    s.own_entropy = false;
+    sink.restart();
+    if (!s.restart(false) || s.try_header() <= 0) return s.what();
+    return decode_part(region, denominator, sink);
 }
 
 // Only what the region needs. Finds out of files with several scans whether they are doubtful, before any
@@ -325,6 +335,7 @@ std::string JpegImage::decode_to_end(const Region& region, int denominator, Pixe
     State& s = *state_;
     const Size size = scaled(denominator);
     const size_t channels = s.jpeg.num_components == 4 ? 4 : 3;
+    s.own_entropy = false;
     if (!s.restart(true)) return s.what();
     int done = s.fed([&] { return s.try_header(); });
     if (done > 0) done = s.fed([&] { return s.try_start(denominator); });
@@ -361,25 +372,18 @@ std::string JpegImage::decode_to_end(const Region& region, int denominator, Pixe
     return reads_on && s.try_finish() < 0 ? s.what() : std::string();
 }
 
-namespace {
-
-class Nowhere final : public PixelSink {
-  public:
-    void pixels(const uint8_t* const*, int) noexcept override {}
-};
-
-}  // namespace
-
 std::string JpegImage::parse() {
     const int denominator = state_->doubtful ? 1 : 8;  // a text names the row
     const Size size = scaled(denominator);
-    Nowhere nowhere;
+    PixelSink nowhere;
     return decode({0, 0, size.width, size.height}, denominator, nowhere);
 }
 
 bool JpegImage::damaged() const noexcept { return state_->damaged && !state_->truncated; }
 
 bool JpegImage::truncated() const noexcept { return state_->truncated; }
+
+bool JpegImage::redecoded() const noexcept { return state_->redecoded; }
 
 bool JpegImage::smoothed_otherwise() const noexcept {
     return LIBJPEG_TURBO_VERSION_NUMBER < 3000001 && state_->lacks_scans();

@@ -15,13 +15,18 @@ struct DecodeLimits {
     uint64_t max_pixels = 178'956'970;
     int max_scans = 100;
     bool allow_truncated = false;  // files that end too soon are decoded as far as they go, and grey below
+    bool only_libjpeg = false;  // Huffman codes are libjpeg-turbo's to decode, as where ours isn't compiled
 };
 
-// Takes rows of decoded RGB pixels, in order, some at a time: an even number of them but for the last ones.
+// Takes rows of decoded RGB pixels, in order, some at a time: an even number of them except for the last
+// ones. This one drops them.
 class PixelSink {
   public:
     virtual ~PixelSink() = default;
-    virtual void pixels(const uint8_t* const* rows, int count) noexcept = 0;
+    virtual void pixels(const uint8_t* const* /*rows*/, int /*count*/) noexcept {}
+
+    // The rows come again, from the first one on.
+    virtual void restart() noexcept {}
 };
 
 // One JPEG, from header to pixels. Methods return an empty string, or what is wrong with the file.
@@ -70,11 +75,15 @@ class JpegImage {
     // It ends too soon; where that is allowed, decoding made up the rest.
     bool truncated() const noexcept;
 
+    // Our entropy decoder had a doubt, and libjpeg-turbo decoded it again from its first byte.
+    bool redecoded() const noexcept;
+
     // It lacks scans, and the libjpeg-turbo in use, older than 3.0.1, may smooth over that otherwise than
     // Pillow 13 does.
     bool smoothed_otherwise() const noexcept;
 
   private:
+    std::string decode_again(const Region& region, int denominator, PixelSink& sink);
     std::string decode_part(const Region& region, int denominator, PixelSink& sink);
     std::string decode_to_end(const Region& region, int denominator, PixelSink& sink);
 

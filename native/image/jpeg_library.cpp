@@ -7,6 +7,11 @@ namespace {
 
 constexpr size_t kPillowBlock = 64 << 10;
 
+// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused
+// when they and those before pass over more blocks than this, which takes some 3 s.
+constexpr int kAnyScans = 16;
+constexpr uint64_t kMostBlocks = 1 << 25;
+
 JpegErrors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<JpegErrors*>(jpeg->err); }
 
 [[noreturn]] void fail(j_common_ptr jpeg) { std::longjmp(errors_of(jpeg)->jump, 1); }
@@ -47,6 +52,15 @@ void skip(j_decompress_ptr jpeg, long count) {
 }
 
 }  // namespace
+
+Excess ScanCount::add(const jpeg_decompress_struct& jpeg, int max_scans) noexcept {
+    if (jpeg.input_scan_number > max_scans) return Excess::scans;
+    if (jpeg.input_scan_number == count) return Excess::none;
+    count = jpeg.input_scan_number;
+    for (int c = 0; c < jpeg.comps_in_scan; ++c)
+        blocks += uint64_t{jpeg.cur_comp_info[c]->width_in_blocks} * jpeg.cur_comp_info[c]->height_in_blocks;
+    return count > kAnyScans && blocks > kMostBlocks ? Excess::blocks : Excess::none;
+}
 
 void JpegErrors::watch(jpeg_decompress_struct& jpeg) noexcept {
     jpeg.err = jpeg_std_error(&base);

@@ -15,7 +15,16 @@ extern "C" {
 
 namespace standpipe {
 
-enum class Excess { none, scans, blocks };
+enum class Excess { none, scans, blocks, doubt };
+
+// The scans of a picture, counted as they begin.
+struct ScanCount {
+    int count = 0;
+    uint64_t blocks = 0;  // that these scans pass over
+
+    // The scan that is read now, if it is a new one.
+    Excess add(const jpeg_decompress_struct& jpeg, int max_scans) noexcept;
+};
 
 // Where libjpeg's errors go: whoever calls it has to have set ``jump``.
 struct JpegErrors {

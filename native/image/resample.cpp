@@ -78,8 +78,7 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink&
     refit(window_, rows);
     refit(lines_, 2 * row_stride_);
     refit(across_, 2 * across_stride_);
-    next_in_ = region_.y0;
-    next_out_ = held_ = 0;
+    restart();
 }
 
 void Resampler::push(const uint8_t* const* rows, int count) noexcept {

@@ -48,6 +48,12 @@ class Resampler {
     // pass takes two at a time: a single one costs as much.
     void push(const uint8_t* const* rows, int count) noexcept;
 
+    // The same rows are pushed again, from the first one on.
+    void restart() noexcept {
+        next_in_ = region_.y0;
+        next_out_ = held_ = 0;
+    }
+
     // Gives all memory back where it is more than `keep_bytes`: what an unusually large image made it
     // allocate.
     void shrink(size_t keep_bytes);

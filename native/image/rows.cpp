@@ -131,6 +131,7 @@ class IntoResampler final : public PixelSink {
   public:
     explicit IntoResampler(Resampler& resampler) : resampler_(resampler) {}
     void pixels(const uint8_t* const* rows, int count) noexcept override { resampler_.push(rows, count); }
+    void restart() noexcept override { resampler_.restart(); }
 
   private:
     Resampler& resampler_;
@@ -328,7 +329,7 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
     std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
     later_passes(program, key, out);
-    return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};
+    return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated(), false, jpeg.redecoded()};
 }
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,

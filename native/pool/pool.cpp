@@ -130,6 +130,7 @@ PoolStats Pool::stats() const {
         stats.rows = counts.made;
         stats.damaged = counts.damaged;
         stats.truncated = counts.truncated;
+        stats.redecoded = counts.redecoded;
     }
     for (const auto& heartbeat : state_->heartbeats)
         stats.threads.push_back({heartbeat->kind, heartbeat->number, heartbeat->rows_ended,

@@ -186,6 +186,7 @@ struct PoolStats {
     uint64_t bytes = 0;                      // of files that were read
     uint64_t foreign = 0;                    // of the rows, those that Pillow decodes
     uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
+    uint64_t redecoded = 0;                  // of the rows, those that libjpeg-turbo decoded again
     uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
     double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
     double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead

@@ -181,6 +181,7 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
         counts.made += outcome.kind == Outcome::Kind::ok;
         counts.damaged += outcome.damaged;
         counts.truncated += outcome.truncated;
+        counts.redecoded += outcome.redecoded;
     }
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);

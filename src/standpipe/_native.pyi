@@ -10,6 +10,11 @@ def simd_paths() -> list[str]:
 def jpeg_library_version() -> str:
     """Version of the libjpeg-turbo in use."""
 
+def has_entropy_decoder() -> bool:
+    """
+    Whether our entropy decoder was built in: it needs headers that only the static library has.
+    """
+
 def shuffled_indices(
     seed: int, epoch: int, n: int, start: int, stop: int
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
@@ -193,6 +198,7 @@ class Program:
         max_pixels: int,
         max_scans: int,
         allow_truncated: bool = False,
+        only_libjpeg: bool = False,
         simd: str | None = None,
     ) -> None: ...
     @property
@@ -442,6 +448,8 @@ class PoolStats:
     def damaged(self) -> int: ...
     @property
     def truncated(self) -> int: ...
+    @property
+    def redecoded(self) -> int: ...
     @property
     def read_s(self) -> float: ...
     @property
@@ -840,6 +848,10 @@ class SampleMaker:
     def truncated(self) -> int:
         """Rows made of JPEGs that end too soon."""
 
+    @property
+    def redecoded(self) -> int:
+        """Rows that libjpeg-turbo alone decoded again."""
+
     def reserve(
         self,
         program: Program,
@@ -925,6 +937,7 @@ class FileChecks:
         max_pixels: int,
         max_scans: int,
         allow_truncated: bool,
+        only_libjpeg: bool,
         side_bytes: int,
         buffer_bytes: int,
     ) -> None: ...

@@ -185,6 +185,7 @@ class Result:
             "workers": diagnosis.num_workers,
             "batch": self.plan.steps.batch,
             "dtype": self.dtype,
+            "decoder": self.plan.decoder_name,
             "task": self.task,
         }
 
@@ -201,6 +202,7 @@ class Result:
             f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.diagnosis.period}\n"
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
+            f"  decoder       {self.plan.decoder_name}\n"
             f"{wrapped(f'memory        {peak}, {forecast}')}\n"
             f"  consumer      waited {recent.wait_share:.0%} of the time; {takes}\n"
             f"\n{self.diagnosis}"

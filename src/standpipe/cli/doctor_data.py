@@ -62,6 +62,7 @@ def _speeds(measured: IoResult) -> Speeds:
         p99_s=reads.p99_s,
         waited=reads.waited,
         failed=reads.failed,
+        decoder=measured.plan.decoder_name,
     )
 
 
@@ -84,6 +85,7 @@ def _print(host: Host, data: Data, limit: str) -> None:
         f"  both         [bold]{speeds.both:,.0f}[/bold] images/s, "
         f"an epoch in {show_seconds(data.images / speeds.both)}"
     )
+    say(f"  decoder      {speeds.decoder}")
     print_wrapped(f"limit        {limit}", "  ", 15)
     say(f"  CPUs         {host.cores} of {data.cpus}")
     print_wrapped(

@@ -67,6 +67,7 @@ class Speeds:
     p99_s: float
     waited: float
     failed: int = 0
+    decoder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +374,7 @@ def data_facts(host: Host, data: Data) -> dict[str, Any]:
         "read_p50_ms": round(1e3 * speeds.p50_s, 4),
         "read_p99_ms": round(1e3 * speeds.p99_s, 4),
         "read_waited_share": round(speeds.waited, 4),
+        "decoder": speeds.decoder,
         "decode_images_per_s": round(speeds.decode, 1),
         "images_per_s": round(speeds.both, 1),
         "epoch_s": round(data.images / speeds.both, 1) if speeds.both else None,

@@ -118,6 +118,7 @@ class Flaws:
 
     damaged         rows of damaged JPEGs that Pillow decodes too
     truncated       rows of files that end too soon
+    redecoded       rows that libjpeg-turbo decoded again, as standpipe's entropy decoder found a doubtful code
     retries         repeated reads
     hedged          reads that were sent a second time in parallel
     slowest_read_s  seconds of the slowest read; of two parallel reads the longer one counts
@@ -131,6 +132,7 @@ class Flaws:
 
     damaged: int = 0
     truncated: int = 0
+    redecoded: int = 0
     retries: int = 0
     hedged: int = 0
     slowest_read_s: float = 0.0

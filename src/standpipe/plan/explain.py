@@ -17,7 +17,7 @@ from standpipe.plan.fields import ALL, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
-from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu, decoder_version, simd_paths
+from standpipe.transform import FunctionStep, NativeStep, decoder_name, decoder_of_gpu, simd_paths
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:  # which print themselves
@@ -349,6 +349,5 @@ def _memory_per_worker(plan: Plan) -> str:
 def environment() -> str:
     """Return the versions of Python, NumPy and the decoder, and the instruction set."""
     return (
-        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
-        f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"
+        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, {decoder_name()}, SIMD {simd_paths()[-1]}"
     )

@@ -34,6 +34,7 @@ from standpipe.system.workers import WorkerOrigin, worker_id
 from standpipe.transform import (
     BatchFunction,
     FunctionStep,
+    decoder_name,
     decoder_of_gpu,
     decoder_version,
     first_random,
@@ -101,6 +102,11 @@ class Plan:
     def decoder(self) -> str:
         """Versions of what decodes JPEGs."""
         return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
+
+    @property
+    def decoder_name(self) -> str:
+        """The name and version of the JPEG decoder on CPUs, as people read it."""
+        return decoder_name()
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:

@@ -256,6 +256,9 @@ class Stats:
         Rows of JPEGs with damage that Pillow also decodes.
     truncated : int
         Rows of images whose file ends too soon. They are delivered with ``decode(allow_truncated=True)``.
+    redecoded : int
+        Rows that libjpeg-turbo decoded again from the first byte, because standpipe's entropy decoder met a code
+        that it leaves to libjpeg-turbo. Most are damaged files.
     bad : int
         Rows that couldn't be made; each counts once.
     retries, hedged : int
@@ -314,6 +317,7 @@ class Stats:
     gpu_refused: int = 0
     damaged: int = 0
     truncated: int = 0
+    redecoded: int = 0
     bad: int = 0
     retries: int = 0
     hedged: int = 0

@@ -6,7 +6,7 @@
 from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
-from standpipe.transform.native import decoder_version, simd_paths
+from standpipe.transform.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.program import (
     BATCH_OP,
     DATASET_OP,
@@ -39,6 +39,7 @@ __all__ = [
     "Rng",
     "SampleProgram",
     "check_moved",
+    "decoder_name",
     "decoder_of_gpu",
     "decoder_version",
     "fault_of",
@@ -46,6 +47,7 @@ __all__ = [
     "fuse",
     "is_installed",
     "numbered",
+    "only_libjpeg",
     "sample_program",
     "simd_paths",
     "split_at_cache",

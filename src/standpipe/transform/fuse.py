@@ -21,6 +21,7 @@ from standpipe.transform.image import (
     Size,
     ValueTransform,
 )
+from standpipe.transform.native import only_libjpeg
 from standpipe.transform.stages import Stage, followed_by
 
 
@@ -70,6 +71,7 @@ class ImageKernel:
             max_pixels=decoding.limits.max_pixels,
             max_scans=decoding.limits.max_scans,
             allow_truncated=decoding.allow_truncated,
+            only_libjpeg=only_libjpeg(),
             simd=simd,
         )
 

@@ -47,10 +47,13 @@ class ImageMaker:
     def flaws(self) -> Flaws:
         """The counters of damaged and truncated images, and of file reads."""
         damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
-        if not (self._reads or damaged or truncated):
+        redecoded = self._native.redecoded
+        if not (self._reads or damaged or truncated or redecoded):
             return NO_FLAWS
         read_s = self._read_ns / 1e9
-        return Flaws(damaged, truncated, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s)
+        return Flaws(
+            damaged, truncated, redecoded, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s
+        )
 
     def count(self, damaged: bool, truncated: bool) -> None:
         """Count a cached image, if it was made from a damaged or truncated file."""

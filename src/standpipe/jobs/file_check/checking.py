@@ -17,7 +17,7 @@ from standpipe.formats import FORMATS, HEAD_BYTES, format_of
 from standpipe.read import read_policy
 from standpipe.source import is_settled, shown
 from standpipe.spec import Decoding, Int64Array, Reads, UInt8Array
-from standpipe.transform import Fault, fault_of
+from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.foreign import Undecodable, decode_foreign
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class FileCheckers:
             max_pixels=limits.max_pixels,
             max_scans=limits.max_scans,
             allow_truncated=spec.decoding.allow_truncated,
+            only_libjpeg=only_libjpeg(),
             side_bytes=spec.side_bytes,
             buffer_bytes=BUFFER_BYTES,
         )
