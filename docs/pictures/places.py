@@ -110,6 +110,35 @@ def pixels() -> None:
     )
 
 
+def decoding() -> None:
+    """Draw a photo of MCUs with a crop, coloured by what a decoder does with them."""
+    across, down, side, left, top = 24, 10, 18, 24, 44
+    first_row, last_row, first_column, last_column = 3, 7, 9, 18
+    parts = [text(left + across * side / 2, 28, "a photo of 24 × 10 MCUs, and a crop")]
+    for row_number in range(down):
+        for column in range(across):
+            in_rows = first_row <= row_number <= last_row
+            is_wanted = in_rows and first_column <= column <= last_column
+            colour = GREEN if is_wanted else AMBER if row_number <= last_row else LINE
+            parts.append(
+                f'<rect x="{left + column * side}" y="{top + row_number * side}" width="{side - 2}" '
+                f'height="{side - 2}" fill="{colour}" opacity="{0.75 if is_wanted else 0.35}"/>'
+            )
+    x, y = left + (first_column + 0.4) * side, top + (first_row + 0.3) * side
+    parts.append(
+        f'<rect x="{x:g}" y="{y:g}" width="{9.1 * side:g}" height="{4.3 * side:g}" fill="none" stroke="{BLUE}" '
+        'stroke-width="2.5"/>'
+    )
+    rows = [
+        (GREEN, "decoded", ("codes are stored,", "libjpeg-turbo makes pixels")),
+        (AMBER, "passed over", ("codes are read, two at a time,", "and nothing is stored")),
+        (LINE, "not read", ("below the crop's last row",)),
+    ]
+    for number, (colour, title, lines) in enumerate(rows):
+        parts.append(box(490, 44 + number * 62, 386, 54, title, (" ".join(lines),), colour))
+    save("decoding", 900, 244, *parts)
+
+
 def caches() -> None:
     steps = {
         "source": ("photos on a", "slow disk"),
@@ -240,5 +269,5 @@ def security() -> None:
 
 
 if __name__ == "__main__":
-    for draw in (places, memory, order, pixels, caches, faults, tuning, security):
+    for draw in (places, memory, order, pixels, decoding, caches, faults, tuning, security):
         draw()
