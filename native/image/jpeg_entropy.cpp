@@ -17,10 +17,12 @@ namespace standpipe {
 bool JpegEntropy::available() noexcept { return true; }
 
 void JpegEntropy::attach(jpeg_decompress_struct& jpeg) {
-    if (jpeg.progressive_mode || jpeg.arith_code) return;
+    static_assert(ScanLayout::kMostBlocks == D_MAX_BLOCKS_IN_MCU);
+    if (jpeg.progressive_mode || jpeg.arith_code || jpeg.master->lossless) return;
     for (int c = 0; c < jpeg.num_components; ++c)
         if (!jpeg.comp_info[c].component_needed) return;
     scan_ = 0;
+    scanned_ = 0;
     if (!jpeg_has_multiple_scans(&jpeg) && !begin_scan(jpeg)) return;
     jpeg.client_data = this;
     jpeg.entropy->decode_mcu = [](j_decompress_ptr decompress, JBLOCKROW* blocks) -> boolean {
@@ -38,6 +40,12 @@ bool JpegEntropy::begin_scan(jpeg_decompress_struct& jpeg) {
         std::copy(std::begin(from->huffval), std::end(from->huffval), to.symbols.begin());
         return static_cast<const HuffmanCode*>(&to);
     };
+    // A second scan of a component adds to the coefficients of the first, which the decoder takes for zeros.
+    for (int c = 0; c < jpeg.comps_in_scan; ++c) {
+        const uint32_t bit = 1u << jpeg.cur_comp_info[c]->component_index;
+        if (scanned_ & bit) return false;
+        scanned_ |= bit;
+    }
     ScanLayout layout;
     layout.blocks = jpeg.blocks_in_MCU;
     layout.restart_interval = jpeg.restart_interval;
@@ -79,7 +87,7 @@ bool JpegEntropy::next_mcu(jpeg_decompress_struct& jpeg, JBLOCKROW* blocks) noex
 // libjpeg reads on behind the scan.
 bool JpegEntropy::end_scan(jpeg_decompress_struct& jpeg) noexcept {
     const uint8_t* const marker = decoder_.marker();
-    if (!marker) return false;
+    if (!marker || marker[1] == 0xff) return false;
     jpeg.src->bytes_in_buffer -= static_cast<size_t>(marker - jpeg.src->next_input_byte);
     jpeg.src->next_input_byte = marker;
     return true;

@@ -27,6 +27,7 @@ class JpegEntropy {
     int scan_ = 0;           // the number of the one that was begun
     JDIMENSION column_ = 0;  // of the next MCU
     uint64_t left_ = 0;      // MCUs of the scan
+    uint32_t scanned_ = 0;   // a bit for each component that a scan had
 };
 
 }  // namespace standpipe

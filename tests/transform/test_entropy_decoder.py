@@ -1,5 +1,6 @@
 """Standpipe's entropy decoder gives libjpeg-turbo's pixels and verdicts, and leaves doubtful files to it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from PIL import Image
 
 import standpipe as sp
 from draws import Sample
-from jpegs import kinds, photo, saved
+from jpegs import Coding, encode, kinds, photo, saved
 from parity import CROP, SIZE_PX, damaged, delivered, small_photos
 from reference import decoded, explain_difference, in_order, listed, transformed
 from reference import delivered as rows_of
@@ -84,6 +85,43 @@ def test_what_is_doubtful_is_decoded_again_and_counted(decoder: str, tmp_path: P
     for row, data in zip(rows, files, strict=True):
         assert np.array_equal(row, np.asarray(decoded(data)))
     assert stats.redecoded >= 1 if decoder == "" else stats.redecoded == 0
+
+
+def separate_scans(seed: int) -> bytes:
+    """A sequential JPEG with a scan for each component."""
+    rgb = Image.fromarray(photo(40, 56, seed=seed))
+    return encode(
+        np.asarray(rgb.convert("YCbCr")), Coding(factors=((2, 2), (1, 1), (1, 1)), scans="separate")
+    )
+
+
+def scanned_twice() -> bytes:
+    """The scans of two pictures in one file: those of the second add to the coefficients of the first."""
+    first, second = separate_scans(1), separate_scans(2)
+    return first[:-2] + second[second.index(b"\xff\xda") :]
+
+
+def fill_byte_behind_a_scan() -> bytes:
+    """A scan that is followed by a byte 0xFF in three bytes, which libjpeg-turbo takes for data."""
+    data = separate_scans(1)
+    end = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)
+    return data[:end] + b"\xff\xff\0" + data[end:]
+
+
+@pytest.mark.parametrize("odd", [scanned_twice, fill_byte_behind_a_scan], ids=lambda odd: odd.__name__)
+def test_odd_scans_have_libjpegs_pixels_and_warnings(
+    odd: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, damaged_rows = [], []
+    pipeline = in_order(listed(tmp_path, [odd()]), sp.Resize((40, 56)))
+    for choice in DECODERS:
+        monkeypatch.setenv("STANDPIPE_DECODER", choice)
+        with pipeline.loader(memory="128MiB", num_workers=1) as loader:
+            rows.append(next(iter(loader))["image"].copy())
+            damaged_rows.append(loader.stats().damaged > 0)
+    assert np.array_equal(rows[0][0], np.asarray(decoded(odd())))
+    assert np.array_equal(*rows)
+    assert damaged_rows[0] == damaged_rows[1]
 
 
 def test_explain_names_the_decoder(decoder: str, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ class Stats:
         Rows of images whose file ends too soon. They are delivered with ``decode(allow_truncated=True)``.
     redecoded : int
         Rows that libjpeg-turbo decoded again from the first byte, because standpipe's entropy decoder met a code
-        that it leaves to libjpeg-turbo. Most are damaged files.
+        that it leaves to libjpeg-turbo. Most are damaged files. Files that libjpeg-turbo refuses then don't count.
     bad : int
         Rows that couldn't be made; each counts once.
     retries, hedged : int

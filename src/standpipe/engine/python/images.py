@@ -40,6 +40,7 @@ class ImageMaker:
         self.stamp = NO_FILE  # of the file that was read last
         self._reads = self._read_bytes = self._read_ns = 0
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
+        self._redecoded = 0  # less those of rows that were made twice
         self._looked_at: set[int] = set()  # numbers of steps
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, ArraySpec]] = {}
 
@@ -47,7 +48,7 @@ class ImageMaker:
     def flaws(self) -> Flaws:
         """The counters of damaged and truncated images, and of file reads."""
         damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
-        redecoded = self._native.redecoded
+        redecoded = self._native.redecoded + self._redecoded
         if not (self._reads or damaged or truncated or redecoded):
             return NO_FLAWS
         read_s = self._read_ns / 1e9
@@ -61,12 +62,13 @@ class ImageMaker:
         self._truncated += truncated
 
     def recount(self) -> Callable[[], None]:
-        """Return a function that sets the counts of damaged and truncated images back to what they are now."""
+        """Return a function that sets the counts of damaged, truncated and redecoded images back to the present ones."""
         flaws = self.flaws
 
         def set_back() -> None:
             self._damaged = flaws.damaged - self._native.damaged
             self._truncated = flaws.truncated - self._native.truncated
+            self._redecoded = flaws.redecoded - self._native.redecoded
 
         return set_back
 
