@@ -132,7 +132,7 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
 
 @contextmanager
 def _hint() -> Iterator[None]:
-    """Say to who interrupts it that nothing is lost."""
+    """Print after Ctrl-C that the results so far are stored, so that the next scan continues from them."""
     try:
         yield
     except KeyboardInterrupt:

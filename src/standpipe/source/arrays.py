@@ -180,10 +180,10 @@ def _described(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Field:
-    """A checked array.
+    """One field of an ``Arrays`` source, whose shape and type were checked.
 
-    content  the array's part of the digest
-    file     its file; empty for an array in memory, and for a file that is writable through the array
+    content  what the source's digest takes from the array: a text that names its content
+    file     path of its ``.npy`` file; empty for an array in memory, or if writing to the array changes the file
     """
 
     array: AnyArray

@@ -62,7 +62,7 @@ class ImageMaker:
         self._truncated += truncated
 
     def recount(self) -> Callable[[], None]:
-        """Return a function that sets the counts of damaged, truncated and redecoded images back to the present ones."""
+        """Return a function that sets the counts of odd images back to the present ones."""
         flaws = self.flaws
 
         def set_back() -> None:
