@@ -328,7 +328,7 @@ def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: 
     ):
         assert line in " ".join(text.split())
     assert ("MiB shared, each is replaced above" in text) == (executor == "process")
-    assert "decode" not in text
+    assert "decode" not in text.partition("digest")[0]  # behind it are versions, that of the JPEG decoder too
 
 
 def test_declared_shapes_need_no_measuring() -> None:
