@@ -79,16 +79,19 @@ def test_each_cause_alone() -> None:
     done = doctor(str(SCRIPTS / "causes.py"), "--steps", "10")
     assert done.returncode == 1, done.stderr
     check_report("causes.py", done.stdout)
+    text = " ".join(done.stdout.split())
+    assert re.search(
+        r"Dawdle takes (9\d|100)% of a sample's time", text
+    )  # the rest is the machine's other work
     for evidence in (
         "dataset.annotations: a dict of str: list, about 400,0",
-        "Dawdle takes 100% of a sample's time",
         "dawdling_collate takes",
         "the same state of dataset.generator",
         "began epochs 0 and 1 with the same state of numpy.random",
         "came from worker 1 too by their part [1]",
         "1 thread at the fork: metrics",
     ):
-        assert evidence in " ".join(done.stdout.split())
+        assert evidence in text
 
 
 def test_two_ranks() -> None:
