@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/collected.h"
 #include "image/entropy.h"
 #include "image/jpeg.h"
 #include "system/keys.h"
@@ -32,20 +33,6 @@ struct Tally {
     std::fprintf(stderr, "entropy_fuzz: %s\n", what.c_str());
     std::abort();
 }
-
-class Collected final : public PixelSink {
-  public:
-    explicit Collected(int width) : row_bytes_(3 * static_cast<size_t>(width)) {}
-    void pixels(const uint8_t* const* rows, int count) noexcept override {
-        for (int i = 0; i < count; ++i) bytes.insert(bytes.end(), rows[i], rows[i] + row_bytes_);
-    }
-    void restart() noexcept override { bytes.clear(); }
-
-    std::vector<uint8_t> bytes;
-
-  private:
-    size_t row_bytes_;
-};
 
 struct Answer {
     std::string text;

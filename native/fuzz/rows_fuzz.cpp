@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/collected.h"
 #include "fuzz/own_malloc.h"
 #include "image/rows.h"
 
@@ -148,21 +149,6 @@ std::vector<const Kernels*> other_kernels() {
         if (const Kernels* kernels = kernels_named(name)) found.push_back(kernels);
     return found;
 }
-
-class Collected final : public PixelSink {
-  public:
-    explicit Collected(int width) : row_bytes_(3 * static_cast<size_t>(width)) {}
-    void pixels(const uint8_t* const* rows, int count) noexcept override {
-        for (int i = 0; i < count; ++i) bytes.insert(bytes.end(), rows[i], rows[i] + row_bytes_);
-    }
-
-    void restart() noexcept override { bytes.clear(); }
-
-    std::vector<uint8_t> bytes;
-
-  private:
-    size_t row_bytes_;
-};
 
 // A part of the picture at 1/denominator, or what is wrong with the file.
 struct Part {
