@@ -97,9 +97,9 @@ void Pool::release_foreign(ForeignRow& row) noexcept {
 void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     Heartbeat* const heartbeat = Heartbeat::mine();
     const bool began = heartbeat && heartbeat->job;  // else it was given up before
+    outcome.by_pillow = true;
     state_->finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(state_->mutex);
-    ++state_->stats.foreign;  // now, with the row: a share of rows is taken at any time
     if (began) state_->note_row(*heartbeat, heartbeat->worked(), true);
     if (heartbeat) heartbeat->job.reset();
 }

@@ -131,6 +131,7 @@ PoolStats Pool::stats() const {
         stats.damaged = counts.damaged;
         stats.truncated = counts.truncated;
         stats.redecoded = counts.redecoded;
+        stats.foreign = counts.foreign;
     }
     for (const auto& heartbeat : state_->heartbeats)
         stats.threads.push_back({heartbeat->kind, heartbeat->number, heartbeat->rows_ended,

@@ -37,7 +37,7 @@ Outcome without_file(ReadyRow& row);
 
 // What became of rows.
 struct RowCounts {
-    uint64_t made = 0, damaged = 0, truncated = 0, redecoded = 0;
+    uint64_t made = 0, damaged = 0, truncated = 0, redecoded = 0, foreign = 0;
 };
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {

@@ -182,6 +182,7 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
         counts.damaged += outcome.damaged;
         counts.truncated += outcome.truncated;
         counts.redecoded += outcome.redecoded;
+        counts.foreign += outcome.by_pillow;
     }
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);

@@ -36,7 +36,7 @@ def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
             {"transform"},
             "all 2 workers (decode and transform|have a processor for at most)",
         ),
-        (".png", 300, "8", {"transform"}, r"Pillow decodes (9\d|100)% of the rows"),
+        (".png", 300, "8", {"transform"}, "Pillow decodes 100% of the rows"),
         (".jpg", 16, "1", {"order", "batch", "unknown"}, "make batches larger"),
     ],
 )
@@ -62,11 +62,8 @@ def test_what_limits(
         "0.5",
     ]
     folder = photos(tmp_path, suffix, side)
-    for _ in range(3):  # half a second in which another program has both CPUs may look different
-        assert main(["bench", folder, *arguments, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        if found["limit"] in limits:
-            break
+    assert main(["bench", folder, *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert found["limit"] in limits
     assert re.search(says, " ".join([found["diagnosis"], *found["advice"]]))
 

@@ -302,7 +302,7 @@ def pause(seconds: float) -> None:
 
 
 def found_of(described: sp.Pipeline, step_s: float, **settings: Any) -> Diagnosis:
-    with described.loader(memory="300MiB", num_workers=2, **settings) as loader:
+    with described.loader(memory="300MiB", num_workers=2, prefetch=2, **settings) as loader:
         for _ in loader:
             pause(step_s)
         return loader.diagnose()
@@ -332,7 +332,7 @@ def test_what_the_loop_takes_without_waiting_is_measured() -> None:
     with (
         pipeline()
         .map(Slow(0.005), field="x")
-        .loader(memory="300MiB", num_workers=2, executor="thread") as loader
+        .loader(memory="300MiB", num_workers=2, prefetch=2, executor="thread") as loader
     ):
         seen = []
         for batch in loader.benchmark_steps(10, batches=2):

