@@ -34,6 +34,7 @@ NB_MODULE(_native, m) {
           "Whether our entropy decoder was built in: it needs headers that only the static library has.");
     bind_order(m);
     bind_index(m);
+    bind_tar(m);
     bind_program(m);
     bind_slots(m);
     bind_reads(m);

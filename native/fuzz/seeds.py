@@ -1,7 +1,9 @@
-"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES."""
+"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES TARS."""
 
+import io
 import os
 import sys
+import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -75,9 +77,33 @@ def cache() -> bytes:
         return header_and_entries[:64] + header_and_entries[4096:] + extent.read_bytes()
 
 
-def main(folder: Path, lists: Path, faults: Path, caches: Path) -> None:
+def tars() -> dict[str, bytes]:
+    """Shards of a few members, in every form that has its own headers."""
+    members = [
+        f"{key}.{kind}" for key in ("a", "b/" + "c" * 110) for kind in ("jpg", "cls", "seg.png", "txt")
+    ]
+    made = {}
+    for name, kind in (
+        ("ustar", tarfile.USTAR_FORMAT),
+        ("gnu", tarfile.GNU_FORMAT),
+        ("pax", tarfile.PAX_FORMAT),
+    ):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=kind) as tar:
+            for member in members[: 4 if name == "ustar" else 8]:
+                about = tarfile.TarInfo(member)
+                about.size = 2
+                if name == "pax":
+                    about.pax_headers = {"comment": "x", "size": "2"}
+                tar.addfile(about, io.BytesIO(b"7\n"))
+        made[name] = out.getvalue().rstrip(b"\0") + bytes(1536 - len(out.getvalue().rstrip(b"\0")) % 512)
+    return made
+
+
+def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path) -> None:
     """Write them."""
-    for small, contents in ((lists, LISTS), (faults, FAULTS), (caches, {"set": cache()})):
+    every = ((lists, LISTS), (faults, FAULTS), (caches, {"set": cache()}), (shards, tars()))
+    for small, contents in every:
         small.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             (small / name).write_bytes(content)
@@ -99,4 +125,4 @@ def main(folder: Path, lists: Path, faults: Path, caches: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]))
+    main(*map(Path, sys.argv[1:6]))
