@@ -147,6 +147,75 @@ def packed_paths(
     Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
     """
 
+def tar_members(
+    file: int, size: int, at: int, most: int
+) -> tuple[list[tuple[int, int, int, bool, bytes]], tuple[str, int, bytes, int, int] | None]:
+    """
+    Up to ``most`` members of a tar archive of ``size`` bytes from byte ``at`` on, as (first header, data, bytes of data, whether it is a file, name), and the fault at which they end, as that of ``TarRecords``.
+    """
+
+class TarRecords:
+    """Groups the members of tar shards into records."""
+
+    def __init__(
+        self, fields: Sequence[tuple[Sequence[str], bool]], unexpected: Sequence[str], refuses_pickles: bool
+    ) -> None:
+        """
+        ``fields``: the extensions of each field, and whether it is a number as text; the first one is the image. ``unexpected``: extensions that are an error.
+        """
+
+    def begin(self, file: int, size: int) -> None:
+        """Begin with another shard, of ``size`` bytes."""
+
+    def take(self, most: int) -> bool:
+        """
+        Take up to ``most`` records in the place of those before; False at the shard's end, and for a fault.
+        """
+
+    @property
+    def headers(self) -> Annotated[NDArray[numpy.uint16], dict(shape=(None,), writable=False)]:
+        """(n,) from an image's first header to its data, in blocks of 512 bytes."""
+
+    def offsets(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) the first byte of a field's data."""
+
+    def lengths(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) the bytes of a field's data."""
+
+    def numbers(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) the numbers of a field."""
+
+    @property
+    def names(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """The names of the images, one after another."""
+
+    @property
+    def name_lengths(self) -> Annotated[NDArray[numpy.uint16], dict(shape=(None,), writable=False)]:
+        """(n,) the bytes of each name."""
+
+    @property
+    def skipped(self) -> bytes:
+        """A name of each group without an image, each ended by a NUL byte."""
+
+    @property
+    def num_skipped(self) -> int:
+        """How many groups have no image."""
+
+    def duplicates(self) -> list[tuple[int, int]]:
+        """
+        Of the shard that was taken: records, and earlier ones with the same key.
+        """
+
+    @property
+    def left_out(self) -> dict[bytes, int]:
+        """How many members of all shards so far no field takes, by extension."""
+
+    @property
+    def fault(self) -> tuple[str, int, bytes, int, int] | None:
+        """
+        Why records end: (what, byte of the header, member's name, its bytes or the field's number, the system's number).
+        """
+
 class GeometryStage:
     """Adjacent geometric transforms that one pass does."""
 

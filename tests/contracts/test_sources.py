@@ -8,7 +8,8 @@ import pytest
 
 import standpipe as sp
 from standpipe.contracts import Source, check_source
-from standpipe.source import Arrays, Concat, FileList, ImageFolder
+from standpipe.source import Arrays, Concat, FileList, ImageFolder, TarShards
+from tars import shard
 
 
 def folder(tmp_path: Path) -> Source:
@@ -77,6 +78,13 @@ def concatenated_arrays(tmp_path: Path) -> Source:
     return Concat(parts[0], Concat(parts[1], parts[0]), parts[2])
 
 
+def tar_shards(tmp_path: Path) -> Source:
+    for number in range(2):
+        members = [(f"{n}.{kind}", b"%d" % n) for n in range(3) for kind in ("cls", "jpg", "json")]
+        shard(tmp_path / f"{number}.tar", members)
+    return TarShards(tmp_path / "{0,1}.tar")
+
+
 def mixed(tmp_path: Path) -> Source:
     parts = [sp.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
     return sp.Mixture({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
@@ -95,6 +103,7 @@ def mixed(tmp_path: Path) -> Source:
         arrays_in_files,
         concatenated,
         concatenated_arrays,
+        tar_shards,
         mixed,
     ],
 )
@@ -107,6 +116,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
     [
         ImageFolder("/nowhere"),
         FileList("/nowhere"),
+        TarShards("/nowhere-*.tar", fields={"image": "jpg"}),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
         Concat(FileList("/nowhere"), FileList("/nowhere")),
         sp.Mixture({sp.Pipeline(FileList("/nowhere")): 1, sp.Pipeline(ImageFolder("/nowhere")): 1}),

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import struct
+import tarfile
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from indexes import with_data
 from photos import foreign_kinds, numbers, picture
 from standpipe import _native
 from standpipe.spec import DecodeMode, Decoding
+from tars import shard
 
 
 class Target(Protocol):
@@ -51,7 +53,7 @@ def named(data: bytes) -> Iterator[bytes]:
 
 
 class Index:
-    """Whole index files, of a list and of a folder: as they are, and with their checksum made right again."""
+    """Whole index files, of a list, a folder and a tar shard: as they are, and with their checksum made right again."""
 
     words = (
         b"null",
@@ -63,6 +65,7 @@ class Index:
         b'"shape": [',
         b'"folder"',
         b'"list"',
+        b'"tar"',
         b"-1",
         b"NaN",
         b"..",
@@ -81,6 +84,10 @@ class Index:
         columns = {"length": np.arange(3), "box": np.ones((3, 2), np.float32)}
         columns |= {"image_offset": np.arange(3), "image_length": np.arange(3) - 1}
         self.seeds = [sp.build_index(source, columns=columns).path.read_bytes() for source in sources]
+        members = [(f"{name}.{kind}", b"1") for name in "ab" for kind in ("jpg", "cls", "seg.png", "txt")]
+        path = shard(folder / "a.tar", [*members, ("c.txt", b""), *members])
+        sources.append(sp.TarShards(path, fields={"image": "jpg", "label": "cls", "mask": "seg.png"}))
+        self.seeds.append(sp.build_index(sources[-1], columns={"length": np.arange(4)}).path.read_bytes())
         self._subjects = [source.subject() for source in sources]
 
     def run(self, data: bytes) -> bool:
@@ -109,6 +116,7 @@ class Index:
 
     def _use(self, data: bytes) -> bool:
         from standpipe.source._listing import Listing
+        from standpipe.source.tar import ShardListing
 
         with named(data) as path:
             try:
@@ -116,7 +124,7 @@ class Index:
             except self._format.Damaged:
                 return False
         used = [
-            self._ask(subject, index, Listing(subject, index))
+            self._ask(subject, index, (ShardListing if subject.kind == "tar" else Listing)(subject, index))
             for subject in self._subjects
             if subject.kind == index.facts.kind
         ]
@@ -128,6 +136,7 @@ class Index:
             lambda: subject.objection(index),
             lambda: opened.digest,
             lambda: opened.fields,
+            lambda: (opened.index_note, *opened.skipped()),
             lambda: opened.locate(rows),
             lambda: [opened.column(name, 0, min(opened.num_records, 9)) for name in opened.columns],
         ):
@@ -137,6 +146,7 @@ class Index:
                 continue
         try:
             paths = opened.paths(rows)
+            assert opened.name(int(rows[0])).isprintable()
         except sp.StandpipeError:
             return False
         for path in (paths[row] for row in range(len(rows))):
@@ -261,6 +271,67 @@ class Idx:
                 assert (values.shape, values.dtype) == ((2, *spec.shape), spec.dtype)
             for name in opened.columns:
                 assert len(opened.column(name, 0, opened.num_records)) == opened.num_records
+        return True
+
+
+class Tar:
+    """Tar shards: images within the shard, whose names are found again, or a ``PlanError``.
+
+    With checksums as they are, and with those that the headers should have.
+    """
+
+    words = (
+        *(
+            b"ustar\x0000",
+            b"ustar  \0",
+            b"./././@LongLink",
+            b"9 size=5\n",
+            b"17 path=long.jpg\n",
+            b"77777777777\0",
+        ),
+        *(b"\x80" + bytes(7) + b"\x7f\xff\xff\xff", b"GNU.sparse.major", b".jpg\0", b".cls\0", bytes(512)),
+    )
+
+    def __init__(self) -> None:
+        members: list[tuple[str | bytes, bytes]] = [
+            (f"{name}.{kind}", b"12") for name in ("a", "d/b", "c" * 120) for kind in ("jpg", "cls", "txt")
+        ]
+        folder = Path(mkdtemp(prefix="fuzz-"))
+        kinds = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+        self.seeds = [
+            shard(folder / "a.tar", members[: 6 if kind == tarfile.USTAR_FORMAT else 9], kind).read_bytes()[
+                : 24 * 512
+            ]
+            for kind in kinds
+        ]
+        self._fields = (None, {"image": "jpg", "mask": "txt.png"}, {"image": "jpg"})
+
+    def run(self, data: bytes) -> bool:
+        fixed = bytearray(data)
+        for at in range(0, len(data) - 511, 512):
+            if any(fixed[at : at + 512]):
+                fixed[at + 148 : at + 156] = b" " * 8
+                fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + 512])
+        fixed += bytes(1024)
+        taken = [self._read(each, fields) for each in (data, bytes(fixed)) for fields in self._fields]
+        return any(taken)
+
+    def _read(self, data: bytes, fields: Any) -> bool:
+        with named(data) as path:
+            try:
+                opened = sp.TarShards(path, fields=fields).open()
+            except sp.PlanError:
+                return False
+            assert opened.num_records <= len(data) // 512
+            rows = np.arange(opened.num_records)
+            for files in opened.locate(rows).files.values():
+                assert (files.offset % 512 == 0).all()
+                assert (files.length >= 0).all()
+                assert (files.offset + files.length <= len(data)).all()
+            for row in rows.tolist():
+                name = opened.name(row)
+                assert name is not None
+                assert ".jpg" in name.lower() or fields is None
         return True
 
 
@@ -650,6 +721,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "answers": Answers,
     "npy": Npy,
     "idx": Idx,
+    "tar": Tar,
     "state": State,
     "conditions": Conditions,
     "excluded": Excluded,

@@ -265,7 +265,7 @@ def test_a_list_in_a_folder_that_cannot_be_written(read_only: Path, monkeypatch:
 
 
 def test_other_sources_have_no_index() -> None:
-    with pytest.raises(sp.PlanError, match="FileList and ImageFolder have"):
+    with pytest.raises(sp.PlanError, match="FileList, ImageFolder and TarShards have"):
         sp.build_index(sp.Arrays(label=np.arange(3)))  # type: ignore[arg-type]
 
 

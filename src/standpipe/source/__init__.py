@@ -14,6 +14,7 @@ from standpipe.source.index_check import IndexCheckReport, verify_index
 from standpipe.source.indexed import KEY, NAMES, MapSource
 from standpipe.source.packed import SharedList, share_list
 from standpipe.source.stream import IterableSource, Stream, StreamEnded
+from standpipe.source.tar import TarShards
 
 __all__ = [
     "KEY",
@@ -34,6 +35,7 @@ __all__ = [
     "SharedList",
     "Stream",
     "StreamEnded",
+    "TarShards",
     "build_index",
     "cache_folder",
     "claimed",

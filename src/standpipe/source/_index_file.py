@@ -38,6 +38,11 @@ CHECKED_WHOLE_BYTES = 8 << 20  # up to this size, opening an index checks all of
 PLACE = np.dtype("<u8")  # location of a path: offset in the low 48 bits, length in the high 16
 LENGTH_SHIFT = 48
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
+HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
+NEEDED_SECTIONS = {
+    "folder": ("text", "folders", "folder_places", "folder_names"),
+    "tar": ("text", "shards"),
+}
 RANGE = ("image_offset", "image_length")  # columns with the byte range of each image in its file
 COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
 
@@ -87,7 +92,7 @@ class Column:
 class Facts:
     """The description in an index file.
 
-    kind      ``"list"`` or ``"folder"``
+    kind      ``"list"``, ``"folder"`` or ``"tar"``
     options   options of the source that change what is indexed
     seen      sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
               files
@@ -100,6 +105,7 @@ class Facts:
     outside   the first line of a list whose path is absolute or has a ``..``; 0: none
     columns   additional columns by name
     sections  sections by name
+    encoded   byte fields whose byte ranges are in the sections ``place_sections``
 
     The columns in ``RANGE`` aren't fields of a batch: they are the byte range of each image in its file.
     """
@@ -116,6 +122,7 @@ class Facts:
     outside: int
     columns: Mapping[str, Column] = field(default_factory=dict)
     sections: Mapping[str, Section] = field(default_factory=dict)
+    encoded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -299,6 +306,7 @@ def _facts(raw: dict[str, Any]) -> Facts:
             )
             for name, value in raw["sections"].items()
         },
+        encoded=tuple(_of(str, name) for name in raw.get("encoded", ())),
     )
 
 
@@ -327,10 +335,14 @@ def _check(facts: Facts, end: int) -> None:
             raise Damaged(f"its column {name} isn't half of a byte range")
         items = int(np.prod([1, *column.shape], dtype=object))
         rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
-    if facts.kind == "folder" and not {"text", "folders", "folder_places", "folder_names"} <= set(
-        facts.sections
-    ):
+    for name in facts.encoded:
+        rows |= dict.fromkeys(place_sections(name), 8)
+    if not set(NEEDED_SECTIONS.get(facts.kind, ())) <= set(facts.sections):
         raise Damaged("it lacks a section")
+    if facts.kind == "tar":
+        rows[HEADERS] = 2
+        if facts.encoded[:1] != ("image",) or {*facts.encoded} & {*facts.columns, "label"}:
+            raise Damaged(f"its records have the fields {facts.encoded}")
     for name, row_bytes in rows.items():
         found = facts.sections.get(name)
         if facts.rows < 1 or found is None or found.size != facts.rows * row_bytes:
@@ -341,6 +353,11 @@ def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
     if dtype not in known:
         raise Damaged(f"it has values of the unknown dtype {dtype!r}")
     return np.dtype(dtype).itemsize
+
+
+def place_sections(name: str) -> tuple[str, str]:
+    """Return the names of the sections with the offset and the length of a byte field in its file, int64 each."""
+    return f"offset of {name}", f"length of {name}"
 
 
 def column_section(name: str) -> str:

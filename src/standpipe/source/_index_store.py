@@ -39,7 +39,7 @@ Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # adds columns 
 
 
 class Subject(Protocol):
-    """A list or folder to index, in its present state.
+    """A list, a folder or tar shards to index, in their present state.
 
     A *subject* is what an index file describes.
     """
@@ -50,7 +50,7 @@ class Subject(Protocol):
 
     @property
     def path(self) -> bytes:
-        """The absolute path of the list or folder. An index may be beside it."""
+        """The absolute path of the list, the folder or the first shard. An index may be beside it."""
 
     @property
     def index(self) -> bytes | None:
@@ -70,7 +70,7 @@ class Subject(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of source, ``"list"`` or ``"folder"``."""
+        """The kind of source, ``"list"``, ``"folder"`` or ``"tar"``."""
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
@@ -88,7 +88,7 @@ class Subject(Protocol):
         """Return why an index doesn't fit, such as ``"the list changed since"``; None if it fits."""
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
-        """Write an index. Raises ``PlanError`` if the list or folder can't be indexed."""
+        """Write an index. Raises ``PlanError`` if the data can't be indexed."""
 
     def text(self, index: IndexFile) -> SectionPlace:
         """Return the location of the text that contains the paths: in the index, or in the list."""
@@ -193,7 +193,8 @@ def command(subject: Subject, facts: Facts) -> str:
         return "by build_index(…, columns=…)"
     import shlex
 
-    words = ["standpipe", "index", shown(subject.path.rstrip(b"/")), *subject.arguments]
+    path = subject.name if subject.kind == "tar" else shown(subject.path.rstrip(b"/"))
+    words = ["standpipe", "index", path, *subject.arguments]
     words += [] if subject.index is None else ["--output", shown(subject.index)]
     words += [word for column in facts.columns.values() for word in shlex.split(column.origin)]
     return shlex.join(words)

@@ -124,7 +124,7 @@ class ListSubject:
         """Read the list and write its index. Labels are written last, since class names must be sorted first."""
         began_ns = time.time_ns()
         lines = _native.ListLines(self.labels)
-        manifest, labels = Manifest(), _Labels(writer)
+        manifest, labels = Manifest(), Labels(writer)
         rows = 0
         for done in self._taken(lines):
             places = lines.places
@@ -174,7 +174,7 @@ class ListSubject:
             yield at
 
 
-class _Labels:
+class Labels:
     """A writer of labels into an index: first to a temporary file, then in the smallest dtype that holds them."""
 
     def __init__(self, writer: Writer) -> None:

@@ -1,4 +1,4 @@
-"""The opened source of image files with labels, for ``ImageFolder`` and ``FileList``."""
+"""The opened source of images with labels, for ``ImageFolder``, ``FileList`` and ``TarShards``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, Records
 from standpipe.formats import FORMATS
-from standpipe.source._index_file import RANGE, IndexFile, column_section
+from standpipe.source._index_file import RANGE, IndexFile, column_section, place_sections
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
@@ -37,7 +37,7 @@ class Listing:
 
     @classmethod
     def open(cls, subject: Subject) -> Listing:
-        """Find or build the index of a list or folder."""
+        """Find or build the index of a subject."""
         return cls(subject, open_index(subject))
 
     @property
@@ -54,11 +54,14 @@ class Listing:
     def digest(self) -> str:
         """A digest of paths as listed, labels, class names and added columns, but not of the paths' folder."""
         facts = self.index.facts
-        if not facts.columns:
+        if not facts.columns and not facts.encoded:
             return facts.manifest
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digest = blake2b(facts.manifest.encode(), digest_size=16)
+        for name in facts.encoded:
+            parts = [facts.sections[section].digest for section in place_sections(name)]
+            digest.update(f"{name!r} {parts};".encode())
         for name, column in sorted(facts.columns.items()):
             content = facts.sections[column_section(name)].digest
             digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
@@ -70,7 +73,7 @@ class Listing:
         label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
-        return {"image": Encoded(), **label, **added}
+        return {"image": Encoded(), **dict.fromkeys(self.index.facts.encoded, Encoded()), **label, **added}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -126,22 +129,25 @@ class Listing:
     def locate(self, indices: Int64Array) -> Records:
         """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, and added columns (n, …)."""
         facts, index = self.index.facts, self.index
-        files = Files(self.paths(indices), *self._ranges(indices))
+        paths = self.paths(indices)
+        names = facts.encoded or ("image",)
+        files = {name: Files(paths, *self._ranges(name, indices)) for name in names}
         plain: dict[str, AnyArray] = {}
         if facts.label is not None:
             plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
         for name, column in facts.columns.items():
             if name not in RANGE:
                 plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
-        return Records(indices, files={"image": files}, plain=plain)
+        return Records(indices, files=files, plain=plain)
 
-    def _ranges(self, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the offset and length of each image in its file, (n,) int64; 0 and -1 for whole files."""
-        if RANGE[0] not in self.index.facts.columns:
+    def _ranges(self, name: str, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the offset and length of a byte field in its file, (n,) int64; 0 and -1 for whole files."""
+        facts = self.index.facts
+        if name not in facts.encoded and RANGE[0] not in facts.columns:
             return np.zeros(len(indices), np.int64), np.full(len(indices), -1, np.int64)
+        sections = place_sections(name) if name in facts.encoded else map(column_section, RANGE)
         offset, length = (
-            self.index.rows(column_section(name), "<i8", (), indices).astype(np.int64, copy=False)
-            for name in RANGE
+            self.index.rows(section, "<i8", (), indices).astype(np.int64, copy=False) for section in sections
         )
         if (offset < 0).any() or (length < -1).any():
             with self.index.told():

@@ -38,6 +38,7 @@ from standpipe.source._paths import AnyPath, absolute, open_regular, reading, sh
 from standpipe.source.claims import NoRoom, claimed
 from standpipe.source.filelist import FileList
 from standpipe.source.folder import ImageFolder
+from standpipe.source.tar import TarShards
 from standpipe.spec import AnyArray
 
 ROWS_AT_ONCE = 1 << 14
@@ -78,26 +79,25 @@ class IndexReport:
 
 
 def build_index(
-    source: FileList | ImageFolder,
+    source: FileList | ImageFolder | TarShards,
     *,
     columns: Mapping[str, Values] | None = None,
     on_progress: Progress | None = None,
 ) -> IndexReport:
-    """Write the index file of a list or folder, or replace it.
+    """Write the index file of a list, a folder or tar shards, or replace it.
 
     The file is written to ``source.index``. Without that it is written beside the data, or to the user's
-    cache folder if the data's folder isn't writable. Later runs find it there. A list or folder may have any
-    size.
+    cache folder if the data's folder isn't writable. Later runs find it there. The data may have any size.
 
     Parameters
     ----------
-    source : FileList or ImageFolder
-        The list or folder.
+    source : FileList, ImageFolder or TarShards
+        The list, folder or shards.
     columns : mapping of str to array, path or callable, optional
         Additional values of every record, by name. They become fields of each batch, like ``label``, and are
         known without reading a sample. A column is an array or ``.npy`` file of numbers, (records, …), or a
-        function that takes a record's path and returns an int, for int64. Columns of an older index of the
-        same records are kept.
+        function that takes a record's path and returns an int, for int64; for shards only arrays work.
+        Columns of an older index of the same records are kept.
 
         The columns ``image_offset`` and ``image_length``, in bytes, aren't fields: they are the byte range of
         each image in its file. A length of -1 means to the end of the file.
@@ -149,9 +149,9 @@ def build_index(
 
 
 def subject_of(source: object) -> Subject:
-    """Return the list or folder of an index file. Raises ``PlanError`` for other sources."""
-    if not isinstance(source, FileList | ImageFolder):
-        raise PlanError(f"{source!r} has no index file; only FileList and ImageFolder have one")
+    """Return the list, folder or shards of an index file. Raises ``PlanError`` for other sources."""
+    if not isinstance(source, FileList | ImageFolder | TarShards):
+        raise PlanError(f"{source!r} has no index file; only FileList, ImageFolder and TarShards have one")
     return source.subject()
 
 
@@ -194,6 +194,11 @@ def _column_writer(
 def _add_column(
     writer: Writer, listing: Listing, name: str, values: Values, on_progress: Progress | None
 ) -> Column:
+    if listing.index.facts.encoded and (callable(values) or name in RANGE):
+        raise PlanError(
+            f"the column {name!r}: records of tar shards have no paths, and their places are known; give the values of "
+            "another column as an array"
+        )
     if callable(values):
         for done, block in _called(listing, name, values):
             writer.add(column_section(name), block)

@@ -1,4 +1,4 @@
-"""Compare index files with their list or folder."""
+"""Compare index files with their list, folder or shards."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import Damaged, Facts, IndexFile, read_index
+from standpipe.source._index_file import Damaged, Facts, IndexFile, place_sections, read_index
 from standpipe.source._index_store import Progress, Subject, build_temporary, places
 from standpipe.source._listing import Listing
 from standpipe.source._paths import reading, shown
 from standpipe.source.filelist import FileList
 from standpipe.source.folder import ImageFolder
 from standpipe.source.index import ROWS_AT_ONCE, subject_of
+from standpipe.source.tar import TarShards
+
+KINDS = {"list": "list has", "folder": "folder has", "tar": "shards have"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class IndexCheckReport:
     records : int
         Number of records in it.
     differences : tuple of str
-        A text for each kind of difference from the list or folder; empty if there is none.
+        A text for each kind of difference from the data; empty if there is none.
     ok : bool
         True if there are no differences.
 
@@ -55,15 +58,18 @@ class IndexCheckReport:
         return not self.differences
 
 
-def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> IndexCheckReport:
-    """Compare an index file with its list or folder, byte for byte.
+def verify_index(
+    source: FileList | ImageFolder | TarShards, *, on_progress: Progress | None = None
+) -> IndexCheckReport:
+    """Compare an index file with its list, folder or tar shards.
 
-    It checks the file that a run would use. It reads the whole index and the whole list or folder.
+    It checks the file that a run would use. It reads the whole index, and the whole list, the folder or all
+    headers of the shards.
 
     Parameters
     ----------
-    source : FileList or ImageFolder
-        The list or folder.
+    source : FileList, ImageFolder or TarShards
+        The list, folder or shards.
     on_progress : callable, optional
         As for ``build_index``.
 
@@ -117,7 +123,7 @@ def _damage(index: IndexFile) -> Iterator[str]:
 
 
 def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:
-    """Yield a text for each difference between the index and the list or folder."""
+    """Yield a text for each difference between the index and the data."""
     try:
         if (objection := subject.objection(index)) is not None:
             yield f"a run wouldn't use it: {objection}"
@@ -128,11 +134,16 @@ def _differences(subject: Subject, index: IndexFile, on_progress: Progress | Non
     if old.kind != new.kind or old.options != new.options:
         return
     if old.rows != new.rows:
-        yield f"it has {old.rows:,} records, the {new.kind} has {new.rows:,}"
+        yield f"it has {old.rows:,} records, the {KINDS[new.kind]} {new.rows:,}"
     if old.classes != new.classes:
-        yield f"it has {_classes(old)}, the {new.kind} has {_classes(new)}"
-    if old.manifest != new.manifest or old.label != new.label:
+        yield f"it has {_classes(old)}, the {KINDS[new.kind]} {_classes(new)}"
+    if old.manifest != new.manifest or old.label != new.label or _places(old) != _places(new):
         yield _first_difference(Listing(subject, index), Listing(subject, fresh))
+
+
+def _places(facts: Facts) -> list[str]:
+    """Return the digests of the byte ranges that an index has."""
+    return [facts.sections[section].digest for name in facts.encoded for section in place_sections(name)]
 
 
 def _classes(facts: Facts) -> str:
@@ -150,15 +161,18 @@ def _first_difference(old: Listing, new: Listing) -> str:
             return str(error)
         for row, (mine, theirs) in enumerate(zip(here, there, strict=True)):
             if mine != theirs:
-                return f"record {start + row} is {mine} in the index, and {theirs} in the {new.subject.kind}"
+                where = KINDS[new.subject.kind].split()[0]
+                return f"record {start + row} is {mine} in the index, and {theirs} in the {where}"
     return "the records that both have are the same"
 
 
 def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     found = listing.locate(indices)
-    paths = found.files["image"].paths
-    labels = found.plain.get("label")
+    files = found.files["image"]
+    paths, labels = files.paths, found.plain.get("label")
     return [
-        f"{shown(paths[row])}" + ("" if labels is None else f", label {labels[row]}")
+        shown(paths[row])
+        + ("" if files.length[row] < 0 else f" at byte {files.offset[row]}, {files.length[row]} bytes")
+        + ("" if labels is None else f", label {labels[row]}")
         for row in range(len(paths))
     ]

@@ -1,0 +1,74 @@
+"""Turn the names of shards into paths: braces, globs and lists."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from standpipe.errors import PlanError
+from standpipe.source._paths import AnyPath, absolute, shown
+
+MOST_SHARDS = 1 << 20
+INNERMOST = re.compile(rb"\{([^{}]*)\}")
+RANGE = re.compile(rb"(-?\d{1,18})\.\.(-?\d{1,18})")
+GLOB = re.compile(rb"[*?[]")
+
+
+def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
+    """Return the absolute paths of shards, each once, sorted by their bytes.
+
+    A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
+    ``?`` and ``[…]``.
+
+    Raises ``PlanError`` for no shards, a pattern that fits none, and more than about a million.
+    """
+    given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
+    found: set[bytes] = set()
+    for each in given:
+        path = absolute(each, field="TarShards' shards")
+        if os.path.lexists(path):
+            found.add(path)
+            continue
+        for name in _expanded(os.path.expanduser(os.fsencode(each)), shown(each)):  # noqa: PTH111 (bytes)
+            matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
+            if not matches:
+                raise PlanError(f"TarShards: no file fits {shown(name)}; check the pattern")
+            found.update(absolute(match, field="TarShards' shards") for match in matches)
+    if not found:
+        raise PlanError("TarShards has no shards; give it a name such as 'train-{000..146}.tar', or a list")
+    return tuple(sorted(found))
+
+
+def _expanded(path: bytes, pattern: str) -> list[bytes]:
+    """Expand the braces of a path, also nested ones."""
+    done: list[bytes] = []
+    waiting = [path]
+    while waiting:
+        name = waiting.pop()
+        for match in INNERMOST.finditer(name):
+            choices = list(_choices(match.group(1), pattern))
+            if choices:
+                waiting += [name[: match.start()] + choice + name[match.end() :] for choice in choices]
+                break
+        else:
+            done.append(name)
+        if len(done) + len(waiting) > MOST_SHARDS:
+            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+    return done
+
+
+def _choices(text: bytes, pattern: str) -> Iterator[bytes]:
+    """Yield what the text between braces stands for; nothing if it stands for itself."""
+    if (match := RANGE.fullmatch(text)) is not None:
+        first, last = (int(number) for number in match.groups())
+        if abs(last - first) > MOST_SHARDS:
+            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+        padded = any(re.match(rb"-?0\d", number) for number in match.groups())
+        width = max(map(len, match.groups())) if padded else 0
+        step = 1 if last >= first else -1
+        for number in range(first, last + step, step):
+            yield b"%0*d" % (width, number)
+    elif b"," in text:
+        yield from text.split(b",")

@@ -1,0 +1,329 @@
+"""The subject of a ``TarShards``' index: the members of tar shards."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.formats import FORMATS
+from standpipe.source._index_file import (
+    HEADERS,
+    PLACE,
+    Facts,
+    IndexFile,
+    SectionPlace,
+    place_sections,
+)
+from standpipe.source._index_store import Progress, is_settled
+from standpipe.source._index_writer import Manifest, Writer, places_of
+from standpipe.source._list_subject import Labels
+from standpipe.source._listing import SKIPPED
+from standpipe.source._paths import open_regular, reading, shown
+
+AROUND = (b"\0", b"\0", b"\0")  # in the index, shards' names are between NUL bytes
+RECORDS_AT_ONCE = 1 << 14
+MEMBERS_AT_ONCE = 1 << 10
+IMAGES = tuple(suffix[1:] for each in FORMATS for suffix in each.suffixes)
+NUMBERS = (
+    "cls",
+    "cls2",
+    "class",
+    "count",
+    "index",
+    "inx",
+    "id",
+)  # extensions of integers, as WebDataset reads them
+REPEATED = "repeated"  # in an index: records whose key an earlier record of the shard has, and that one
+LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
+
+Fields = Mapping[str, tuple[str, ...]]  # extensions by field
+Fault = tuple[str, int, bytes, int, int]  # of ``_native.TarRecords``
+
+FAULTS = {
+    "compressed": "is compressed, and parts of a compressed shard can't be read alone; decompress it, for example with "
+    "gunzip or zstd -d",
+    "not_tar": "isn't a tar archive",
+    "bad_header": "is damaged: the bytes there are no header of a member; copy it again",
+    "no_end": "ends without the zeros that mark the end of a tar archive, so it may be cut; copy it again",
+    "more": "goes on after its end mark, as two archives that were joined do; unpack both and pack them again",
+    "too_long": "has a name or an extended header of more than a member's may have, 65,535 bytes and 1 MiB; pack it "
+    "again",
+    "sparse": "has a sparse member, which is stored without its holes; pack it again without tar's --sparse",
+    "volumes": "is a part of an archive in several volumes; join them, or pack again without tar's --multi-volume",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TarSubject:
+    """A ``Subject`` of tar shards.
+
+    shards  absolute paths, sorted
+    fields  extensions of each field, as the user gave them; None: images and labels that the first record has
+    index   the path of its index, if the user gave one
+    """
+
+    shards: tuple[bytes, ...]
+    name: str
+    fields: Fields | None
+    index: bytes | None
+
+    kind = "tar"
+    files = 0
+    around = AROUND
+    stays = True
+
+    @property
+    def base(self) -> bytes:
+        """The folder of all shards, with a slash at the end."""
+        folders = {os.path.dirname(shard) for shard in self.shards}  # noqa: PTH120 (pathlib has no bytes)
+        return os.path.join(os.path.commonpath(folders), b"")  # noqa: PTH118
+
+    @property
+    def path(self) -> bytes:
+        """The first shard's path, and the number of the others: an index is beside the shards."""
+        first = self.shards[0]
+        return first if len(self.shards) == 1 else b"%s+%d" % (first, len(self.shards) - 1)
+
+    @property
+    def key(self) -> str:
+        """The name of its index in the cache folder: a digest of the shards' paths and the fields."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        digest = blake2b(f"tar {self._options()!r}".encode(), digest_size=16)
+        for shard in self.shards:
+            digest.update(shard + b"\0")
+        return digest.hexdigest()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of ``standpipe index`` for the same index: none."""
+        return []
+
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Return the place of the shards' names, which are in the index itself."""
+        return index.place("text")
+
+    def check_unchanged(self) -> None:
+        """Do nothing: the shards' names are read from the index."""
+
+    def names(self) -> list[bytes]:
+        """Return the shards' paths without ``base``."""
+        return [shard[len(self.base) :] for shard in self.shards]
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Return why the index doesn't fit; None if all shards have the same names, sizes and modification times."""
+        facts = index.facts
+        if facts.kind != self.kind or facts.options != self._options():
+            return "it was built with other options"
+        count = len(self.shards)
+        text = b"".join(name + b"\0" for name in self.names())
+        sections = facts.sections
+        if sections["shards"].size != 16 * count or sections["text"].size != len(text):
+            return "it is the index of other shards"
+        if b"".join(block.tobytes() for block in index.blocks("text")) != text:
+            return "it is the index of other shards"
+        known = index.part("shards", "<u8", (2,), 0, count).tolist()
+        for shard, before in zip(self.shards, known, strict=True):
+            try:
+                now = os.stat(shard)  # noqa: PTH116
+            except OSError as error:
+                return f"{shown(shard)} can't be examined any more: {error.strerror}"
+            if [now.st_size, now.st_mtime_ns] != before:
+                return f"{shown(shard)} changed since"
+            if not is_settled(now.st_mtime_ns, facts.began_ns):
+                return f"{shown(shard)} may have changed again without a new modification time"
+        return None
+
+    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+        """Read all headers of all shards, and write their index."""
+        began_ns = time.time_ns()
+        fields = self.fields or self._first_fields()
+        encoded = tuple(name for name in fields if name != "label")
+        records = _native.TarRecords(
+            [(list(extensions), name == "label") for name, extensions in fields.items()],
+            ["cls"] if self.fields is None and "label" not in fields else [],
+            self.fields is None,
+        )
+        work = _Work(writer, encoded, list(fields).index("label") if "label" in fields else None)
+        begin = 0
+        for number, shard in enumerate(self.shards):
+            self._take(shard, records, work, begin)
+            begin += len(shard) - len(self.base) + 1
+            if on_progress is not None:
+                on_progress("shards", number + 1, len(self.shards))
+        if work.rows == 0:
+            found = ", ".join(f".{shown(each)}" for each in sorted(records.left_out) if each)
+            raise PlanError(
+                f"{self.name} has no images{f', only members with {found}' if found else ''}; name the extensions of "
+                "yours with fields={'image': 'jpg;png'}"
+            )
+        if work.image_bytes == 0:
+            raise PlanError(f"{self.name}: all images are empty; pack the shards again")
+        writer.add("text", b"".join(name + b"\0" for name in self.names()))
+        left_out = {
+            f"{LEFT_OUT}{shown(each) or 'names without one'}": n for each, n in records.left_out.items()
+        }
+        label = work.finish_labels()
+        return Facts(
+            kind=self.kind,
+            options=self._options(),
+            seen={SKIPPED: work.skipped, REPEATED: work.repeated, **left_out},
+            began_ns=began_ns,
+            rows=work.rows,
+            manifest=work.manifest.hexdigest(labels="label" in fields, classes=None),
+            classes=None,
+            empty=(),
+            label=label,
+            outside=0,
+            encoded=encoded,
+        )
+
+    def _take(self, shard: bytes, records: _native.TarRecords, work: _Work, name_at: int) -> None:
+        with open_regular(shard) as file, reading(shard):
+            before = os.fstat(file.fileno())
+            if before.st_size == 0:
+                raise PlanError(f"{shown(shard)} is empty; copy it again, or leave it out")
+            work.begin(shard[len(self.base) :], name_at)
+            records.begin(file.fileno(), before.st_size)
+            more = True
+            while more:
+                more = records.take(RECORDS_AT_ONCE)
+                if (fault := records.fault) is not None:
+                    self._refuse(shard, before.st_size, fault)
+                work.take(records)
+            work.end(records)
+            after = os.fstat(file.fileno())
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise PlanError(f"{shown(shard)} changed while it was read; start again when it is complete")
+        work.writer.add("shards", np.array([before.st_size, before.st_mtime_ns], "<u8"))
+
+    def _options(self) -> dict[str, bool]:
+        fields = self.fields or {}
+        return {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
+
+    def _first_fields(self) -> Fields:
+        """Return the fields of the first record with an image: ``image``, and ``label`` if it has one."""
+        extensions = next((found for found in self._first_groups() if found & {*IMAGES}), set[str]())
+        return {"image": IMAGES, "label": ("cls",)} if "cls" in extensions else {"image": IMAGES}
+
+    def _first_groups(self) -> Iterator[set[str]]:
+        """Yield the extensions of each group of members, until a shard ends or is damaged."""
+        for shard in self.shards:
+            with open_regular(shard) as file, reading(shard):
+                size, at, key, extensions = os.fstat(file.fileno()).st_size, 0, b"", set[str]()
+                while members := _native.tar_members(file.fileno(), size, at, MEMBERS_AT_ONCE)[0]:
+                    for _, data, length, is_file, name in members:
+                        at = data + -(-length // 512) * 512
+                        folder, slash, last = name.rpartition(b"/")
+                        stem, _, extension = last.partition(b".")
+                        if folder + slash + stem != key:
+                            yield extensions
+                            key, extensions = folder + slash + stem, set()
+                        extensions |= {extension.decode("latin-1").lower()} if is_file else set()
+                yield extensions
+
+    def _refuse(self, shard: bytes, size: int, fault: Fault) -> NoReturn:
+        """Raise the ``PlanError`` for a fault."""
+        what, at, member, number, code = fault
+        where = f"{shown(shard)} at byte {at:,}"
+        named = f"the member {shown(member)}" if member else "the member"
+        fields = list(self.fields or {"image": (), "label": ()})
+        match what:
+            case "cant_read":
+                raise OSError(code, os.strerror(code))
+            case "cut":
+                says = f"says that it has {number:,} bytes" if number else "isn't complete"
+                text = (
+                    f"{where}: {named} {says}, but the shard ends at byte {size:,}; it is cut: copy it again"
+                )
+            case "missing":
+                text = (
+                    f"{where}: {named} has no {fields[number]} next to it. Members of a record must follow one "
+                    f"another, as tar --sort=name packs them; if some records have no {fields[number]}, leave it "
+                    "out of fields="
+                )
+            case "unexpected":
+                text = (
+                    f"{where}: {named} is a label, but the first record has none next to it. Members of a record "
+                    "must follow one another, as tar --sort=name packs them; to read no labels, pass "
+                    "fields={'image': 'jpg'}"
+                )
+            case "two":
+                text = (
+                    f"{where}: {named} is a second {fields[number]} of its record; say which member is which "
+                    "field, such as fields={'image': 'jpg', 'mask': 'png'}"
+                )
+            case "no_number":
+                text = (
+                    f"{where}: {named} isn't an integer of 64 bits as text, as a label must be; leave it out of "
+                    "fields= if it isn't one"
+                )
+            case "pickle":
+                text = (
+                    f"{where}: {named} may hold Python code, which standpipe never loads; name the fields that "
+                    "you need, such as fields={'image': 'jpg', 'label': 'cls'}"
+                )
+            case _:
+                last = f", {named}" if member else ""
+                text = f"{shown(shard)} {FAULTS[what]} (byte {at:,}{last})"
+        raise PlanError(text)
+
+
+class _Work:
+    """A writer of records into an index."""
+
+    def __init__(self, writer: Writer, encoded: tuple[str, ...], label: int | None) -> None:
+        self.writer = writer
+        self.manifest = Manifest()
+        self.rows = self.skipped = self.repeated = self.image_bytes = 0
+        self._encoded, self._label = encoded, label
+        self._labels = Labels(writer)
+        self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
+
+    def begin(self, shard: bytes, at: int) -> None:
+        """Begin with a shard; ``at``: offset of its name in the text of all names."""
+        self._shard, self._begin = shard, self.rows
+        self._shard_place = places_of(at, np.array([len(shard)]), np.array([len(shard)]))
+
+    def take(self, records: _native.TarRecords) -> None:
+        """Write the records that were taken last."""
+        headers = records.headers
+        self.rows += len(headers)
+        self.writer.add("places", np.repeat(self._shard_place, len(headers)))
+        self.writer.add(HEADERS, headers.astype("<u2"))
+        taken = [
+            name for name in range(len(self._encoded) + (self._label is not None)) if name != self._label
+        ]
+        for name, field in zip(self._encoded, taken, strict=True):
+            for section, values in zip(
+                place_sections(name), (records.offsets(field), records.lengths(field)), strict=True
+            ):
+                self.writer.add(section, values.astype("<i8"))
+        self.image_bytes += int(records.lengths(0).sum())
+        self.manifest.add_paths(records.names, records.name_lengths)
+        if self._label is not None:
+            self._labels.add(records.numbers(self._label))
+        if records.num_skipped:
+            names = records.skipped.split(b"\0")[:-1]
+            self.writer.add(SKIPPED, b"".join(self._shard + b": " + name + b"\0" for name in names))
+            self.skipped += len(names)
+
+    def end(self, records: _native.TarRecords) -> None:
+        """Write which records of the shard have the same key."""
+        if pairs := records.duplicates():
+            self.writer.add(REPEATED, np.array(pairs, "<i8") + self._begin)
+            self.repeated += len(pairs)
+
+    def finish_labels(self) -> str | None:
+        """Write the labels; return their dtype."""
+        if self._label is None:
+            return None
+        self._labels.finish(self.manifest, [])
+        return self._labels.dtype

@@ -1,0 +1,185 @@
+"""The source of images in tar shards, which are read in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source._index_file import HEADERS
+from standpipe.source._listing import SKIPPED, Listing
+from standpipe.source._paths import AnyPath, absolute, open_regular, shown
+from standpipe.source._shard_names import shard_paths
+from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, REPEATED, Fields, TarSubject
+
+BLOCK_BYTES = 512  # of a tar header
+
+
+@dataclass(frozen=True, slots=True)
+class TarShards:
+    """Images in uncompressed tar files, named as in WebDataset, which are read where they are.
+
+    Members of a shard that follow one another and have the same path up to the first dot of their base names
+    are a record: ``0001.jpg`` and ``0001.cls``. The rest of the name, in lower case, is the extension. The
+    fields are ``image``, an encoded image, and, if the first record has a ``.cls``, ``label``, () int64.
+    Columns that ``build_index`` added are further fields.
+
+    Records are sorted by shard, and in a shard by their place. Any record can be read alone, so shuffles,
+    splits, weights, ranks and resuming work as for a folder of files. The digest covers the members' names,
+    places, sizes and labels, but not the paths of the shards, so a data set may be moved.
+
+    All headers are read once, into an index. Later runs use the index while the sizes and modification times
+    of all shards are the same.
+
+    No record is dropped silently:
+
+    - ``explain()`` counts members that aren't read, by extension, and groups without an image.
+      ``standpipe scan`` names the groups, and records whose key the shard has twice.
+    - A shard that ends too soon, or isn't a tar file, is a ``PlanError`` with shard, member and byte.
+    - Compressed shards, sparse members and archives in several volumes are refused.
+    - A member that may be a pickle (.pth, .pt, .pkl, .pickle) is refused, unless ``fields=`` leaves it out.
+
+    Parameters
+    ----------
+    shards : path or sequence of paths
+        Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
+        ``[…]`` as in a shell. They are sorted by name.
+    fields : mapping of str to str, optional
+        The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
+        Each record must have one member for each field, and other members are left out. ``image`` is needed;
+        ``label`` is an integer as text; others are encoded images. Default: ``image`` with the suffixes of all
+        supported formats, and ``label``.
+    index : path, optional
+        Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
+        folder, or in memory if it is small.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for missing, empty or damaged shards, a record that lacks a field, and the cases above.
+
+    Examples
+    --------
+    >>> import tarfile
+    >>> with tarfile.open("photos-000.tar", "w") as tar:
+    ...     tar.add("photos")
+    >>> plan = sp.Pipeline(sp.TarShards("photos-*.tar")).map(sp.CenterCrop(32)).batch(8).plan()
+    >>> plan.source.num_records, sorted(plan.source.fields)
+    (24, ['image'])
+    """
+
+    shards: AnyPath | Sequence[AnyPath]
+    fields: Mapping[str, str] | None = None
+    index: AnyPath | None = None
+
+    def open(self) -> OpenSource:
+        """Find the shards' index, or read all headers and build one.
+
+        Raises ``PlanError``
+
+        - if there are no shards, or one is missing, empty, compressed, cut or damaged,
+        - if no member is an image, or a record lacks a field or has it twice,
+        - if columns were added to the index, and the shards have other records now.
+        """
+        return ShardListing.open(self.subject())
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        fields = "" if self.fields is None else f", fields={self.fields!r}"
+        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        return f"TarShards({self._name()}{fields}{index})"
+
+    def subject(self) -> TarSubject:
+        """Return the shards, as the subject of an index."""
+        index = None if self.index is None else absolute(self.index, field="TarShards' index")
+        return TarSubject(shard_paths(self.shards), self._name().strip("'"), _checked(self.fields), index)
+
+    def _name(self) -> str:
+        if isinstance(self.shards, str | bytes | os.PathLike):
+            return f"'{shown(self.shards)}'"
+        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
+        return f"'{shown(self.shards[0])}'{more}" if self.shards else "no shards"
+
+
+def _checked(fields: object) -> Fields | None:
+    """Return the extensions of each field. Raises ``PlanError`` for fields that records can't have."""
+    if fields is None:
+        return None
+    such = "such as fields={'image': 'jpg;png', 'label': 'cls'}"
+    if not isinstance(fields, Mapping) or "image" not in fields:
+        raise PlanError(f"TarShards(fields={fields!r}) must say what the image is, {such}")
+    checked: dict[str, tuple[str, ...]] = {}
+    taken: dict[str, str] = {}
+    for name, text in sorted(fields.items(), key=lambda item: item[0] != "image"):
+        if not isinstance(name, str) or not name.isidentifier() or name in ("index", "valid", "source"):
+            raise PlanError(f"TarShards: a field can't be named {name!r}; use an identifier, {such}")
+        if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
+            raise PlanError(f"TarShards: the field {name!r} needs extensions as text, {such}, got {text!r}")
+        extensions = tuple(part.strip().lstrip(".").lower() for part in text.split(";"))
+        kinds, kind = (NUMBERS, "an integer") if name == "label" else (IMAGES, "an image")
+        for extension in extensions:
+            if extension.rpartition(".")[2] not in kinds:
+                known = ", ".join(kinds[:7])
+                raise PlanError(
+                    f"TarShards: the field {name!r} is {kind}, but {extension!r} isn't one of {known}; read other "
+                    "members with a dataset of yours in MapSource"
+                )
+            if taken.setdefault(extension, name) != name:
+                raise PlanError(
+                    f"TarShards: {extension!r} can't be both {taken[extension]!r} and {name!r}, {such}"
+                )
+        checked[name] = extensions
+    return checked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardListing(Listing):
+    """An ``OpenSource`` of the records of tar shards, in a packed index."""
+
+    @property
+    def index_note(self) -> str:
+        """The index's location and size, and what isn't read, for ``explain()``."""
+        seen = self.index.facts.seen
+        parts = [Listing.index_note.fget(self)]  # type: ignore[attr-defined]
+        left_out = {
+            name.removeprefix(LEFT_OUT): n for name, n in seen.items() if name.startswith(LEFT_OUT) and n
+        }
+        if left_out:
+            most = sorted(left_out, key=lambda name: (-left_out[name], name))
+            named = ", ".join(f"{left_out[name]:,} {name}" for name in most[:5])
+            parts.append(f"members left out, by extension: {named}{', …' if len(most) > 5 else ''}")
+        if n := seen.get(SKIPPED):
+            parts.append(f"groups without an image: {n:,}")
+        if n := seen.get(REPEATED):
+            parts.append(f"keys that come again in their shard: {n:,}")
+        return "; ".join(parts)
+
+    def skipped(self) -> Iterator[str]:
+        """Yield the shard and a member of each group without an image."""
+        folder = shown(self.subject.base)
+        for name in Listing.skipped(self):
+            yield f"{name} (no image of this key, below {folder})"
+
+    def here(self) -> str:
+        """Return the shards' folder and a digest of their names, on which the digest doesn't depend."""
+        return f"{os.fsdecode(self.subject.base)} {self.index.facts.sections['text'].digest}"
+
+    def name(self, index: int) -> str:
+        """Return the record's shard and the name of its image there, printable."""
+        at = np.array([index], np.int64)
+        path = self.paths(at)[0]
+        try:
+            offset, _ = self._ranges("image", at)
+            begin = int(offset[0]) - BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
+            with open_regular(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)
+        except (StandpipeError, OSError):  # the shard is gone, and reading the record says so
+            return shown(path)
+        member = members[0][4] if members else fault[2] if fault else b""
+        return f"{shown(path)}: {shown(member)}" if member else shown(path)
