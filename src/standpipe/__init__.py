@@ -45,6 +45,7 @@ from standpipe.errors import (
 )
 from standpipe.habits import unknown_name
 from standpipe.jobs import runner as _runner  # noqa: F401 (registers what runs pipelines)
+from standpipe.jobs.epoch_digest import digest_epoch
 from standpipe.jobs.file_check import check_files
 from standpipe.jobs.fill_cache import fill_cache
 from standpipe.jobs.read_speed import measure_reads
@@ -150,6 +151,7 @@ __all__ = [
     "check_states",
     "create_cache",
     "destroy_cache",
+    "digest_epoch",
     "fill_cache",
     "list_caches",
     "load_tuning",

@@ -1,6 +1,7 @@
 """Types of the reports that standpipe's functions return, for annotations."""
 
 from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
+from standpipe.jobs.epoch_digest import EpochDigest
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding
 from standpipe.jobs.fill_cache import CacheFillReport
 from standpipe.jobs.read_speed import ReadReport
@@ -15,6 +16,7 @@ __all__ = [
     "CacheSession",
     "CacheSetCheckReport",
     "CachedSet",
+    "EpochDigest",
     "FileCheckReport",
     "FileFinding",
     "IndexCheckReport",

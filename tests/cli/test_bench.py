@@ -191,3 +191,26 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     for wrong in (["--report", "report.pdf"], ["--report", str(page), "--io"]):
         assert main(["bench", folder, *wrong]) == 1
         assert "report" in capsys.readouterr().err
+
+
+def test_the_digest_of_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(tmp_path, ".jpg", 40)
+
+    def said(*more: str) -> str:
+        assert main(["bench", folder, "--digest", "--batch", "2", "--memory", "256MiB", *more]) == 0
+        return capsys.readouterr().out
+
+    whole = said("--workers", "1")
+    assert re.fullmatch(r"[0-9a-f]{64}\n", whole)
+    resumed = said("--stop-at", "1", "--ranks", "1", "--ranks", "2", "--json")
+    assert json.loads(resumed) == {"sha256": whole.strip(), "rows": 6, "steps": 2}
+    assert said("--executor", "inline") == whole
+    assert said("--seed", "1") != whole
+
+
+@pytest.mark.parametrize("wrong", [["--digest", "--io"], ["--stop-at", "3"], ["--digest", "--stop-at", "9"]])
+def test_digests_that_cant_be_made(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", photos(tmp_path, ".jpg", 16, count=2), "--batch", "2", *wrong]) == 1
+    assert re.search("--digest|the epoch has only", capsys.readouterr().err)

@@ -62,6 +62,32 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="SIZE",
         help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
     )
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="deliver one epoch instead, and print the SHA-256 of its rows: equal for any two ways of making them",
+    )
+    parser.add_argument(
+        "--stop-at",
+        action="append",
+        default=[],
+        type=int,
+        metavar="STEP",
+        help="with --digest, stop after this step, save the state and resume with a new loader; may be given again",
+    )
+    parser.add_argument(
+        "--ranks",
+        action="append",
+        default=[],
+        type=int,
+        metavar="N",
+        help="with --digest, run N data ranks side by side; given again, the number after the next --stop-at",
+    )
+    parser.add_argument(
+        "--executor",
+        choices=("process", "thread", "inline"),
+        help="with --digest, where samples are made, as in Pipeline.loader",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--report",
@@ -78,6 +104,10 @@ def run(args: argparse.Namespace) -> int:
     check_times(args)
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory works only with --cache. Add --cache")
+    if not args.digest and (args.stop_at or args.ranks or args.executor):
+        raise sp.PlanError("--stop-at, --ranks and --executor work only with --digest. Add --digest")
+    if args.digest and (args.io or args.cache or args.report or args.step_ms):
+        raise sp.PlanError("--digest can't be combined with --io, --cache, --report or --step-ms")
     if args.io and args.cache:
         raise sp.PlanError("--io and --cache can't be combined. Run one after the other")
     if args.report:
@@ -91,7 +121,9 @@ def run(args: argparse.Namespace) -> int:
             check_place(path)
     if args.step_ms and (args.io or args.cache):
         raise sp.PlanError("--step-ms can't be combined with --io or --cache. Leave one out")
-    if args.cache:
+    if args.digest:
+        _digest(args)
+    elif args.cache:
         from standpipe.cli.bench_cache import measure_cache
 
         _show(measure_cache(args), args)
@@ -106,6 +138,28 @@ def run(args: argparse.Namespace) -> int:
             if args.report:
                 write_report(loader, result.now, *args.report)
     return 0
+
+
+def _digest(args: argparse.Namespace) -> None:
+    """Deliver one epoch, and print its digest."""
+    from dataclasses import asdict
+
+    from standpipe.cli.terminal import print_json, say, stages
+
+    with stages("delivering") as on_progress:
+        found = sp.digest_epoch(
+            standard_task(args),
+            ranks=args.ranks or 1,
+            stop_at=args.stop_at,
+            on_progress=lambda done, total: on_progress("rows", done, total),
+            memory=args.memory,
+            num_workers=args.workers,
+            executor=args.executor,
+        )
+    if args.json:
+        print_json(asdict(found))
+    else:
+        say(found.sha256)
 
 
 def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> None:
