@@ -14,6 +14,7 @@
 #include "bind/bind.h"
 #include "cache/check.h"
 #include "cache/store.h"
+#include "io/sums.h"
 #include "system/checksum.h"
 
 namespace standpipe {
@@ -92,6 +93,48 @@ Found have(CacheStore& store, uint64_t first, uint64_t stop) {
 nb::bytes table_header(uint64_t records, uint64_t salt) {
     const CacheHeader header = cache_header(records, salt);
     return nb::bytes(header.data(), header.size());
+}
+
+void check_ranges(Column<int64_t> begins, Column<int64_t> sizes, int64_t end) {
+    if (begins.shape(0) != sizes.shape(0)) throw nb::value_error("a range has a begin and a size");
+    for (size_t i = 0; i < sizes.shape(0); ++i) {
+        const int64_t begin = begins.data()[i], size = sizes.data()[i];
+        if (begin < 0 || size < 0 || begin > end || size > end - begin)
+            throw nb::value_error("a range is outside");
+    }
+}
+
+Numbers<uint32_t>::Array crc32c_of(Column<uint8_t> bytes, Column<int64_t> begins, Column<int64_t> sizes) {
+    check_ranges(begins, sizes, static_cast<int64_t>(bytes.shape(0)));
+    Numbers<uint32_t> out(sizes.shape(0));
+    {
+        nb::gil_scoped_release unlocked;
+        for (size_t i = 0; i < sizes.shape(0); ++i)
+            out.values()[i] = crc32c({bytes.data() + begins.data()[i], static_cast<size_t>(sizes.data()[i])});
+    }
+    return std::move(out).array();
+}
+
+Numbers<uint32_t>::Array crc32c_of_file(int file, Column<int64_t> begins, Column<int64_t> sizes) {
+    check_ranges(begins, sizes, INT64_MAX);
+    Numbers<uint32_t> out(sizes.shape(0));
+    SumsResult result;
+    {
+        nb::gil_scoped_release unlocked;
+        result =
+            read_sums(file, {begins.data(), begins.shape(0)}, {sizes.data(), sizes.shape(0)}, out.values());
+    }
+    switch (result.fault) {
+        case SumsFault::none: break;
+        case SumsFault::cant_read:
+            errno = result.error;
+            PyErr_SetFromErrno(PyExc_OSError);
+            throw nb::python_error();
+        case SumsFault::too_short:
+            PyErr_SetString(PyExc_EOFError, "the file ends too soon");
+            throw nb::python_error();
+    }
+    return std::move(out).array();
 }
 
 std::optional<uint32_t> checksum_by(const std::string& path, Column<uint8_t> bytes) {
@@ -211,6 +254,17 @@ void bind_checksums(nb::module_& m) {
     m.def(
         "checksum_by", &checksum_by, "path"_a, "bytes"_a,
         "Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.");
+    m.def(
+        "crc32c",
+        [](Column<uint8_t> bytes, uint32_t before) { return crc32c({bytes.data(), bytes.shape(0)}, before); },
+        Unlocked(), "bytes"_a, "before"_a = 0,
+        "Return the CRC-32C of bytes that follow those whose CRC-32C is ``before``.");
+    m.def("crc32c_of", &crc32c_of, "bytes"_a, "begins"_a, "sizes"_a,
+          "Return the CRC-32C of n ranges of ``bytes``, (n,).");
+    m.def("crc32c_of_file", &crc32c_of_file, "file"_a, "begins"_a, "sizes"_a,
+          "Return the CRC-32C of n ranges of a file, (n,). Raises ``OSError``, and ``EOFError`` if the file "
+          "ends "
+          "too soon.");
 }
 
 }  // namespace

@@ -94,6 +94,27 @@ Lanes fill_by_table(const uint8_t* at, size_t groups) noexcept {
 }
 #endif
 
+// CRC-32C of whole words, one after another.
+
+uint32_t words_by_table(uint32_t state, const uint8_t* at, size_t words) noexcept {
+    for (; words > 0; --words, at += kWord) state = step(state, word_at(at));
+    return state;
+}
+
+#if defined(__x86_64__)
+[[gnu::target("sse4.2,crc32")]] uint32_t words_by_sse42(uint32_t state, const uint8_t* at,
+                                                        size_t words) noexcept {
+    uint64_t wide = state;
+    for (; words > 0; --words, at += kWord) wide = _mm_crc32_u64(wide, word_at(at));
+    return static_cast<uint32_t>(wide);
+}
+#elif defined(__aarch64__)
+[[gnu::target("+crc")]] uint32_t words_by_armv8(uint32_t state, const uint8_t* at, size_t words) noexcept {
+    for (; words > 0; --words, at += kWord) state = __crc32cd(state, word_at(at));
+    return state;
+}
+#endif
+
 // A bijection that is not linear, as CRCs are (MurmurHash3's finaliser). Without it a change in one lane and
 // the same change 16 bytes on, in another one, would cancel each other.
 uint32_t scattered(uint32_t lane) noexcept {
@@ -122,6 +143,15 @@ constexpr ChecksumPath kSse42 = {"sse4.2", &take<fill_by_sse42>};
 constexpr ChecksumPath kArmv8 = {"armv8", &take<fill_by_armv8>};
 #endif
 
+auto best_words() noexcept {
+#if defined(__x86_64__)
+    if (checksum_path(kSse42.name)) return &words_by_sse42;
+#elif defined(__aarch64__)
+    if (checksum_path(kArmv8.name)) return &words_by_armv8;
+#endif
+    return &words_by_table;
+}
+
 const ChecksumPath& best_path() noexcept {
     for (const char* name : {"sse4.2", "armv8"})
         if (const ChecksumPath* path = checksum_path(name)) return *path;
@@ -138,6 +168,15 @@ const ChecksumPath* checksum_path(const char* name) noexcept {
     if (!std::strcmp(name, kArmv8.name)) return getauxval(AT_HWCAP) & HWCAP_CRC32 ? &kArmv8 : nullptr;
 #endif
     return nullptr;
+}
+
+uint32_t crc32c(std::span<const uint8_t> bytes, uint32_t before) noexcept {
+    static const auto words_of = best_words();
+    const size_t words = bytes.size() / kWord;
+    uint32_t state = words_of(~before, bytes.data(), words);
+    for (const uint8_t byte : bytes.subspan(words * kWord))
+        state = state >> 8 ^ kTables[0][(state ^ byte) & 0xff];
+    return ~state;
 }
 
 uint32_t checksum(std::span<const uint8_t> bytes) noexcept {

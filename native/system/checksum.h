@@ -1,4 +1,4 @@
-// The checksum of rows: quick enough to be taken at every read.
+// The checksum of rows, quick enough to be taken at every read; and the checksum of files that others read.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,10 @@ namespace standpipe {
 // seen, as by CRC-32C, and any other change but once in 2^32.
 uint32_t checksum(std::span<const uint8_t> bytes) noexcept;
 
-// One way to take it.
+// CRC-32C as in RFC 3720, which other programs compute too: of bytes that follow those whose CRC is `before`.
+uint32_t crc32c(std::span<const uint8_t> bytes, uint32_t before = 0) noexcept;
+
+// One way to take the checksum of rows.
 struct ChecksumPath {
     const char* name;
     uint32_t (*take)(std::span<const uint8_t> bytes) noexcept;

@@ -55,6 +55,9 @@ constexpr KnownPoint kPoints[] = {
     {"cache.destroy", kSystem},
     {"cache.remove", kSystem},
     {"cache.fold", kSystem},
+    {"pack.write", kSystem},
+    {"pack.publish.before", kSystem},
+    {"pack.publish.after", kSystem},
 };
 constexpr size_t kNumPoints = std::size(kPoints);
 

@@ -41,6 +41,9 @@ enum class Point : int {
     cache_destroy,
     cache_remove,
     cache_fold,
+    pack_write,
+    pack_publish_before,
+    pack_publish_after,
 };
 
 // What the code around a point shall do now. Pauses and ends of the process have happened before.

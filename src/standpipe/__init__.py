@@ -48,6 +48,9 @@ from standpipe.jobs import runner as _runner  # noqa: F401 (registers what runs 
 from standpipe.jobs.epoch_digest import digest_epoch
 from standpipe.jobs.file_check import check_files
 from standpipe.jobs.fill_cache import fill_cache
+from standpipe.jobs.packing.pack import pack_shards
+from standpipe.jobs.packing.unpack import unpack_shards
+from standpipe.jobs.packing.verify import verify_shards
 from standpipe.jobs.read_speed import measure_reads
 from standpipe.loader.loader import Loader
 from standpipe.loader.ranks import check_ranks, check_states
@@ -156,10 +159,13 @@ __all__ = [
     "list_caches",
     "load_tuning",
     "measure_reads",
+    "pack_shards",
     "share_list",
     "stop_caches",
+    "unpack_shards",
     "verify_cache",
     "verify_index",
+    "verify_shards",
     "worker_id",
 ]
 

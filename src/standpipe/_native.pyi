@@ -1193,3 +1193,27 @@ def checksum_by(
     """
     Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.
     """
+
+def crc32c(
+    bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    before: int = 0,
+) -> int:
+    """
+    Return the CRC-32C of bytes that follow those whose CRC-32C is ``before``.
+    """
+
+def crc32c_of(
+    bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    begins: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+    """Return the CRC-32C of n ranges of ``bytes``, (n,)."""
+
+def crc32c_of_file(
+    file: int,
+    begins: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+    """
+    Return the CRC-32C of n ranges of a file, (n,). Raises ``OSError``, and ``EOFError`` if the file ends too soon.
+    """

@@ -4,6 +4,9 @@ from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheS
 from standpipe.jobs.epoch_digest import EpochDigest
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding
 from standpipe.jobs.fill_cache import CacheFillReport
+from standpipe.jobs.packing.pack import PackReport
+from standpipe.jobs.packing.unpack import UnpackReport
+from standpipe.jobs.packing.verify import ShardCheckReport
 from standpipe.jobs.read_speed import ReadReport
 from standpipe.plan.audit import AuditReport
 from standpipe.source import IndexCheckReport, IndexReport
@@ -22,5 +25,8 @@ __all__ = [
     "IndexCheckReport",
     "IndexReport",
     "LabelFinding",
+    "PackReport",
     "ReadReport",
+    "ShardCheckReport",
+    "UnpackReport",
 ]

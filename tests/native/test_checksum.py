@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from standpipe import _native
@@ -88,3 +90,33 @@ def test_words_that_changed_places() -> None:
         seen.add(_native.checksum(b"".join(words)))
         words[one], words[other] = words[other], words[one]
     assert len(seen) == 1 + 40 * 39 // 2
+
+
+def test_crc32c_is_everybodys() -> None:
+    """As in RFC 3720, appendix B.4, also in parts and of ranges."""
+    assert _native.crc32c(np.frombuffer(b"123456789", np.uint8)) == 0xE3069283
+    assert _native.crc32c(np.zeros(32, np.uint8)) == 0x8A9136AA
+    assert _native.crc32c(np.arange(32, dtype=np.uint8)) == 0x46DD794E
+    content = np.frombuffer(random.Random(3).randbytes(700), np.uint8)
+    for cut in (0, 1, 7, 8, 300):
+        expected = crc32c(0xFFFFFFFF, content[cut:].tobytes()) ^ 0xFFFFFFFF
+        assert _native.crc32c(content[cut:]) == expected
+        first = _native.crc32c(content[:cut])
+        assert _native.crc32c(content[cut:], first) == _native.crc32c(content)
+
+
+def test_crc32c_of_ranges(tmp_path: Path) -> None:
+    content = np.frombuffer(random.Random(4).randbytes(700_000), np.uint8)
+    begins, sizes = np.array([0, 5, 200_000, 3, 700_000]), np.array([5, 600_000, 0, 9, 0])
+    expected = [
+        _native.crc32c(content[begin : begin + size]) for begin, size in zip(begins, sizes, strict=True)
+    ]
+    (tmp_path / "file").write_bytes(content.tobytes())
+    with (tmp_path / "file").open("rb") as file:
+        assert _native.crc32c_of(content, begins, sizes).tolist() == expected
+        assert _native.crc32c_of_file(file.fileno(), begins, sizes).tolist() == expected
+        with pytest.raises(EOFError, match="too soon"):
+            _native.crc32c_of_file(file.fileno(), begins, sizes + 1)
+    for begin, size in ((-1, 1), (0, -1), (1, 700_000)):
+        with pytest.raises(ValueError, match="outside"):
+            _native.crc32c_of(content, np.array([begin]), np.array([size]))

@@ -176,6 +176,7 @@ for settings in (dict(), dict(executor="process")):
             pass
 
 os.mkdir({store!r})
+sp.pack_shards(source, {store!r} + "/shards")
 import caches
 cache = sp.Cache("all", "300kB", directory={store!r}, spill={store!r})
 with caches.opened(cache) as found:

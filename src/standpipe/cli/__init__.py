@@ -113,7 +113,22 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the command's parser. Its default ``commands`` is a dict of the subcommands' parsers, by name."""
-    from standpipe.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top, tune
+    from standpipe.cli import (
+        audit,
+        bench,
+        cache,
+        doctor,
+        explain,
+        index,
+        pack,
+        scan,
+        show,
+        synth,
+        top,
+        tune,
+        unpack,
+        verify,
+    )
 
     parser = _Parser(
         prog="standpipe",
@@ -123,7 +138,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (synth, bench, tune, show, explain, audit, index, scan, cache, doctor, top):
+    modules = (
+        synth,
+        bench,
+        tune,
+        show,
+        explain,
+        audit,
+        index,
+        scan,
+        pack,
+        unpack,
+        verify,
+        cache,
+        doctor,
+        top,
+    )
+    for module in modules:
         module.add_parser(commands)
     parser.set_defaults(commands=commands.choices)
     return parser

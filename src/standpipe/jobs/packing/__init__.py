@@ -1,0 +1,1 @@
+"""Pack image files into tar shards, check the shards, and restore the files."""

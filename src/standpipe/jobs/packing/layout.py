@@ -1,0 +1,232 @@
+"""The files of a packed data set: shards, which are plain tar files, and the checksums of their members.
+
+A folder of shards::
+
+    pack.json               what was packed, and how
+    shard-000000.tar        the members of some records: NUMBER.json, NUMBER.cls if there are labels, NUMBER.jpg
+    shard-000000.crc32c     a line for each member: CRC-32C of its bytes and of its header, size, name
+    shard-000001.tar
+    …
+
+NUMBER is the record's place in the packed order. The JSON has the record's path in the source, its class name and
+columns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.spec import Int64Array, UInt8Array
+from standpipe.system.files import drafted
+from standpipe.system.machine import cpu_count
+from standpipe.units import is_count
+
+Progress: TypeAlias = Callable[[str, int, int | None], None]
+
+PART_BYTES = 1 << 20  # that a thread reads or writes at once: it fits a core's cache
+MOST_THREADS = 1 << 10
+FACTS = "pack.json"
+VERSION = 1
+BLOCK = tarfile.BLOCKSIZE
+NAME_BYTES, SIZE_AT, SIZE_DIGITS, SUM_AT, SUM_DIGITS = 100, 124, 11, 148, 6  # of a ustar header
+MOST_MEMBER_BYTES = 8**SIZE_DIGITS - 1
+FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d+) to (\d+)\n")
+LINE = re.compile(r"([0-9a-f]{8}) ([0-9a-f]{8}) (\d+) (\S+)\n")
+LAST_LINE = "# end\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackFacts:
+    """The facts of a folder of shards, which its pack.json has.
+
+    source       digest of the packed source
+    records      number of records
+    order, seed  the order of records: "source", or "shuffled" with its seed
+    shard_bytes  the most bytes of a shard, unless a single record has more
+    shards       number of shards when all are complete; None before
+    """
+
+    source: str
+    records: int
+    order: str
+    seed: int
+    shard_bytes: int
+    shards: int | None = None
+    version: int = VERSION
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the facts of a folder; None if it has none. Raises ``StandpipeError`` if they can't be used."""
+        path = folder / FACTS
+        try:
+            found = json.loads(path.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StandpipeError(f"can't read {path}: {error}") from error
+        try:
+            facts = cls(**found)
+        except TypeError as error:
+            raise StandpipeError(f"{path} isn't a file of standpipe pack: {error}") from error
+        if facts.version != VERSION:
+            raise StandpipeError(
+                f"{path} has version {facts.version}; this standpipe reads version {VERSION}"
+            )
+        return facts
+
+    def write(self, folder: Path) -> None:
+        """Write the file, whole or not at all."""
+        with drafted(folder / FACTS) as draft, draft.open("w", encoding="ascii") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def same(self, other: PackFacts) -> bool:
+        """Return True if both describe the same shards."""
+        return replace(self, shards=None) == replace(other, shards=None)
+
+
+def packed_facts(folder: str | os.PathLike[str]) -> PackFacts:
+    """Return the facts of a folder whose shards are complete. Raises ``PlanError`` for other folders."""
+    facts = PackFacts.read(Path(folder))
+    if facts is None:
+        raise PlanError(f"{folder} has no {FACTS}: it isn't a folder that standpipe pack wrote")
+    if facts.shards is None:
+        raise PlanError(f"{folder} isn't complete yet; run the same standpipe pack again, and it goes on")
+    return facts
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Return the path of a shard."""
+    return folder / f"shard-{number:06d}.tar"
+
+
+def sums_path(folder: Path, number: int) -> Path:
+    """Return the path of the checksums of a shard."""
+    return folder / f"shard-{number:06d}.crc32c"
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of a shard, in order, without their bytes.
+
+    names   (m,) S100: their names in the shard
+    sizes   (m,) int64: bytes of each
+    """
+
+    names: NDArray[np.bytes_]
+    sizes: Int64Array
+
+    @property
+    def ends(self) -> Int64Array:
+        """(m,) int64: the end of each member's blocks in the shard."""
+        return np.cumsum(BLOCK + (self.sizes + BLOCK - 1) // BLOCK * BLOCK)
+
+    @property
+    def begins(self) -> Int64Array:
+        """(m,) int64: the first byte of each member's content; its header is the block before."""
+        return self.ends - (self.sizes + BLOCK - 1) // BLOCK * BLOCK
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of the whole shard: two empty blocks end it, and tar files have whole records."""
+        end = int(self.ends[-1]) + 2 * BLOCK
+        return -(-end // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+
+    def headers(self) -> UInt8Array:
+        """(m, 512) uint8: the members' headers. They depend on name and size alone."""
+        plain = tarfile.TarInfo()
+        plain.mode = 0o644
+        empty = np.frombuffer(plain.tobuf(tarfile.USTAR_FORMAT), np.uint8)
+        headers = np.repeat(empty[None], len(self.sizes), axis=0)
+        headers[:, :NAME_BYTES] = self.names.view(np.uint8).reshape(len(self.sizes), NAME_BYTES)
+        headers[:, SIZE_AT : SIZE_AT + SIZE_DIGITS] = _octal(self.sizes, SIZE_DIGITS)
+        headers[:, SUM_AT : SUM_AT + 8] = ord(" ")  # as the sum counts them
+        sums = headers.sum(axis=1, dtype=np.int64)
+        headers[:, SUM_AT : SUM_AT + SUM_DIGITS] = _octal(sums, SUM_DIGITS)
+        headers[:, SUM_AT + SUM_DIGITS] = 0
+        return headers
+
+
+def _octal(numbers: Int64Array, digits: int) -> UInt8Array:
+    """Return numbers as octal digits, (n, digits) uint8."""
+    shifts = 3 * np.arange(digits - 1, -1, -1)
+    return (ord("0") + (numbers[:, None] >> shifts & 7)).astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The checksums of a shard.
+
+    start, stop  its records: places [start, stop) of the packed order
+    content      (m,) uint32: CRC-32C of each member's bytes
+    headers      (m,) uint32: CRC-32C of each member's header
+    """
+
+    start: int
+    stop: int
+    members: Members
+    content: NDArray[np.uint32]
+    headers: NDArray[np.uint32]
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        columns = (
+            self.content.tolist(),
+            self.headers.tolist(),
+            self.members.sizes.tolist(),
+            self.members.names.tolist(),
+        )
+        lines = [
+            f"{content:08x} {header:08x} {size} {name.decode()}\n"
+            for content, header, size, name in zip(*columns, strict=True)
+        ]
+        return f"# standpipe pack 1: records {self.start} to {self.stop}\n{''.join(lines)}{LAST_LINE}"
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file of checksums. Raises ``StandpipeError`` if it is damaged, ``OSError`` if it can't be read."""
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines(keepends=True) or [""]
+        head, found = FIRST_LINE.fullmatch(lines[0]), [LINE.fullmatch(line) for line in lines[1:-1]]
+        if head is None or lines[-1] != LAST_LINE or not found or None in found:
+            raise StandpipeError(f"{path} is damaged")
+        start, stop = int(head[1]), int(head[2])
+        if start >= stop or len(found) % (stop - start):
+            raise StandpipeError(f"{path} is damaged")
+        rows = [each.groups() for each in found if each is not None]
+        content, headers, sizes, names = zip(*rows, strict=True)
+        return cls(
+            start,
+            stop,
+            Members(
+                np.array([name.encode() for name in names], "S100"), np.array([int(size) for size in sizes])
+            ),
+            np.array([int(crc, 16) for crc in content], np.uint32),
+            np.array([int(crc, 16) for crc in headers], np.uint32),
+        )
+
+
+def threads_of(num_workers: int | None) -> int:
+    """Return a number of threads; None: one per CPU. Raises ``PlanError`` for other values."""
+    workers = cpu_count() if num_workers is None else num_workers
+    if not is_count(workers, 1, MOST_THREADS):
+        raise PlanError(f"num_workers must be an integer from 1 to {MOST_THREADS}, got {num_workers!r}")
+    return workers
+
+
+def write_all(file: int, data: memoryview, at: int) -> None:
+    """Write all of ``data`` to offset ``at`` of an open file."""
+    while data:
+        done = os.pwrite(file, data, at)
+        data, at = data[done:], at + done

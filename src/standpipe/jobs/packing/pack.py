@@ -1,0 +1,533 @@
+"""Pack the image files of a source into shards: plain tar files that WebDataset reads.
+
+All threads work on one shard at a time. The sizes of its files give the place of each member beforehand, so threads
+write where they are. A shard gets its name when all of it is on the disk: a process that is killed leaves one part of
+a shard, which the next one writes again. No byte of a shard depends on threads, time or machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe import _native
+from standpipe.contracts import Encoded, KnownHere, OpenSource, Source
+from standpipe.errors import PlanError, ReadError, StandpipeError
+from standpipe.formats import FORMATS, HEAD_BYTES, format_of
+from standpipe.jobs.packing.layout import (
+    BLOCK,
+    MOST_MEMBER_BYTES,
+    NAME_BYTES,
+    PART_BYTES,
+    Members,
+    PackFacts,
+    Progress,
+    Sums,
+    shard_path,
+    sums_path,
+    threads_of,
+    write_all,
+)
+from standpipe.order import Sequential, Shuffled
+from standpipe.source import TarShards, build_index
+from standpipe.spec import Int64Array, UInt8Array
+from standpipe.system.faults import faultpoint
+from standpipe.units import parse_bytes
+
+IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
+RECORDS_AT_ONCE = 1 << 12
+MOST_RECORDS = 1 << 16  # of a shard: what is known of them is in memory
+SETTLED_NS = 3 * 10**9
+CHANGED = "was changed while it was packed"
+OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """The shards that ``pack_shards`` wrote.
+
+    Attributes
+    ----------
+    folder : pathlib.Path
+        The folder of the shards.
+    records, shards : int
+        Number of records and of shards.
+    size_bytes : int
+        Bytes of all shards.
+    written : int
+        Shards that this call wrote; the others were complete before.
+
+    Examples
+    --------
+    >>> report = sp.pack_shards(sp.ImageFolder("photos"), "shards")
+    >>> report.records, report.shards, report.written
+    (24, 1, 1)
+    """
+
+    folder: Path
+    records: int
+    shards: int
+    size_bytes: int
+    written: int
+
+
+def pack_shards(
+    source: Source,
+    folder: str | os.PathLike[str],
+    *,
+    shard_size: int | str = "512MiB",
+    order: Literal["shuffled", "source"] = "shuffled",
+    seed: int = 0,
+    num_workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> PackReport:
+    """Pack the image files of a source into tar files in WebDataset's format.
+
+    A record becomes up to three members of one key, which is its place in the packed order: the file's bytes as they
+    are, such as ``000000007.jpg``; ``.cls`` with its label; and ``.json`` with its path, its class name and its
+    columns. ``unpack_shards`` restores the files. WebDataset and other programs read the shards too.
+
+    If the call is interrupted or killed, the same call continues. It writes at most one shard again, and the shards
+    have the same bytes as without the interruption.
+
+    Parameters
+    ----------
+    source : Source
+        An ``ImageFolder`` or ``FileList``: each record is one image file.
+    folder : path
+        The folder of the shards. It is created, and must be empty at first.
+    shard_size : int or str, default "512MiB"
+        Most bytes of a shard. One that would get more, or more than 65,536 records, ends. A record that has more
+        alone has a shard of its own.
+    order : {"shuffled", "source"}, default "shuffled"
+        The order of records in the shards. ``"shuffled"`` lets programs that read shards from the beginning to the
+        end get all classes. ``"source"`` keeps record numbers.
+    seed : int, default 0
+        Another seed gives another shuffled order.
+    num_workers : int, optional
+        Number of threads. Default: one per CPU that this process may use.
+    on_progress : callable, optional
+        Called with the name of the counted things, the number done, and the total.
+
+    Returns
+    -------
+    standpipe.reports.PackReport
+
+    Raises
+    ------
+    PlanError
+        If records aren't whole image files below one folder, or if the folder has something else in it.
+    ReadError
+        If a file can't be read.
+    StandpipeError
+        If a shard can't be written.
+
+    Examples
+    --------
+    >>> report = sp.pack_shards(sp.ImageFolder("photos"), "shards", shard_size="16KiB", num_workers=2)
+    >>> report.records, report.shards > 1
+    (24, True)
+    """
+    shard_bytes = parse_bytes("shard_size", shard_size)
+    if order not in ("shuffled", "source"):
+        raise PlanError(f"order must be 'shuffled' or 'source', got {order!r}")
+    opened = source.open()
+    _check(opened)
+    records = opened.num_records
+    in_order = Sequential(records) if order == "source" else Shuffled(records, seed)
+    facts = PackFacts(
+        source=opened.digest,
+        records=records,
+        order=order,
+        seed=seed if order == "shuffled" else 0,
+        shard_bytes=shard_bytes,
+    )
+    path, workers = Path(folder), threads_of(num_workers)
+    with _claimed(path, facts) as complete:
+        return _Packer(path, opened, in_order, facts, workers, on_progress).run(complete)
+
+
+def _check(source: OpenSource) -> None:
+    """Raise ``PlanError`` if a record isn't one image file."""
+    located = source.locate(np.zeros(1, np.int64))
+    encoded = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
+    if encoded != ["image"] or located.rows or not isinstance(source, KnownHere):
+        raise PlanError("only records that are one image file can be packed: use ImageFolder or FileList")
+
+
+@contextmanager
+def _claimed(folder: Path, facts: PackFacts) -> Iterator[bool]:
+    """Create the folder or check that it fits, and lock it against other packers; yield whether all of it was written
+    before.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StandpipeError(f"can't write to {folder}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StandpipeError(f"another process packs into {folder}; wait for its end") from None
+        before = PackFacts.read(folder)
+        if before is None:
+            if any(folder.iterdir()):
+                raise PlanError(f"{folder} has other files in it; use an empty folder")
+            facts.write(folder)
+        elif not before.same(facts):
+            raise PlanError(
+                f"{folder} has shards of another source, or of another shard_size, order or seed; use an empty folder"
+            )
+        yield before is not None and before.shards is not None
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A shard before it is written.
+
+    stop     its records are those up to this place of the packed order
+    paths    the records' files, (n,)
+    texts    JSON and label of each record: the contents of the members before its file
+    """
+
+    number: int
+    start: int
+    stop: int
+    paths: list[bytes]
+    texts: list[tuple[bytes, ...]]
+    members: Members
+
+
+class _Packer:
+    """The packing of one source."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: OpenSource,
+        order: Sequential | Shuffled,
+        facts: PackFacts,
+        workers: int,
+        on_progress: Progress | None,
+    ) -> None:
+        self.folder, self.facts = folder, facts
+        self._source, self._order, self._on_progress = source, order, on_progress
+        assert isinstance(source, KnownHere)
+        self._base = os.fsencode(os.path.join(source.here(), ""))  # noqa: PTH118 (as text, whatever its bytes)
+        self._pool = ThreadPoolExecutor(workers, "standpipe pack")
+        self._buffers = threading.local()
+        self._written = 0
+
+    def run(self, complete: bool) -> PackReport:
+        """Write the shards that are missing, and their index. ``complete``: True if all had been written before."""
+        start = number = size_bytes = 0
+        try:
+            while start < self.facts.records:
+                stop = self._complete(number, start)
+                if stop is None:
+                    stop = self._write(self._planned(number, start))
+                    self._written += 1
+                size_bytes += shard_path(self.folder, number).stat().st_size
+                start, number = stop, number + 1
+                self._progress(start)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+        if self._written or not complete:
+            build_index(TarShards([shard_path(self.folder, each) for each in range(number)]))
+            replace(self.facts, shards=number).write(self.folder)
+        return PackReport(self.folder, self.facts.records, number, size_bytes, self._written)
+
+    def _progress(self, done: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress("records", done, self.facts.records)
+
+    def _complete(self, number: int, start: int) -> int | None:
+        """Return where a complete shard stops; None if it isn't complete."""
+        path = shard_path(self.folder, number)
+        if not path.exists():
+            return None
+        sums = Sums.read(sums_path(self.folder, number))
+        if sums.start != start or path.stat().st_size != sums.members.shard_bytes:
+            raise StandpipeError(f"{path} is damaged; delete it, and run the same command again")
+        return sums.stop
+
+    def _planned(self, number: int, start: int) -> _Shard:
+        """Choose the records of a shard, and the place of each member."""
+        paths: list[bytes] = []
+        texts: list[tuple[bytes, ...]] = []
+        names: list[bytes] = []
+        sizes: list[int] = []
+        shard_bytes = 2 * BLOCK
+        most = min(self.facts.records, start + MOST_RECORDS)
+        for first in range(start, most, RECORDS_AT_ONCE):
+            records = self._order.indices(0, first, min(first + RECORDS_AT_ONCE, most))
+            for place, record in enumerate(self._described(records), first):
+                path, size, texts_of = record
+                contents = [*map(len, texts_of), size]
+                shard_bytes += sum(BLOCK + -(-each // BLOCK) * BLOCK for each in contents)
+                if shard_bytes > self.facts.shard_bytes and paths:
+                    return _Shard(number, start, place, paths, texts, _members(names, sizes))
+                key = b"%09d" % place
+                suffixes = (b".json", b".cls")[: len(texts_of)]
+                names += [*(key + suffix for suffix in suffixes), key + _suffix(path)]
+                sizes += contents
+                paths.append(path)
+                texts.append(texts_of)
+        return _Shard(number, start, most, paths, texts, _members(names, sizes))
+
+    def _described(self, records: Int64Array) -> Iterator[tuple[bytes, int, tuple[bytes, ...]]]:
+        """Yield each record's path, bytes, JSON and label."""
+        located = self._source.locate(records)
+        files = located.files["image"]
+        if files.offset.any() or (files.length >= 0).any():
+            raise PlanError(
+                "records that are parts of files can't be packed: only whole files can be restored"
+            )
+        sizes, _ = _native.file_marks(files.paths.blob, files.paths.ends)
+        columns = {name: values.tolist() for name, values in located.plain.items() if name != "label"}
+        labels = located.plain["label"].tolist() if "label" in located.plain else None
+        classes = self._source.classes
+        for row, size in enumerate(sizes.tolist()):
+            path = files.paths[row]
+            facts: dict[str, Any] = {"path": self._relative(path, int(records[row]))}
+            if labels is not None and classes is not None:
+                facts["class"] = classes[labels[row]]
+            facts |= {name: values[row] for name, values in columns.items()}
+            text = json.dumps(facts).encode()
+            if size < 0:
+                size = self._unknown_size(path, int(records[row]))
+            if size > MOST_MEMBER_BYTES:
+                raise PlanError(
+                    f"{self._source.name(int(records[row]))} has {size:,} bytes, too many for a tar file"
+                )
+            yield path, size, (text,) if labels is None else (text, str(labels[row]).encode())
+
+    def _relative(self, path: bytes, record: int) -> str:
+        """Return a path as it is below the source's folder. Raises ``PlanError`` for other places."""
+        below = path.removeprefix(self._base)
+        if not path.startswith(self._base) or b".." in below.split(b"/"):
+            raise PlanError(
+                f"{self._source.name(record)} isn't below {os.fsdecode(self._base)}; use "
+                "FileList(…, root=…) with a folder that contains all files"
+            )
+        return below.decode("utf-8", "surrogateescape")
+
+    def _unknown_size(self, path: bytes, record: int) -> int:
+        """Raise ``ReadError`` for a file whose size couldn't be found out."""
+        try:
+            return os.stat(path).st_size  # noqa: PTH116 (bytes)
+        except OSError as error:
+            raise self._unreadable(f"can't be examined: {error.strerror}", record) from error
+
+    def _unreadable(self, reason: str, record: int) -> ReadError:
+        return ReadError(reason, place="read", index=record, path=self._source.name(record))
+
+    def _write(self, shard: _Shard) -> int:
+        """Write a shard and its checksums; return where its records stop."""
+        target, sums = shard_path(self.folder, shard.number), sums_path(self.folder, shard.number)
+        with _told(target), _draft(target) as file:
+            os.ftruncate(file, shard.members.shard_bytes)
+            found = self._filled(file, shard)
+            # An index of a file that has just been changed isn't believed, and one is built right after the last shard.
+            before_ns = time.time_ns() - SETTLED_NS
+            os.utime(file, ns=(before_ns, before_ns))
+            os.fsync(file)
+            with _draft(sums) as text:
+                write_all(text, memoryview(found.text().encode()), 0)
+                os.fsync(text)
+            faultpoint("pack.publish.before", shard.number)
+            os.rename(_part(sums), sums)  # noqa: PTH104
+            os.rename(_part(target), target)  # noqa: PTH104
+            faultpoint("pack.publish.after", shard.number)
+            _sync(self.folder)
+        return shard.stop
+
+    def _filled(self, file: int, shard: _Shard) -> Sums:
+        """Write all members of a shard with all threads; return their checksums."""
+        members, each = shard.members, len(shard.texts[0]) + 1
+        ends, begins, headers = members.ends, members.begins, members.headers()
+        whole = Sums(
+            shard.start,
+            shard.stop,
+            members,
+            np.empty(len(ends), np.uint32),
+            _native.crc32c_of(headers.reshape(-1), np.arange(len(ends)) * BLOCK, np.full(len(ends), BLOCK)),
+        )
+        ends_of_records = ends[each - 1 :: each]
+        done, jobs = 0, []
+        while done < len(ends_of_records):
+            begin = int(ends_of_records[done - 1]) if done else 0
+            stop = int(np.searchsorted(ends_of_records, begin + PART_BYTES, "right"))
+            part = slice(done, max(stop, done + 1))
+            jobs.append(
+                self._pool.submit(self._write_part, file, shard, part, begins, headers, whole.content)
+            )
+            done = part.stop
+        for job in jobs:
+            self._progress(shard.start + job.result())
+        return whole
+
+    def _write_part(
+        self,
+        file: int,
+        shard: _Shard,
+        part: slice,
+        begins: Int64Array,
+        headers: UInt8Array,
+        sums: NDArray[np.uint32],
+    ) -> int:
+        """Write some records of a shard; return how many of its records are before the next part."""
+        each = len(shard.texts[0]) + 1
+        members = slice(part.start * each, part.stop * each)
+        at, sizes = begins[members], shard.members.sizes[members]
+        base = int(at[0]) - BLOCK
+        buffer = self._buffer()
+        span = int(at[-1] + -(-sizes[-1] // BLOCK) * BLOCK) - base
+        large = span > PART_BYTES  # a single record
+        if large:
+            span = int(at[-1]) - base
+        out = buffer[:span]
+        out[:] = 0
+        data, places = out.data, (at - base).tolist()
+        for member, place in enumerate(places):
+            data[place - BLOCK : place] = headers[members.start + member].data
+        for record in range(part.start, part.stop):
+            own = places[(record - part.start) * each :]
+            for text, place in zip(shard.texts[record], own, strict=False):
+                data[place : place + len(text)] = text
+            if not large:
+                size = int(shard.members.sizes[record * each + each - 1])
+                place = own[each - 1]
+                with self._opened(shard, record, size) as image:
+                    self._read(shard, record, image, data[place : place + size], 0)
+        small = len(at) - large
+        sums[members][:small] = _native.crc32c_of(out, at[:small] - base, sizes[:small])
+        faultpoint("pack.write", shard.start + part.start)
+        write_all(file, data, base)
+        if large:
+            sums[members.stop - 1] = self._copy(file, shard, part.start, int(at[-1]), int(sizes[-1]))
+        stop: int = part.stop
+        return stop
+
+    def _buffer(self) -> UInt8Array:
+        """Return this thread's buffer, (PART_BYTES,)."""
+        if not hasattr(self._buffers, "own"):
+            self._buffers.own = np.empty(PART_BYTES, np.uint8)
+        own: UInt8Array = self._buffers.own
+        return own
+
+    def _copy(self, file: int, shard: _Shard, record: int, begin: int, size: int) -> int:
+        """Copy a file that is larger than the buffer into a shard; return its CRC-32C."""
+        buffer, crc = self._buffer(), 0
+        with self._opened(shard, record, size) as image:
+            for at in range(0, size, PART_BYTES):
+                part = buffer[: min(PART_BYTES, size - at)]
+                self._read(shard, record, image, part.data, at)
+                crc = _native.crc32c(part, crc)
+                write_all(file, part.data, begin + at)
+        return crc
+
+    @contextmanager
+    def _opened(self, shard: _Shard, record: int, size: int) -> Iterator[int]:
+        """Open the file of a record. Raises ``ReadError`` if it isn't a regular file of ``size`` bytes."""
+        try:
+            file = os.open(shard.paths[record], OPEN)
+        except OSError as error:
+            raise self._failed(shard, record, f"can't be opened: {error.strerror}") from error
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise self._failed(shard, record, "isn't a regular file")
+            if status.st_size != size:
+                raise self._failed(shard, record, CHANGED)
+            yield file
+        finally:
+            os.close(file)
+
+    def _read(self, shard: _Shard, record: int, file: int, out: memoryview, at: int) -> None:
+        """Read all of ``out`` from byte ``at`` of a file on."""
+        while out:
+            try:
+                got = os.preadv(file, [out], at)
+            except OSError as error:
+                raise self._failed(shard, record, f"can't be read: {error.strerror}") from error
+            if got == 0:
+                raise self._failed(shard, record, CHANGED)
+            out, at = out[got:], at + got
+
+    def _failed(self, shard: _Shard, record: int, reason: str) -> ReadError:
+        place = shard.start + record
+        return self._unreadable(reason, int(self._order.indices(0, place, place + 1)[0]))
+
+
+def _members(names: list[bytes], sizes: list[int]) -> Members:
+    return Members(np.array(names, f"S{NAME_BYTES}"), np.array(sizes, np.int64))
+
+
+def _suffix(path: bytes) -> bytes:
+    """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
+    suffix = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
+    if suffix not in IMAGE_SUFFIXES:
+        try:
+            file = os.open(path, OPEN)
+        except OSError:
+            return b".jpg"  # reading it fails too
+        try:
+            found = format_of(os.pread(file, HEAD_BYTES, 0))
+        except OSError:
+            found = None
+        finally:
+            os.close(file)
+        suffix = found.suffixes[0] if found is not None and found.suffixes else ".jpg"
+    return suffix.encode()
+
+
+def _part(path: Path) -> Path:
+    """Return the name of a file while it is written."""
+    return path.with_name(f"{path.name}.part")
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[int]:
+    """Open an empty file that gets the name ``path`` later."""
+    file = os.open(_part(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn the system's errors into ``StandpipeError``."""
+    try:
+        yield
+    except OSError as error:
+        raise StandpipeError(
+            f"can't write {path}: {error.strerror}; afterwards run the same command again, and it goes on"
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder survive a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

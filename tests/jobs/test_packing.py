@@ -1,0 +1,305 @@
+"""Packed shards: plain tar files with everything in them, the same bytes after any death, and the way back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import standpipe as sp
+from photos import encoded, picture
+from programs import run
+from standpipe import _native
+
+PHOTOS = 24
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of two classes."""
+    for number in range(PHOTOS):
+        path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number}.v2 copy.JPG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(picture(number), quality=90))
+    return tmp_path / "photos"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file below a folder that isn't an index, by its path."""
+    return {
+        os.fspath(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".standpipe-index"
+    }
+
+
+def members(folder: Path) -> list[tuple[str, bytes]]:
+    """Name and content of all members of all shards, by Python's tarfile."""
+    found = []
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as shard:
+            for member in shard:
+                file = shard.extractfile(member)
+                assert file is not None
+                found.append((member.name, file.read()))
+    return found
+
+
+def test_shards_are_plain_tar_files(photos: Path, tmp_path: Path) -> None:
+    report = sp.pack_shards(sp.ImageFolder(photos), tmp_path / "out", shard_size="32KiB", order="source")
+    assert (report.records, report.written) == (PHOTOS, report.shards)
+    assert report.shards > 2
+    shards = sorted((tmp_path / "out").glob("*.tar"))
+    assert report.size_bytes == sum(path.stat().st_size for path in shards)
+    assert max(path.stat().st_size for path in shards) <= 42 << 10  # with what ends a tar file
+    paths = [f"{name}/{path.name}" for name in ("cat", "dog") for path in sorted((photos / name).iterdir())]
+    expected: list[tuple[str, bytes]] = []
+    for number, path in enumerate(paths):
+        name = path.partition("/")[0]
+        text = json.dumps({"path": path, "class": name}).encode()
+        expected += [(f"{number:09d}.json", text), (f"{number:09d}.cls", b"0" if name == "cat" else b"1")]
+        expected.append((f"{number:09d}.jpg", (photos / path).read_bytes()))
+    assert members(tmp_path / "out") == expected
+
+
+def test_shuffled_shards_have_all_records_in_another_order(photos: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        sp.pack_shards(sp.ImageFolder(photos), tmp_path / f"{seed}", seed=seed, num_workers=1)
+    found = [
+        [json.loads(text)["path"] for name, text in members(tmp_path / each) if name.endswith(".json")]
+        for each in "01"
+    ]
+    assert found[0] != found[1]
+    assert sorted(found[0]) == sorted(found[1]) == sorted(contents(photos))
+    labels = [text for name, text in members(tmp_path / "0") if name.endswith(".cls")]
+    assert labels != sorted(labels)
+
+
+def test_the_epoch_is_that_of_the_files(photos: Path, tmp_path: Path) -> None:
+    sp.pack_shards(sp.ImageFolder(photos), tmp_path / "out", shard_size="32KiB", order="source")
+    shards = sp.TarShards(tmp_path / "out" / "shard-{000000..000003}.tar")
+    digests = {
+        sp.digest_epoch(
+            sp.Pipeline(source).shuffle(seed=1).map(sp.RandomResizedCrop(16)).batch(5), num_workers=workers
+        ).sha256
+        for source in (sp.ImageFolder(photos), shards)
+        for workers in (1, 2)
+    }
+    assert len(digests) == 1
+    plan = sp.Pipeline(sp.TarShards(tmp_path / "out" / "*.tar")).map(sp.CenterCrop(16)).batch(5).plan()
+    assert f"{tmp_path}/out/shard-000000.tar+" in plan.source.index_note  # pack built it
+
+
+def test_labels_and_columns_of_lists_are_kept(photos: Path, tmp_path: Path) -> None:
+    names = sorted(contents(photos))[:3]
+    (tmp_path / "list.txt").write_text(
+        "".join(f"{name}\t{number + 7}\n" for number, name in enumerate(names))
+    )
+    source = sp.FileList(tmp_path / "list.txt", root=photos)
+    sp.build_index(source, columns={"width": np.array([3, 1, 2]), "box": np.ones((3, 2), np.float32)})
+    sp.pack_shards(source, tmp_path / "out", order="source")
+    texts = dict(members(tmp_path / "out"))
+    assert [texts[f"{number:09d}.cls"] for number in range(3)] == [b"7", b"8", b"9"]
+    assert json.loads(texts["000000001.json"]) == {"path": names[1], "width": 1, "box": [1.0, 1.0]}
+    (tmp_path / "bare.txt").write_text("\n".join(names))
+    sp.pack_shards(
+        sp.FileList(tmp_path / "bare.txt", root=photos, labels=False), tmp_path / "bare", order="source"
+    )
+    assert [name for name, _ in members(tmp_path / "bare")][:3] == [
+        "000000000.json",
+        "000000000.jpg",
+        "000000001.json",
+    ]
+
+
+ODD = (
+    b"\xff\xfe.jpg",
+    b"two\nlines.png",
+    b" spaces at both ends .jpg ".strip() + b"",
+    b"n" * 251 + b".jpg",
+    b".hidden.jpg",
+    b"a.b.c.JPEG",
+    "ä ü 猫.webp".encode(),
+    b'quote"\\back.jpg',
+)
+
+
+def test_files_come_back_whatever_their_names(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for folder in (b"class one", b"\xe9t\xe9", b"deep/er"):
+        (tmp_path / "files" / os.fsdecode(folder)).mkdir(parents=True)
+        for name in ODD:
+            size = int(draw.integers(0, 3000))
+            (tmp_path / "files" / os.fsdecode(folder + b"/" + name)).write_bytes(draw.bytes(size))
+    (tmp_path / "files" / "deep" / "large.jpg").write_bytes(draw.bytes((5 << 20) + 7))
+    sp.pack_shards(sp.ImageFolder(tmp_path / "files"), tmp_path / "out", shard_size="1MiB")
+    report = sp.unpack_shards(tmp_path / "out", tmp_path / "restored")
+    assert contents(tmp_path / "restored") == contents(tmp_path / "files")
+    assert report.files == 3 * len(ODD) + 1
+    assert sp.verify_shards(tmp_path / "out").ok
+
+
+PACK = "sp.pack_shards(sp.ImageFolder({photos!r}), {out!r}, shard_size='32KiB', num_workers=2)"
+KILLS = ["pack.write=kill@1", "pack.write=kill@4", "pack.publish.before=kill@2", "pack.publish.after=kill@2"]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_it_goes_on_after_a_kill_with_the_same_bytes(photos: Path, tmp_path: Path, kill: str) -> None:
+    whole = sp.pack_shards(sp.ImageFolder(photos), tmp_path / "whole", shard_size="32KiB")
+    out = tmp_path / "out"
+    died = run(PACK.format(photos=str(photos), out=str(out)), environment={"STANDPIPE_FAULTS": kill})
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    complete = len(list(out.glob("*.tar")))
+    with pytest.raises(sp.PlanError, match="isn't complete yet"):
+        sp.verify_shards(out)
+    report = sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB")
+    assert report.written == whole.shards - complete
+    assert contents(out) == contents(tmp_path / "whole")
+    assert sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB").written == 0
+
+
+def test_a_full_disk_is_an_error_and_no_end(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = PACK.format(photos=str(photos), out=str(out))
+    full = run(program, environment={"STANDPIPE_FAULTS": "pack.write=enospc@3"})
+    assert "No space left on device; afterwards run the same command again" in full.stderr
+    assert sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB").records == PHOTOS
+    assert sp.verify_shards(out).ok
+
+
+@pytest.fixture
+def packed(photos: Path, tmp_path: Path) -> Path:
+    sp.pack_shards(sp.ImageFolder(photos), tmp_path / "out", shard_size="32KiB")
+    return tmp_path / "out"
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_damage_is_found(packed: Path) -> None:
+    found = sp.verify_shards(packed, num_workers=2)
+    assert (found.ok, found.members) == (True, 3 * PHOTOS)
+    overwrite(packed / "shard-000000.tar", 513, b"?")
+    overwrite(packed / "shard-000000.tar", 1024 + 3, b"x")
+    os.truncate(packed / "shard-000001.tar", 4096)
+    (packed / "shard-000002.tar").unlink()
+    (packed / "shard-000003.crc32c").write_text("# standpipe pack 1: records 3 to 4\n# end\n")
+    found = sp.verify_shards(packed)
+    assert not found.ok
+    assert found.differences[:2] == (
+        "shard-000000.tar: the content of 000000000.json has changed",
+        "shard-000000.tar: the header of 000000000.cls has changed",
+    )
+    assert "shard-000001.tar has 4,096 bytes, and should have" in found.differences[2]
+    assert found.differences[3] == "shard-000002.tar is missing"
+    assert found.differences[4] == f"{packed}/shard-000003.crc32c is damaged"
+
+
+def test_damaged_shards_arent_unpacked(packed: Path, tmp_path: Path) -> None:
+    overwrite(packed / "shard-000001.tar", 3000, b"damage")
+    with pytest.raises(sp.StandpipeError, match=r"shard-000001.tar is damaged: \d+.jpg has changed"):
+        sp.unpack_shards(packed, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("path", ["../outside.jpg", "/outside.jpg", "cat/../../outside.jpg", "a\0b"])
+def test_no_file_is_restored_outside(packed: Path, tmp_path: Path, path: str) -> None:
+    """Shards may come from others: a record's path there is no reason to write elsewhere."""
+    shard, sums = packed / "shard-000000.tar", packed / "shard-000000.crc32c"
+    text = json.dumps({"path": path}).encode().ljust(512, b" ")
+    lines = sums.read_text().splitlines(keepends=True)
+    size = int(lines[1].split()[2])
+    overwrite(shard, 512, text[:size])
+    crc = _native.crc32c(np.frombuffer(text[:size], np.uint8))
+    lines[1] = f"{crc:08x} {lines[1].split(' ', 1)[1]}"
+    sums.write_text("".join(lines))
+    with pytest.raises(sp.StandpipeError, match="leads out of its folder"):
+        sp.unpack_shards(packed, tmp_path / "restored")
+    assert not (tmp_path / "outside.jpg").exists()
+
+
+def test_what_cant_be_packed(photos: Path, packed: Path, tmp_path: Path) -> None:
+    source = sp.ImageFolder(photos)
+    for options in ({"order": "source"}, {"seed": 1}, {"shard_size": "64KiB"}):
+        with pytest.raises(sp.PlanError, match="has shards of another source"):
+            sp.pack_shards(source, packed, **{"shard_size": "32KiB", **options})
+    with pytest.raises(sp.PlanError, match="has other files in it"):
+        sp.pack_shards(source, photos)
+    with pytest.raises(sp.PlanError, match="only records that are one image file"):
+        sp.pack_shards(sp.Arrays(x=np.arange(3)), tmp_path / "none")
+    with pytest.raises(sp.PlanError, match="num_workers must be"):
+        sp.pack_shards(source, tmp_path / "none", num_workers=0)
+    with pytest.raises(sp.PlanError, match="order must be"):
+        sp.pack_shards(source, tmp_path / "none", order="random")  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match="only whole files"):
+        sp.pack_shards(sp.TarShards(packed / "*.tar"), tmp_path / "none")
+    (tmp_path / "list.txt").write_text("../outside.jpg 1\n")
+    with pytest.raises(sp.PlanError, match="root="):
+        sp.pack_shards(sp.FileList(tmp_path / "list.txt"), tmp_path / "list")
+    for folder in (photos, tmp_path / "nothing"):
+        with pytest.raises(sp.PlanError, match=r"no pack\.json"):
+            sp.unpack_shards(folder, tmp_path / "restored")
+    with pytest.raises(sp.PlanError, match="has files in it"):
+        sp.unpack_shards(packed, photos)
+
+
+def test_files_that_cant_be_read(photos: Path, tmp_path: Path) -> None:
+    source, out = sp.ImageFolder(photos), tmp_path / "out"
+    gone = next((photos / "cat").iterdir())
+    content = gone.read_bytes()
+    gone.unlink()
+    gone.symlink_to("nowhere")
+    with pytest.raises(sp.ReadError, match="can't be examined: No such file") as error:
+        sp.pack_shards(source, out)
+    assert error.value.path == str(gone)
+    gone.unlink()
+    gone.write_bytes(content)
+    assert sp.pack_shards(source, out).records == PHOTOS
+
+
+def test_two_packers_dont_share_a_folder(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked: list[str] = []
+
+    def ask(what: str, done: int, total: int | None) -> None:
+        with contextlib.suppress(sp.PlanError):
+            try:
+                sp.pack_shards(sp.ImageFolder(photos), out)
+            except sp.StandpipeError as error:
+                asked.append(str(error))
+
+    sp.pack_shards(sp.ImageFolder(photos), out, on_progress=ask)
+    assert asked[0] == f"another process packs into {out}; wait for its end"
+
+
+WEBDATASET = """
+import json, webdataset
+shards = {shards!r}
+for sample in webdataset.WebDataset(shards, shardshuffle=False):
+    print(json.loads(sample["json"])["path"], sha256(sample["jpg"]).hexdigest())
+decoded = webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8")
+for image, label, facts in decoded.to_tuple("jpg", "cls", "json"):
+    assert image.shape == (40, 56, 3)
+    assert ("cat", "dog")[label] == facts["class"] == facts["path"].partition("/")[0]
+"""
+
+
+def test_webdataset_reads_them(packed: Path, photos: Path) -> None:
+    """In a process of its own, since it leaves files open."""
+    program = f"from hashlib import sha256{WEBDATASET.format(shards=sorted(map(str, packed.glob('*.tar'))))}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    found = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert found == contents(photos)
