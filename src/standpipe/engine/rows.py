@@ -27,15 +27,19 @@ class RowFailed(Exception):
     place   the place that found it, as in ``Failure``
     reason  the text of the error
     cause   the exception of the user's code; None without one
+    path    the file or name that the dataset gave for the image's bytes; None without one
+    offset  first byte in the file
     """
 
     def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
         super().__init__(place, reason)
         self.place, self.reason, self.cause = place, reason, cause
+        self.path: str | None = None
+        self.offset = 0
 
     def failure(self, row: int) -> Failure:
         """Return this error as the failure of a row."""
-        return Failure(row, self.place, self.reason, self.cause)
+        return Failure(row, self.place, self.reason, self.cause, path=self.path, offset=self.offset)
 
 
 class CantWork(RowFailed):

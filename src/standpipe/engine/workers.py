@@ -62,6 +62,8 @@ class Failure:
             worker died or hung while making it; ``"cancelled"`` if the row isn't needed any more
     cause   the exception of the user's code, or the ``WorkerDiedError`` or ``StalledError`` of a lost worker
     whole   True if the whole batch failed, and not a single row
+    path    the file or name that the dataset gave for the image's bytes; None if the source knows the record's name
+    offset  first byte in the file
     """
 
     row: int
@@ -69,6 +71,8 @@ class Failure:
     reason: str
     cause: BaseException | None = None
     whole: bool = False
+    path: str | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +373,8 @@ def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -
         failure.reason,
         place=_PLACES.get(failure.place, failure.place),
         index=index,
-        path=source.name(index),
-        offset=int(files.offset[row]) if files is not None else 0,
+        path=source.name(index) or failure.path,
+        offset=failure.offset if files is None else int(files.offset[row]),
     )
     error.__cause__ = failure.cause
     return error

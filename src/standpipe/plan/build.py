@@ -22,7 +22,7 @@ from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import (
     bytes_apart,
     device_share,
-    has_files,
+    has_encoded,
     has_more_than_slots,
     sample_contents,
     slot_layout,
@@ -256,7 +256,7 @@ def _needs(
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
         whole=whole or described.options.in_turn,
-        side=has_files(source)
+        side=has_encoded(source)
         or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),
         frame=frame,
     )
@@ -293,12 +293,12 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
 
 
 def _cost(described: _Described) -> WorkerCost:
-    """Return the memory of a worker. A Python worker also has files that it reads, a hedged read two of them."""
+    """Return the memory of a worker. A Python worker also has an encoded image, and two where reads may be hedged."""
     if described.samples.program is None:
         cost = NATIVE_WORKERS
     else:
         cost = PROCESSES if described.executor is Executor.PROCESS else THREADS
-        if has_files(described.source):
+        if has_encoded(described.source):
             reads = 1 if described.options.reads.hedge_after_s is None else 2
             cost = replace(cost, each=cost.each + READ_BYTES * reads)
     return cost if described.cache is None else described.cache.of_worker(cost)

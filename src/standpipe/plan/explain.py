@@ -13,7 +13,7 @@ from standpipe.contracts import KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
 from standpipe.plan.cache_benefit import costs_of, payoff
-from standpipe.plan.fields import ALL, has_files
+from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
@@ -102,7 +102,8 @@ def _order(plan: Plan) -> list[str]:
 
 def _read(plan: Plan) -> list[str]:
     if isinstance(plan.source, PythonSource):
-        return ["samples by the dataset, in the workers"]
+        what = "samples with encoded images" if has_encoded(plan.source) else "samples"
+        return [f"{what} by the dataset, in the workers"]
     if not has_files(plan.source):
         return ["rows in memory"]
     ahead = show_bytes(plan.memory.forecast.read_ahead)

@@ -36,8 +36,11 @@ def kernel_or_program(
 
     by_sample  True if samples are checked one by one
     """
-    declared = source.declared if isinstance(source, PythonSource) else source.fields
-    program = sample_program(pipeline.transforms, declared)
+    declared: Mapping[str, ArraySpec | Encoded] | None = source.fields
+    if isinstance(source, PythonSource) and source.declared is None:
+        declared = None
+    encoded = has_encoded(source)
+    program = sample_program(pipeline.transforms, declared, encoded=encoded)
     reasons = {
         "a dataset in Python": isinstance(source, PythonSource),
         "a Python transform": not program.is_native,
@@ -50,7 +53,7 @@ def kernel_or_program(
     if pipeline.gpu is not None:
         _check_gpu(source, in_python)
     if in_python:
-        return None, sample_program(pipeline.transforms, declared, _cached(pipeline))
+        return None, sample_program(pipeline.transforms, declared, _cached(pipeline), encoded=encoded)
     if not program.steps:
         return None, None
     (step,) = program.steps
@@ -123,7 +126,12 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
 
 
 def has_files(source: OpenSource) -> bool:
-    """Return True if a record has encoded bytes in a file."""
+    """Return True if a record has encoded bytes in a file that the source names."""
+    return has_encoded(source) and not isinstance(source, PythonSource)
+
+
+def has_encoded(source: OpenSource) -> bool:
+    """Return True if a record has encoded bytes, in a file or from a dataset."""
     return any(isinstance(spec, Encoded) for spec in source.fields.values())
 
 

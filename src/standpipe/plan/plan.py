@@ -15,7 +15,7 @@ from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.running import runner
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
-from standpipe.plan.fields import has_files
+from standpipe.plan.fields import has_encoded
 from standpipe.plan.memory import (
     FILES_OF_CACHE,
     FILES_OF_FORK_SERVER,
@@ -159,7 +159,7 @@ class Plan:
         others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
         if self.in_processes:
             return self.files_of_server + FILES_OF_PROCESS * self.pool.most_workers + others
-        reads = has_files(self.source)
+        reads = has_encoded(self.source)
         if self.probes:
             others += FILES_OF_SERVER + FILES_OF_PROCESS
         ahead = ReadAhead.for_workers(self.pool.workers, self.memory.forecast.read_ahead)
@@ -241,7 +241,7 @@ class Plan:
     def decodes_exactly(self) -> bool:
         """True if images are decoded exactly, so that ``decode("fast")`` would change something."""
         return (
-            has_files(self.source)
+            has_encoded(self.source)
             and self.pipeline.decoding.mode is DecodeMode.EXACT
             and self.pipeline.gpu is None
         )
@@ -269,7 +269,7 @@ class Plan:
     @property
     def side_grows(self) -> bool:
         """True if the side arena would be larger with more memory."""
-        used = self.hands_over or has_files(self.source)
+        used = self.hands_over or has_encoded(self.source)
         return used and self.options.large_image_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
 
     @property

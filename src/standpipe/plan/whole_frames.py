@@ -47,7 +47,8 @@ def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
         files = source.locate(numbers).files
     except StandpipeError:  # the run meets it, and says so
         return WholeFrame()
-    found = (_frame(*place, decoding) for name in fields for place in _whole(files[name]))
+    # The samples of a dataset, whose image may be encoded too, are known only when workers make them.
+    found = (_frame(*place, decoding) for name in fields if name in files for place in _whole(files[name]))
     return max(found, default=WholeFrame())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from standpipe.contracts import Records
+from standpipe.contracts import Encoded, Records
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
@@ -18,7 +18,7 @@ class OpenPython:
     declared: Mapping[str, ArraySpec] | None
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """The declared fields."""
         return self.declared or {}
 

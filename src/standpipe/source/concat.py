@@ -296,6 +296,8 @@ def _difference(first: OpenSource, other: OpenSource) -> str | None:
         return f"its fields are named {other.names}, not {first.names}"
     for name in sorted({*first.fields, *other.fields}):
         mine, theirs = first.fields.get(name), other.fields.get(name)
+        if isinstance(first, PythonSource) and isinstance(mine, Encoded) != isinstance(theirs, Encoded):
+            return "its images are encoded, or those of the other. Give encoded='image' to both or to none"
         if mine is None or theirs is None:
             return f"it has {'a' if mine is None else 'no'} field {name!r}"
         if mine != theirs:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from standpipe.contracts import OpenSource, Records
+from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source._python import OpenPython
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
@@ -52,6 +52,11 @@ class MapSource:
         Keys for ``dataset[key]``, by record number. This process looks them up when it hands records to
         workers. Records without a key use their numbers. For record numbers from ``FIRST_KEY`` on, messages
         show only the key.
+    encoded : {"image"}, optional
+        The field with encoded images (JPEG, PNG, WebP, …), which the workers decode with native code, as they
+        decode files. Its values are ``bytes``, ``bytearray``, ``memoryview`` or uint8 arrays (n,); a path, or
+        a tuple (path, offset, length) in bytes; or a dict ``{"bytes": …, "path": …}``, as Hugging Face's
+        ``Image(decode=False)`` has it. Other fields are as without ``encoded``. Default: images are pixels.
 
     Raises
     ------
@@ -66,6 +71,17 @@ class MapSource:
     ...     batch = next(iter(loader))
     >>> batch["text"], batch["length"].tolist()
     (['a b', 'c'], [2, 1])
+
+    Encoded images of any dataset are decoded like files:
+
+    >>> import pathlib
+    >>> photos = [(path.read_bytes(), path.stem) for path in sorted(pathlib.Path("photos/cat").iterdir())]
+    >>> source = sp.MapSource(photos, fields=("image", "name"), encoded="image")
+    >>> pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(32), sp.Normalize()).batch(4)
+    >>> with pipeline.loader(executor="thread") as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["image"].shape, batch["name"][0]
+    ((4, 3, 32, 32), '000')
     """
 
     dataset: Any
@@ -74,6 +90,7 @@ class MapSource:
     columns: Mapping[str, Any] | None = None
     share_lists: bool = True
     keys: Mapping[int, Any] | None = None
+    encoded: str | None = None
 
     FIRST_KEY: ClassVar = FIRST_KEY
 
@@ -100,8 +117,12 @@ class MapSource:
         names = sample_names("MapSource", self.fields)
         if self.spec is not None:
             check_spec("MapSource", self.spec)
+        _check_encoded(kind, self.encoded, self.spec)
         known = _columns(kind, self.columns, length)
-        return OpenIndexed(self.dataset, length, names, self.spec, known, self.share_lists, self.keys)
+        encoded = self.encoded is not None
+        return OpenIndexed(
+            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded
+        )
 
     def describe(self) -> str:
         """Return the dataset's class, for ``explain()``."""
@@ -112,8 +133,9 @@ class MapSource:
 class OpenIndexed(OpenPython):
     """An opened Python dataset with a length. Satisfies ``contracts.OpenSource`` and ``PythonSource``.
 
-    known  columns by name, (num_records,) each
-    keys   keys for ``dataset[key]`` by record number, or None
+    known    columns by name, (num_records,) each
+    keys     keys for ``dataset[key]`` by record number, or None
+    encoded  True if the field ``image`` has encoded bytes
     """
 
     dataset: Any
@@ -123,6 +145,13 @@ class OpenIndexed(OpenPython):
     known: Mapping[str, AnyArray]
     shares_lists: bool
     keys: Mapping[int, Any] | None = None
+    encoded: bool = False
+
+    @property
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+        """The declared fields, and the encoded image."""
+        declared = self.declared or {}
+        return {**declared, "image": Encoded()} if self.encoded else declared
 
     @property
     def digest(self) -> str:
@@ -133,6 +162,8 @@ class OpenIndexed(OpenPython):
         stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
         if isinstance(fingerprint, str):
             stands_for += f", {fingerprint}"
+        if self.encoded:
+            stands_for += ", encoded"
         digest = blake2b(stands_for.encode(), digest_size=16)
         for name, column in self.known.items():
             digest.update(f", {name!r} {column.dtype.str} ".encode())
@@ -198,6 +229,21 @@ def check_spec(kind: str, spec: object) -> None:
             f"{kind}(…, spec={spec!r}): spec must be a dict with the ArraySpec(shape, dtype) of every field"
         )
     check_names(kind, tuple(spec))
+
+
+def _check_encoded(kind: str, encoded: object, spec: Mapping[str, ArraySpec] | None) -> None:
+    if encoded is None:
+        return
+    if encoded != "image":
+        raise PlanError(
+            f"MapSource({kind}, encoded={encoded!r}): encoded must be 'image', the field that image transforms "
+            "take. Rename the dataset's field, or name the values of tuples by fields=('image', …)"
+        )
+    if spec is not None and "image" in spec:
+        raise PlanError(
+            f"MapSource({kind}, encoded='image'): spec has the field 'image', but encoded bytes have no shape. "
+            "Leave 'image' out of spec"
+        )
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:

@@ -97,13 +97,18 @@ class SampleProgram:
 
 
 def sample_program(
-    transforms: Sequence[Transform], fields: Mapping[str, ArraySpec | Encoded] | None, cached: int = 0
+    transforms: Sequence[Transform],
+    fields: Mapping[str, ArraySpec | Encoded] | None,
+    cached: int = 0,
+    *,
+    encoded: bool = False,
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
-    fields  the source's fields, by name; None if the source doesn't declare them
-    cached  number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
-            only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
+    fields   the source's fields, by name; None if the source doesn't declare them
+    cached   number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
+             only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
+    encoded  True if the field ``image`` is encoded, although ``fields`` may not say so
 
     Raises ``PlanError`` for a native transform that can't work at its place, or a field that stays encoded.
     """
@@ -113,7 +118,8 @@ def sample_program(
     before = _before_cache(transforms, cached)
     front, back = _segments(transforms[:before]), _segments(transforms[before:])
     first = front if cached else back
-    if known is not None and isinstance(known.get("image"), Encoded) and not _starts_native(first):
+    encoded = encoded or (known is not None and isinstance(known.get("image"), Encoded))
+    if encoded and not _starts_native(first):
         first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
         if isinstance(segment, Function):
@@ -121,7 +127,7 @@ def sample_program(
             steps.append(FunctionStep(segment, op))
             known = _after_function(segment, known)
             continue
-        step, known = _native_step(segment, tuple(earlier), known)
+        step, known = _native_step(segment, tuple(earlier), known, decodes=encoded and not steps)
         steps.append(step)
         earlier += segment
     left = None
@@ -196,10 +202,9 @@ def _specs(function: Function) -> Mapping[str, ArraySpec]:
 
 
 def _native_step(
-    transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None
+    transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None, *, decodes: bool
 ) -> tuple[NativeStep, Known | None]:
     source_px = None
-    decodes = known is not None and isinstance(known.get("image"), Encoded)
     if known is not None:
         check_moved(transforms, known)
         image = known.get("image")

@@ -10,6 +10,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE
+from standpipe.engine.python.encoded import EncodedBytes, encoded_image, name_and_offset
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
@@ -33,7 +34,7 @@ class ImageMaker:
 
     def __init__(self, recipe: Recipe, supplies: Supplies, heartbeat: Heartbeat) -> None:
         self._recipe, self._heartbeat = recipe, heartbeat
-        self._reader = supplies.reader
+        self._reader, self._side = supplies.reader, supplies.side
         self._native = _native.SampleMaker(supplies.side, READ_BYTES, heartbeat)
         # The cache of files. The maker of samples has the cache of samples.
         self._kept = None if recipe.keeps_samples else supplies.kept
@@ -78,7 +79,7 @@ class ImageMaker:
         """Apply a step's kernel to a sample's image, and return the result. Raises ``RowFailed`` if that fails.
 
         number  number of the step
-        sample  its ``image`` is an ``EncodedFile`` or pixels
+        sample  its ``image`` is pixels, or encoded if the step decodes
         row     memory for the result, used if shape and dtype fit; None: new memory
         """
         if number not in self._looked_at:  # the fields of all samples have the same names
@@ -87,18 +88,30 @@ class ImageMaker:
             except PlanError as error:
                 raise CantWork("transform", str(error)) from error
             self._looked_at.add(number)
+        image = sample.get("image")
+        if step.decodes:
+            if image is None:
+                raise RowFailed("source", _no_image(sample))
+            image = encoded_image(image)
         try:
-            return self._made(number, step, key, sample.get("image"), row)
+            return self._made(number, step, key, image, row)
+        except RowFailed as failed:
+            if isinstance(image, EncodedFile | EncodedBytes):
+                failed.path, failed.offset = name_and_offset(image)
+            raise
         finally:
             self._native.release()  # now that what it took of the side arena is gone
 
     def _made(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
         rgb: UInt8Array | None = None
         data: UInt8Array | None = None
-        if isinstance(image, EncodedFile):
-            self._heartbeat[STEP] = READING
-            data = self._read(key, image)
-            self._heartbeat[STEP] = 1 + number
+        if isinstance(image, EncodedFile | EncodedBytes):
+            if isinstance(image, EncodedBytes):
+                data = self._admitted(image.data)
+            else:
+                self._heartbeat[STEP] = READING
+                data = self._read(key, image)
+                self._heartbeat[STEP] = 1 + number
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:
@@ -133,6 +146,17 @@ class ImageMaker:
 
     def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
         return self._recipe.seed, key.epoch, key.position, key.attempt
+
+    def _admitted(self, data: UInt8Array) -> UInt8Array:
+        """Return a dataset's bytes, after waiting for their part of the memory budget."""
+        if data.size == 0:
+            raise RowFailed("decode", "the image has no bytes")
+        if data.size > self._side.cap_bytes or not self._native.admit(data.size):
+            raise RowFailed(
+                "read",
+                f"too large: {data.size} encoded bytes are more than large_image_memory={self._side.cap_bytes}",
+            )
+        return data
 
     def _read(self, key: RowKey, file: EncodedFile) -> UInt8Array:
         stale = None
@@ -180,6 +204,12 @@ class ImageMaker:
         return found
 
 
+def _no_image(sample: Sample) -> str:
+    if "image" in sample:
+        return "'image' is None, and encoded='image' requires the bytes of an image"
+    return f"the sample has no field 'image', as encoded='image' requires. Its fields are {', '.join(map(str, sample))}"
+
+
 def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
     if is_picture(image) and image.mode != "RGB":
         image = image.convert("RGB")
@@ -190,6 +220,8 @@ def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
             if not isinstance(array, np.ndarray)
             else str(ArraySpec(array.shape, array.dtype))
         )
+        if isinstance(image, bytes | bytearray | memoryview):
+            got += ". For encoded images say MapSource(…, encoded='image')"
         raise RowFailed(
             "transform",
             f"{step.describe()} takes a Pillow image or an array (H, W, 3) uint8; 'image' is {got}",
