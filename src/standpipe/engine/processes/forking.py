@@ -29,6 +29,9 @@ from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 # Set to 1 in workers. Otherwise these libraries start a thread per CPU in each worker, though workers already use the
 # CPUs.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+# Read by pyarrow's allocator. Otherwise importing pyarrow starts a thread that frees memory, and a server that has a
+# second thread refuses to fork.
+ARROW_CONF, NO_THREAD = "JE_ARROW_MALLOC_CONF", "background_thread:false"
 ANSWER_S = 30.0  # seconds to wait for the report how a server ended
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
 
@@ -405,7 +408,12 @@ def _own_threads() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return os.environ | dict.fromkeys(ONE_THREAD, "1")
+    given = os.environ.get(ARROW_CONF)
+    return (
+        os.environ
+        | dict.fromkeys(ONE_THREAD, "1")
+        | {ARROW_CONF: f"{given},{NO_THREAD}" if given else NO_THREAD}
+    )
 
 
 def _module_specs() -> dict[str, Any]:
