@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import standpipe as sp
+from standpipe.cli.bench import process_tree
 from standpipe.plan.explain import environment
 from standpipe.system.machine import cpu_count
 
@@ -168,6 +169,15 @@ def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = Non
     return last_json([sys.executable, "-m", "standpipe", "bench", path, *arguments, "--json"], env=env)
 
 
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and its child processes."""
+    ticks = 0
+    for process in process_tree():
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / 100
+
+
 def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> dict[str, Any]:
     """Run a command, and return the JSON object on its last output line that starts with a brace."""
     words = [str(word) for word in command]
@@ -233,9 +243,9 @@ def compare_in_turns(args: argparse.Namespace, what: str, turns: dict[str, Turns
     for number in range(args.rounds):
         for name in list(turns)[:: -1 if number % 2 else 1]:  # so that no loader is always the first
             progress(f"round {number + 1} of {args.rounds}: {name}")
-            seconds, cpu_seconds = turns[name].turn(args.batches)
+            seconds, used = turns[name].turn(args.batches)
             wall[name].append(seconds)
-            cpu[name].append(cpu_seconds)
+            cpu[name].append(used)
     progress("")
     for turn in turns.values():
         turn.close()

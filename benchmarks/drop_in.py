@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _measure import Figure, column, in_turn, last_json, parser, progress, ratio, report
+from _measure import Figure, column, cpu_seconds, in_turn, last_json, parser, progress, ratio, report
 from _plot import line_chart
 from beside_torch import PillowImages, Repeated, listed, torchvision_images
 from ten_million_rows import MemoryOverTime
 from torch.utils import data
 
 import standpipe.torch
-from standpipe.cli.bench import process_tree, seconds_since_process_start
+from standpipe.cli.bench import seconds_since_process_start
 
 ROWS = 64
 SHAPE = (3, 224, 224)
@@ -205,15 +205,6 @@ def rate(loader: Any, seconds: float) -> dict[str, float]:
         "samples/s": samples / (now - begin),
         "CPU ms a sample": 1e3 * (cpu_seconds() - cpu) / samples,
     }
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its child processes."""
-    ticks = 0
-    for process in process_tree():
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / 100
 
 
 def next_epoch(args: argparse.Namespace, loader: Any) -> dict[str, float]:

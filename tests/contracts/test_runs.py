@@ -49,7 +49,17 @@ def parts_of(number: int, image: bytes) -> Iterator[tuple[str, bytes]]:
     yield "jpg", image
 
 
-SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {"folder": as_folder, "shards": as_shards}
+def as_dataset(folder: Path, images: Sequence[bytes]) -> Source:
+    """A Python dataset of encoded images."""
+    samples = [{"image": image, "label": number} for number, image in enumerate(images)]
+    return sp.MapSource(samples, columns={"label": np.arange(len(images))}, encoded="image")
+
+
+SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {
+    "folder": as_folder,
+    "shards": as_shards,
+    "dataset": as_dataset,
+}
 
 
 def images(*, bad: bool = False) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+import standpipe as sp
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SLOPES = ((0, 1), (1, 0), (1, 1))  # of the stripes of each class: across, down, both
@@ -91,9 +94,12 @@ def test_every_example_is_tested() -> None:
         "ddp.py",
         "eval_cache.py",
         "hf_trainer.py",
+        "huggingface.py",
         "jax_cnn.py",
         "lightning_module.py",
+        "lmdb_images.py",
         "nfs_cache.py",
+        "parquet.py",
         "resume_elsewhere.py",
         "ten_million_images.py",
         "train_numpy.py",
@@ -305,3 +311,25 @@ def test_photos_of_its_own_and_albumentations(tmp_path: Path) -> None:
     *_, proof, last = run("ten_million_images.py", "--steps", "31", folder=tmp_path).splitlines()
     assert proof.startswith("shuffled, ranks=")
     assert last.startswith("epoch 0: 31 steps, pixels add up to ")
+
+
+STORES = {"huggingface.py": "datasets", "lmdb_images.py": "lmdb", "parquet.py": "pyarrow"}
+
+
+@pytest.mark.parametrize("example", STORES)
+def test_encoded_images_of_a_store_give_the_batches_of_the_folder(
+    example: str, photos: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(STORES[example])
+    assert (EXAMPLES / example).read_text().count("\n") <= 60
+    order = {"block": 64, "window": 4} if example == "parquet.py" else {}
+    train = sp.Pipeline(sp.ImageFolder(photos / "train")).shuffle(seed=7, **order)
+    train = train.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(32)
+    digest = hashlib.sha256()
+    with train.loader(memory="1GiB", num_workers=2) as loader:
+        for batch in loader:
+            digest.update(batch["image"])
+    store = () if example == "huggingface.py" else (tmp_path / "store",)
+    variables = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    expected = f"epoch 0: 3 steps, SHA-256 {digest.hexdigest()}"
+    assert run(example, photos / "train", *store, **variables).splitlines() == [expected]

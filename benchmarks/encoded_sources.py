@@ -1,0 +1,215 @@
+"""Measure encoded images from Python datasets beside the same images in files, and beside PyTorch's DataLoader.
+
+All make ImageNet's training crop: a random crop of 224 × 224, a flip, float32, in batches of 64, from the photos of the
+folder in a random order, with as many workers. Files are read by native threads. The others give bytes to MapSource:
+a list in memory, an LMDB, and a Hugging Face dataset in Arrow files on disk, in worker processes and in threads.
+PyTorch's DataLoader decodes the Hugging Face dataset with Pillow, as its users write it. All stores hold each photo
+once, and an epoch has it REPEATS times. Every run is a process of its own, and files are in the page cache. CPU time is
+that of all processes; on a busy machine its ratio says more than that of the rates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import Figure, column, cpu_seconds, in_turn, last_json, parser, ratio, report
+from _peers import MEAN, PX, STD, box
+
+import standpipe as sp
+
+ROWS = 64
+REPEATS = 20
+WARM_UP = 6  # batches before the clock starts
+
+
+class Repeated:
+    """A list of (bytes, label), each item REPEATS times."""
+
+    def __init__(self, items: list[tuple[bytes, int]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items) * REPEATS
+
+    def __getitem__(self, index: int) -> tuple[bytes, int]:
+        return self.items[index % len(self.items)]
+
+
+class Database:
+    """An LMDB: number → label in two bytes, and the image."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.env: Any = None
+        self.size = self.opened().stat()["entries"]
+
+    def opened(self) -> Any:
+        import lmdb
+
+        if self.env is None:
+            self.env = lmdb.open(self.path, readonly=True, lock=False, readahead=False)
+        return self.env
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "env": None}  # each process opens it
+
+    def __len__(self) -> int:
+        return self.size * REPEATS
+
+    def __getitem__(self, index: int) -> tuple[memoryview, int]:
+        with self.opened().begin() as transaction:
+            value = memoryview(transaction.get(b"%08d" % (index % self.size)))
+        return value[2:], int.from_bytes(value[:2], "big")
+
+
+class Decoded:
+    """Make torch's rows of a batch of the Hugging Face dataset, as a transform of it."""
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {"image": list(map(self.row, batch["image"])), "label": batch["label"]}
+
+    def row(self, image: Any) -> Any:
+        import random
+
+        import torch
+        from PIL import Image
+
+        crop = image.convert("RGB").resize((PX, PX), Image.Resampling.BILINEAR, box(*image.size))
+        if random.random() < 0.5:
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = torch.from_numpy(np.array(crop)).permute(2, 0, 1).float()
+        return (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of each loader (default: 2)")
+    arguments.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run (default: 4)")
+    arguments.add_argument("--only", help=argparse.SUPPRESS)
+    arguments.add_argument("--stores", help=argparse.SUPPRESS)
+    args = arguments.parse_args()
+    if args.only:
+        print(json.dumps(RUNS[args.only](args)))
+        return
+    with tempfile.TemporaryDirectory() as stores:
+        write_stores(args.path, Path(stores))
+        command = [sys.executable, __file__, args.path, "--stores", stores]
+        command += ["--workers", args.workers, "--seconds", args.seconds]
+        runs: dict[str, Callable[[], dict[str, Any]]] = {
+            name: partial(last_json, [*command, "--only", name]) for name in RUNS
+        }
+        results = in_turn(args.rounds, runs)
+    rates, cpu = ({name: column(found, key) for name, found in results.items()} for key in ("rate", "cpu_ms"))
+    rows = []
+    for name in RUNS:
+        other = TORCH if name.startswith("Hugging Face") else FILES
+        figures = [Figure(rates[name]), ratio(rates[name], rates[other]), Figure(cpu[name], ".2f")]
+        rows.append([name, *figures, ratio(cpu[other], cpu[name]), "torch" if other == TORCH else "files"])
+    header = ["source", "images/s", "ratio", "CPU ms an image", "ratio by CPU time", "to"]
+    report(args, header, rows, packages=["datasets", "lmdb", "torch", "pillow"])
+
+
+def write_stores(folder: str, stores: Path) -> None:
+    """Write the photos of a folder into an LMDB and a Hugging Face dataset, and a list of their paths."""
+    import datasets
+    import lmdb
+
+    paths = [path for each in sorted(Path(folder).iterdir()) for path in sorted(each.iterdir())]
+    names = sorted({path.parent.name for path in paths})
+    labels = [names.index(path.parent.name) for path in paths]
+    lines = [f"{path.resolve()}\t{label}\n" for path, label in zip(paths, labels, strict=True)]
+    (stores / "list.txt").write_text("".join(lines * REPEATS))
+    size = sum(path.stat().st_size for path in paths)
+    with (
+        lmdb.open(str(stores / "lmdb"), map_size=2 * size + (64 << 20)) as env,
+        env.begin(write=True) as transaction,
+    ):
+        for number, (path, label) in enumerate(zip(paths, labels, strict=True)):
+            transaction.put(b"%08d" % number, label.to_bytes(2, "big") + path.read_bytes())
+    images = [{"bytes": path.read_bytes(), "path": path.name} for path in paths]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    made = datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
+    datasets.disable_progress_bars()
+    made.save_to_disk(stores / "arrow")
+
+
+def hugging_face(args: argparse.Namespace, *, decode: bool = False) -> Any:
+    import datasets
+
+    stored = datasets.load_from_disk(f"{args.stores}/arrow").cast_column(
+        "image", datasets.Image(decode=decode)
+    )
+    return datasets.concatenate_datasets([stored] * REPEATS)
+
+
+def in_list(args: argparse.Namespace) -> Repeated:
+    database = Database(Path(args.stores) / "lmdb")
+    return Repeated([(bytes(data), label) for data, label in map(database.__getitem__, range(database.size))])
+
+
+def of_files(args: argparse.Namespace) -> dict[str, float]:
+    return standpipe_rate(sp.FileList(f"{args.stores}/list.txt"), args)
+
+
+def of_bytes(
+    make: Callable[[argparse.Namespace], Any], executor: str, args: argparse.Namespace
+) -> dict[str, float]:
+    return standpipe_rate(sp.MapSource(make(args), encoded="image"), args, executor=executor)
+
+
+def standpipe_rate(source: Any, args: argparse.Namespace, **options: Any) -> dict[str, float]:
+    pipeline = sp.Pipeline(source).shuffle(seed=0).map(sp.RandomResizedCrop(PX), sp.RandomHorizontalFlip())
+    pipeline = pipeline.map(sp.Normalize()).batch(ROWS)
+    with pipeline.loader(num_workers=args.workers, memory="2GiB", **options) as loader:
+        return rate((len(batch["index"]) for batch in loader), args.seconds)
+
+
+def torch_rate(args: argparse.Namespace) -> dict[str, float]:
+    import torch
+    from torch.utils.data import DataLoader
+
+    torch.set_num_threads(1)
+    dataset = hugging_face(args, decode=True).with_transform(Decoded())
+    loader = DataLoader(dataset, ROWS, shuffle=True, num_workers=args.workers)
+    return rate((len(batch["label"]) for batch in loader), args.seconds)
+
+
+def rate(batches: Iterator[int], seconds: float) -> dict[str, float]:
+    """Return samples a second, and CPU time of all processes for a sample, after the first batches."""
+    for _ in range(WARM_UP):
+        next(batches)
+    cpu, begin, samples = cpu_seconds(), time.perf_counter(), 0
+    while (now := time.perf_counter()) < begin + seconds:
+        samples += next(batches)
+    return {"rate": samples / (now - begin), "cpu_ms": 1e3 * (cpu_seconds() - cpu) / samples}
+
+
+def database(args: argparse.Namespace) -> Database:
+    return Database(Path(args.stores) / "lmdb")
+
+
+FILES, TORCH = "files, native threads", "Hugging Face, PyTorch's DataLoader"
+RUNS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    FILES: of_files,
+    "list of bytes, processes": partial(of_bytes, in_list, "process"),
+    "list of bytes, threads": partial(of_bytes, in_list, "thread"),
+    "LMDB, processes": partial(of_bytes, database, "process"),
+    "LMDB, threads": partial(of_bytes, database, "thread"),
+    "Hugging Face, processes": partial(of_bytes, hugging_face, "process"),
+    "Hugging Face, threads": partial(of_bytes, hugging_face, "thread"),
+    TORCH: torch_rate,
+}
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    main()
