@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the subcommand and its arguments to the parser."""
+    from standpipe.cli.task import WHERE
+
     parser = subparsers.add_parser(
         "audit",
         help="prove that ranks get disjoint rows, all of them, in equal steps",
         description="Count every record that every step of every rank names, without reading an image, and "
         "say whether each comes exactly once. Exits with 1 if not.",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="data ranks (default: 1)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="epochs to count (default: 2)")
     parser.add_argument(

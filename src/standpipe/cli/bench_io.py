@@ -137,17 +137,26 @@ def _copied(plan: sp.Plan, folder: Path, in_memory: bool) -> Path:
     names: list[str] = []
     for number in range(min(plan.steps.per_epoch, MOST_FILES // plan.steps.batch + 1)):
         files = plan.source.locate(plan.steps.step(number).draw(plan.order, 0).indices).files["image"]
-        for path in (os.fsdecode(files.paths[row]) for row in range(len(files.paths))):
+        places = zip(files.offset.tolist(), files.length.tolist(), strict=True)
+        for row, (offset, length) in enumerate(places):
             with contextlib.suppress(OSError):  # what can't be read is no part of this
-                room -= Path(path).stat().st_size
+                data = _read(files.paths[row], offset, length)
+                room -= len(data)
                 if room < 0 and names:
                     break
                 names.append(f"{len(names)}.jpg")
-                shutil.copyfile(path, folder / names[-1])
+                (folder / names[-1]).write_bytes(data)
         if room < 0:
             break
     (folder / "list.txt").write_text("\n".join(names))
     return folder / "list.txt"
+
+
+def _read(path: bytes, offset: int, length: int) -> bytes:
+    """Return a part of a file; a length of -1 means to its end."""
+    with Path(os.fsdecode(path)).open("rb", buffering=0) as file:
+        file.seek(offset)
+        return file.read(length)
 
 
 def _rate(plan: sp.Plan, seconds: float, *, skip: int = 0) -> float:

@@ -14,9 +14,9 @@ ROWS = 64  # of a batch: nobody sees it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments besides the path."""
-    from standpipe.cli.task import TASKS
+    from standpipe.cli.task import TASKS, WHERE
 
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--cache", required=True, metavar="NAME", help="as in sp.Cache(NAME)")
     parser.add_argument(
         "--task",

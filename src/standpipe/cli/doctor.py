@@ -27,7 +27,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "target",
         nargs="?",
         metavar="SCRIPT.py|PATH",
-        help="a training script, whose own arguments come behind --; or a folder of class folders, or a list of files",
+        help="a training script, whose own arguments come behind --; or a folder of class folders, a list of "
+        "files, or tar shards",
     )
     parser.add_argument(
         "--pid", type=_at_least_one, metavar="PID", help="look at a running process that seems stuck"

@@ -19,10 +19,10 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "index",
-        help="write the index file of a list or folder, or check it",
-        description="Write the index file of a list or folder beside it, or to the user's cache folder where "
-        "that can't be written. Training starts that find it there needn't read the list or walk the folder. They "
-        "build their own when there is none, so this command is for columns, for data that many machines read, "
+        help="write the index file of a list, folder or tar shards, or check it",
+        description="Write the index file of a list, folder or tar shards beside it, or to the user's cache folder "
+        "where that can't be written. Training starts that find it there needn't read the list or walk the folder. "
+        "They build their own when there is none, so this command is for columns, for data that many machines read, "
         "and for building at a time of your choice.",
     )
     add_source_arguments(parser)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return _verify(source, args) if args.verify else _build(source, args)
 
 
-def _build(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> int:
+def _build(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
     import standpipe as sp
     from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
@@ -74,7 +74,7 @@ def _build(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> in
     return 0
 
 
-def _verify(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> int:
+def _verify(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
     import standpipe as sp
     from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 

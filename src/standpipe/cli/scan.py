@@ -31,9 +31,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "scan",
         help="find bad files, copies and odd labels",
-        description="Read and decode every file of a folder or list completely, on all CPUs, and say which ones a "
-        "loader would refuse, and why. Interrupted, the same command goes on where it was; run again later, it reads "
-        "only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
+        description="Read and decode every image of a folder, list or tar shards completely, on all CPUs, and say "
+        "which ones a loader would refuse, and why. Interrupted, the same command goes on where it was; run again "
+        "later, it reads only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
     )
     add_source_arguments(parser)
     parser.add_argument(
@@ -217,7 +217,7 @@ def _shortened(text: str, columns: int) -> str:
     return text if cells(text) <= columns else f"{beginning(text, columns - 1)}…"
 
 
-def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder) -> str:
+def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder | sp.TarShards) -> str:
     """Return the common beginning of all paths, which the report leaves out."""
     import standpipe as sp
     from standpipe.cli.terminal import printable
@@ -225,4 +225,6 @@ def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder) -> str
     folder = args.path
     if isinstance(source, sp.FileList):
         folder = args.root or os.path.dirname(args.path)  # noqa: PTH120 (as text, whatever its bytes)
+    elif isinstance(source, sp.TarShards) and not os.path.isdir(args.path):  # noqa: PTH112
+        folder = os.path.dirname(args.path)  # noqa: PTH120
     return printable(os.path.join(os.path.abspath(folder), ""))  # noqa: PTH100, PTH118

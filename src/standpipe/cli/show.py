@@ -12,7 +12,7 @@ import numpy as np
 
 import standpipe as sp
 from standpipe import PlanError
-from standpipe.cli.task import source_at
+from standpipe.cli.task import WHERE, source_at
 from standpipe.system.files import drafted
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Draw images of a folder, spread over its classes, as a training run would see them: one row "
         "per image, one column per epoch, each a RandomResizedCrop and a flip.",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,12 +16,14 @@ from standpipe.formats import FORMATS
 
 TASKS = ("train", "eval")
 DTYPES = ("float32", "uint8", "float16")
+WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
+SHARD = re.compile(r"\.(tar(\.\w+)?|tgz)$", re.IGNORECASE)  # compressed ones too, whose error says what to do
 IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the standard task and its loader, such as the batch size."""
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument(
         "--task",
         choices=TASKS,
@@ -104,28 +108,38 @@ def check_times(args: argparse.Namespace) -> None:
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say where the samples are, which ``source_of`` reads."""
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
     parser.add_argument(
         "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
     )
 
 
-def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
+def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder | sp.TarShards:
     """Return the source that the arguments of ``add_source_arguments`` describe."""
     source = source_at(args.path)
     if isinstance(source, sp.FileList):
         return replace(source, root=args.root, labels=not args.no_labels)
     if args.root is not None or args.no_labels:
         raise sp.PlanError(
-            "--root and --no-labels work with lists only: the labels of a folder are its class folders"
+            "--root and --no-labels work with lists only: the labels of a folder are its class folders, and those of "
+            "shards are their .cls members"
         )
     return source
 
 
-def source_at(path: str) -> sp.ImageFolder | sp.FileList:
-    """Return an ``ImageFolder`` for a folder or a missing path, a ``FileList`` for another file."""
-    if Path(path).is_dir() or not Path(path).exists():
+def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
+    """Return the source at a path that a command got.
+
+    ``TarShards`` for names of tar files, also with braces and globs, and for a folder of tar files; ``ImageFolder``
+    for another folder or a missing path; ``FileList`` for another file.
+    """
+    if SHARD.search(path) and not Path(path).is_dir():
+        return sp.TarShards(path)
+    if Path(path).is_dir():
+        shards = _shards_in(path)
+        return sp.TarShards(shards) if shards else sp.ImageFolder(path)
+    if not Path(path).exists():
         return sp.ImageFolder(path)
     if Path(path).suffix.lower() in IMAGE_SUFFIXES:
         from standpipe.cli.terminal import printable
@@ -134,6 +148,19 @@ def source_at(path: str) -> sp.ImageFolder | sp.FileList:
             f"{printable(path)} is one image; name a folder of class folders, or a text file that lists images"
         )
     return sp.FileList(path)
+
+
+def _shards_in(folder: str) -> list[str]:
+    """Return the paths of a folder's tar files; none if the folder has subfolders or images too."""
+    shards: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 (any bytes)
+            if suffix in IMAGE_SUFFIXES or entry.is_dir():
+                return []
+            if SHARD.search(entry.name):
+                shards.append(entry.path)
+    return sorted(shards)
 
 
 def _number_or_auto(text: str) -> int | Literal["auto"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections import Counter
@@ -127,14 +128,16 @@ def look_at(path: str, plan: sp.Plan, speeds: Speeds, seconds: float) -> Data:
     images = plan.source.num_records
     pictures = []
     unreadable = 0
-    for file in _paths(plan, SAMPLED):
-        picture = _picture(file)
+    for path_of, offset, length in _files(plan, SAMPLED):
+        picture = _picture(path_of, offset, length)
         if picture is None:
             unreadable += 1
         else:
             pictures.append(picture)
     counted = min(images, COUNTED)
-    folders = Counter(os.path.dirname(file) for file in _paths(plan, COUNTED))  # noqa: PTH120 (bytes of any kind)
+    # Many records of one shard are one file.
+    whole = (path_of for path_of, _, length in _files(plan, COUNTED) if length < 0)
+    folders = Counter(map(os.path.dirname, whole))
     folder, files = folders.most_common(1)[0] if folders else (b"", 0)
     bad = None
     if images <= max(SAMPLED, speeds.decode * seconds):
@@ -152,24 +155,31 @@ def look_at(path: str, plan: sp.Plan, speeds: Speeds, seconds: float) -> Data:
     )
 
 
-def _paths(plan: sp.Plan, most: int) -> Iterator[bytes]:
-    """Yield the files of at most a number of records, taken evenly from the source."""
+def _files(plan: sp.Plan, most: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield path, offset and length of at most a number of records, taken evenly from the source."""
     images = plan.source.num_records
     chosen = np.unique(np.linspace(0, images - 1, min(images, most)).astype(np.int64))
     for files in plan.source.locate(chosen).files.values():
-        yield from (files.paths[row] for row in range(len(files.paths)))
+        places = zip(files.offset.tolist(), files.length.tolist(), strict=True)
+        yield from ((files.paths[row], *place) for row, place in enumerate(places))
 
 
-def _picture(path: bytes) -> Picture | None:
+def _picture(path: bytes, offset: int, length: int) -> Picture | None:
+    """Return what an image's header says; None if it can't be read. A length of -1 means a whole file."""
     try:
-        with Image.open(path) as image:
-            return Picture(
-                width_px=image.width,
-                height_px=image.height,
-                bytes=os.stat(path).st_size,  # noqa: PTH116
-                format=image.format or "?",
-                progressive=bool(image.info.get("progressive")),
-            )
+        with open(path, "rb") as file:  # noqa: PTH123 (bytes)
+            size = os.fstat(file.fileno()).st_size
+            if length >= 0:
+                file.seek(offset)
+                size = length
+            with Image.open(file if length < 0 else io.BytesIO(file.read(length))) as image:
+                return Picture(
+                    width_px=image.width,
+                    height_px=image.height,
+                    bytes=size,
+                    format=image.format or "?",
+                    progressive=bool(image.info.get("progressive")),
+                )
     except Exception:  # Pillow's plugins raise whatever they like for bytes that are no image
         return None
 
