@@ -6,6 +6,9 @@ pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader o
 where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which varies by a
 tenth from run to run with what other processes share.
 
+With --shards the rows are members of tar shards instead: names that are links to one shard with 1,000 photos and their
+labels, so 10,000,000 rows are 20,000,000 members of 10,000 shards. PyTorch is left out.
+
 With --executor process a Python function stands in the pipeline, so that worker processes have something to
 do.
 """
@@ -13,10 +16,12 @@ do.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import statistics
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -60,6 +65,7 @@ def main() -> None:
 def arguments() -> argparse.ArgumentParser:
     made = parser(__doc__, rounds=3)
     made.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
+    made.add_argument("--shards", action="store_true", help="rows are members of tar shards, not of a list")
     made.add_argument("--workers", type=int, default=8, metavar="N", help="of each (default: 8)")
     made.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
     made.add_argument("--batches", type=int, default=150, metavar="N", help="of each run (default: 150)")
@@ -77,9 +83,10 @@ def arguments() -> argparse.ArgumentParser:
 
 def compare(args: argparse.Namespace, folder: Path) -> None:
     """Make the lists, run everything, and report."""
-    many, few = folder / "many.txt", folder / "few.txt"
-    print(f"making a list of {args.rows:,} rows in {folder}", file=sys.stderr)
-    make_lists(args.path, folder, {many: args.rows, few: min(args.rows, FEW_ROWS)})
+    many, few = (folder / f"{name}{'-*.tar' if args.shards else '.txt'}" for name in ("many", "few"))
+    print(f"making {args.rows:,} rows in {folder}", file=sys.stderr)
+    make = make_shards if args.shards else make_lists
+    make(args.path, folder, {many: args.rows, few: min(args.rows, FEW_ROWS)})
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
 
     def child(kind: str, path: Path) -> dict[str, Any]:
@@ -92,7 +99,7 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         f"standpipe, {args.rows:,} rows": lambda: child("standpipe", many),
         f"standpipe, {FEW_ROWS:,} rows": lambda: child("standpipe", few),
     }
-    why_no_torch = torch_left_out(args.rows)
+    why_no_torch = "it doesn't read shards by record" if args.shards else torch_left_out(args.rows)
     if not why_no_torch:
         measures[f"torch, {args.rows:,} rows"] = lambda: child("torch", many)
     results = in_turn(args.rounds, measures)
@@ -110,8 +117,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
     ours, small = (column(runs, "peak_pss_mib") for runs in list(results.values())[:2])
     rate = Figure((args.rows / seconds / 1e6 for seconds in column(index, "seconds")), ".2f")
     notes = [
-        f"index: {rate} million rows/s, {index[0]['size_bytes'] / 1e6:.1f} MB for a list of "
-        f"{many.stat().st_size / 1e6:,.0f} MB",
+        f"index: {rate} million rows/s, {index[0]['size_bytes'] / 1e6:.1f} MB for "
+        + ("shards" if args.shards else f"a list of {many.stat().st_size / 1e6:,.0f} MB"),
         f"peak memory over {args.rows:,} rows ÷ over {FEW_ROWS:,}: "
         f"{statistics.median(ours) / statistics.median(small):.3f}",
         f"flatness: memory in the last quarter of a run ÷ in its second quarter; {args.workers} workers, "
@@ -157,10 +164,33 @@ def make_lists(photos: str, folder: Path, rows: dict[Path, int]) -> None:
     progress("")
 
 
+def make_shards(photos: str, folder: Path, rows: dict[Path, int]) -> None:
+    """Write a shard of 1,000 photos and their labels, and links to it, one for every 1,000 rows."""
+    files = listed(photos)[:PHOTOS]
+    if not files:
+        raise SystemExit(f"{photos} holds no class folders of JPEGs; standpipe synth makes some")
+    whole = folder / "whole.tar"
+    with tarfile.open(whole, "w") as tar:
+        for number in range(PHOTOS):
+            path, label = files[number % len(files)]
+            for kind, data in (("jpg", Path(path).read_bytes()), ("cls", b"%d" % label)):
+                about = tarfile.TarInfo(f"{number:06}.{kind}")
+                about.size = len(data)
+                tar.addfile(about, io.BytesIO(data))
+    for pattern, count in rows.items():
+        for number in range(count // PHOTOS):
+            (folder / pattern.name.replace("*", f"{number:06}")).symlink_to(whole)
+
+
+def source_at(path: str) -> sp.FileList | sp.TarShards:
+    """Return the source of rows that ``make_lists`` or ``make_shards`` made."""
+    return sp.TarShards(path) if path.endswith(".tar") else sp.FileList(path)
+
+
 def build(args: argparse.Namespace) -> dict[str, Any]:
     """Build the index anew."""
     begin = time.perf_counter()
-    built = sp.build_index(sp.FileList(args.path))
+    built = sp.build_index(source_at(args.path))
     return {"seconds": time.perf_counter() - begin, "size_bytes": built.size_bytes}
 
 
@@ -191,7 +221,7 @@ def mirrored(image: Any) -> Any:
 
 
 def run_ours(args: argparse.Namespace) -> dict[str, Any]:
-    pipeline = sp.Pipeline(sp.FileList(args.path)).shuffle(seed=0).map(sp.RandomResizedCrop(224))
+    pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=0).map(sp.RandomResizedCrop(224))
     if args.executor == "process":
         pipeline = pipeline.map(mirrored, field="image")
     memory = MemoryOverTime()
