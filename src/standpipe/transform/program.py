@@ -227,5 +227,8 @@ def _native_step(
 
 def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:
     if isinstance(spec, Encoded):
-        raise PlanError(f"the field {name!r} is an {spec} that no transform decodes")
+        raise PlanError(
+            f"the field {name!r} is an {spec} that no transform decodes; decode its bytes, (n,) uint8, with a function "
+            f"of yours, map(fn, field={name!r}), or leave the field out"
+        )
     return spec

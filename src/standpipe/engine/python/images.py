@@ -177,6 +177,18 @@ class ImageMaker:
             self._kept.keep(key.index, data, stamp, stale=stale)
         return data
 
+    def with_bytes(self, sample: Sample) -> Sample:
+        """Return the sample with the bytes of further encoded fields, (n,) uint8, for Python functions."""
+        others = [name for name, value in sample.items() if isinstance(value, EncodedFile)]
+        return sample if not others else {**sample, **{name: self._bytes(sample[name]) for name in others}}
+
+    def _bytes(self, file: EncodedFile) -> UInt8Array:
+        data, wrong, _ = self._native.read(self._reader, file.path, file.offset, file.length)
+        self._native.release()
+        if wrong:
+            raise RowFailed("read", wrong)
+        return data.copy()  # the reader uses its memory again
+
     def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
         def reserve(height: int, width: int, frame_bytes: int) -> str:
             program, _ = self._program(number, step, height, width)

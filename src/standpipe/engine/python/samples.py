@@ -282,7 +282,7 @@ class SampleMaker:
             step = self._steps[number]
             self.heartbeat[STEP] = 1 + number
             if isinstance(step, PythonCall):
-                sample = self.call(step, key, sample)
+                sample = self.call(step, key, self._images.with_bytes(sample))
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._images.make(number, step, key, sample, row)}
