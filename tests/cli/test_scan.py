@@ -57,7 +57,7 @@ def test_special_files_are_named(here: Path, capsys: pytest.CaptureFixture[str])
         os.mkfifo(here / f"photos/cat/pipe{number}.jpg")
     code, lines = scan(capsys, "photos")
     assert code == 0
-    assert lines[3] == "skipped pipes, sockets and devices: 4"
+    assert lines[3] == "skipped files, which aren't records: 4"
     assert [line[:12] for line in lines[4:]] == ["    cat/pipe", "    cat/pipe", "    cat/pipe", "    …"]
     code, lines = scan(capsys, "photos", "--json")
     *special, sums = (json.loads(line) for line in lines)

@@ -335,6 +335,42 @@ class Tar:
         return True
 
 
+class Wids:
+    """Lists of shards that wids wrote: shards beside the list, or a ``PlanError``."""
+
+    words = (
+        b'"nsamples": ',
+        b'"url": "../',
+        b'"filesize": null',
+        b"null",
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"[" * 2000,
+        b'"\\u0000"',
+        b"{}",
+    )
+
+    def __init__(self) -> None:
+        entries = [{"url": f"{n}.tar", "nsamples": n, "filesize": 512 * n} for n in range(3)]
+        self.seeds = [json.dumps({"__kind__": "wids-shard-index-v1", "shardlist": entries}).encode()]
+
+    def run(self, data: bytes) -> bool:
+        from standpipe.source._wids import listed_shards
+
+        with named(data) as path:
+            try:
+                listed = listed_shards(path)
+            except sp.PlanError:
+                return False
+        assert listed
+        assert list(listed) == sorted(listed, key=lambda shard: shard.path)
+        for each in listed:
+            assert each.path.startswith(b"/")
+            assert b"\0" not in each.path
+        return True
+
+
 class State:
     """States, as JSON says them, with values that JSON has no word for: taken whole, or a ``StateError``."""
 
@@ -722,6 +758,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "npy": Npy,
     "idx": Idx,
     "tar": Tar,
+    "wids": Wids,
     "state": State,
     "conditions": Conditions,
     "excluded": Excluded,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import standpipe as sp
 from photos import age, encoded, picture, write_list
@@ -227,6 +230,7 @@ def test_names_are_expanded_and_sorted(shards: Path, monkeypatch: pytest.MonkeyP
         "tr{a,a}in-00?.tar",
         ["train-001.tar", "train-{000,002}.tar", Path("train-001.tar")],
         shards / "train-*.tar",
+        ["../shards/train-000.tar", "train-00[12].tar"],
     ):
         opened = sp.TarShards(names).open()
         paths = opened.locate(np.arange(opened.num_records)).files["image"].paths
@@ -288,6 +292,12 @@ def test_other_members_are_counted_and_named(tmp_path: Path) -> None:
     assert "groups without an image: 1; keys that come again in their shard: 1" in opened.index_note
     (skipped,) = opened.skipped()
     assert "a.tar: 2.json (no image of this key" in skipped
+    bare = shard(tmp_path / "b.tar", [("1.jpg", PHOTOS[0]), ("1.jpg", PHOTOS[1])])
+    report = sp.check_files(sp.Concat(sp.TarShards(path), sp.TarShards(bare)), num_workers=1)
+    assert (report.skipped, dict(report.counts)) == (1, {"copy": 2, "repeated-key": 2})
+    again, other = report.findings("repeated-key")
+    assert (again.index, again.like, again.path) == (2, 0, f"{path}: 1.jpg")
+    assert (other.index, other.like, other.text) == (4, 3, f"the same key as record 3, {bare}: 1.jpg")
 
 
 CUT = labelled(0, 2)
@@ -380,6 +390,11 @@ def test_other_fields_than_named_are_left_out(tmp_path: Path) -> None:
     assert found(sp.TarShards(path, fields={"image": "jpg"})) == [PHOTOS[0]]
 
 
+def decode(data: np.ndarray) -> np.ndarray:
+    with Image.open(io.BytesIO(data.tobytes())) as image:
+        return np.asarray(image.convert("RGB"))
+
+
 def test_two_images_need_code_that_decodes_the_second(tmp_path: Path) -> None:
     path = shard(
         tmp_path / "a.tar", [(f"{n}.{kind}", PHOTOS[n]) for n in range(3) for kind in ("jpg", "right.jpg")]
@@ -388,8 +403,16 @@ def test_two_images_need_code_that_decodes_the_second(tmp_path: Path) -> None:
     files = source.open().locate(np.array([2])).files
     places = [(int(files[name].offset[0]), int(files[name].length[0])) for name in ("image", "right")]
     assert [path.read_bytes()[at : at + size] for at, size in places] == [PHOTOS[2]] * 2
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
     with pytest.raises(sp.PlanError, match="'right' is an encoded image that no transform decodes"):
-        sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan()
+        pipeline.batch(2).plan()
+    for executor in ("thread", "process"):
+        decoded = pipeline.map(decode, field="right").batch(3)
+        with decoded.loader(memory="256MiB", num_workers=1, executor=executor) as loader:
+            (batch,) = loader
+        rights = [decode(np.frombuffer(PHOTOS[n], np.uint8)) for n in range(3)]
+        assert np.array_equal(batch["right"], np.stack(rights))
+        assert batch["image"].shape == (3, 8, 8, 3)
 
 
 def test_a_shard_that_was_cut_later_names_shard_member_and_byte(shards: Path) -> None:
@@ -422,6 +445,38 @@ def test_an_index_that_points_outside_of_a_shard_is_an_error(shards: Path, tmp_p
             list(loader)
         assert source.open().name(0).startswith(str(shards / "train-000.tar"))
         sp.build_index(source)
+
+
+def test_lists_of_wids_are_compared_with_the_shards(shards: Path) -> None:
+    listed = shards / "train.json"
+    entries: list[Any] = [
+        {"url": f"train-{n:03}.tar", "nsamples": 4, "filesize": (shards / f"train-{n:03}.tar").stat().st_size}
+        for n in (2, 0, 1)
+    ]
+
+    def write(**more: Any) -> sp.TarShards:
+        listed.write_text(json.dumps({"__kind__": "wids-shard-index-v1", "shardlist": entries, **more}))
+        return sp.TarShards(listed)
+
+    assert write().open().digest == sp.TarShards(shards / "*.tar").open().digest
+    check_source(write())
+    entries[0]["nsamples"] = 5
+    assert re.search(r"train-002.tar has 4 samples, but .*train.json says 5", refusal(write()))
+    entries[0] |= {"nsamples": 4, "filesize": 512}
+    assert "bytes, but" in refusal(write())
+    entries.append(entries[0])
+    assert "lists a shard twice" in refusal(write())
+    entries[:] = [{"url": "https://example.com/a.tar", "nsamples": 4}]
+    assert "lists the address 'https://example.com/a.tar'" in refusal(write())
+    assert "lists no shards" in refusal(write(shardlist=[]))
+    for wrong in (
+        {"shardlist": [{"url": "a.tar"}]},
+        {"shardlist": 3},
+        {"shardlist": [{"url": 1, "nsamples": 1}]},
+    ):
+        assert "isn't a list of shards of wids" in refusal(write(**wrong))
+    listed.write_bytes(b"[" * 100_000)
+    assert "isn't a list of shards of wids" in refusal(sp.TarShards(listed))
 
 
 def test_many_empty_members_are_an_error_in_little_memory(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are 
 EXAMPLES = 3  # of each kind
 GROUPS = (  # as the report has them
     ("bad", ("unreadable", "empty", "truncated", "damaged", "not-an-image", "unsupported", "oversized")),
-    ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "suffix")),
+    ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "repeated-key", "suffix")),
 )
 
 
@@ -161,7 +161,7 @@ def _report(found: FileCheckReport, root: str) -> None:
                 say("    …")
     _report_labels(found.labels)
     if found.skipped:
-        say(f"[bold]skipped pipes, sockets and devices: {found.skipped:,}[/bold]")
+        say(f"[bold]skipped files, which aren't records: {found.skipped:,}[/bold]")
         for path in islice(found.skipped_files(), EXAMPLES):
             say(verbatim(_shortened(f"    {path.removeprefix(root)}", COLUMNS)))
         if found.skipped > EXAMPLES:

@@ -189,8 +189,8 @@ class OpenSource(Protocol):
     """A source whose metadata has been read: it knows its records.
 
     The engine calls it from its own threads, in the process that trains. It doesn't check the class. The
-    protocols ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``ReadsRecords``, ``PythonSource`` and
-    ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
+    protocols ``KeepsIndex``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``, ``ReadsRecords``, ``PythonSource``
+    and ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
 
     Examples
     --------
@@ -269,6 +269,14 @@ class SkipsFiles(Protocol):
 
     def skipped(self) -> Iterator[str]:
         """Yield the printable path of each file that was left out."""
+
+
+@runtime_checkable
+class RepeatsKeys(Protocol):
+    """An ``OpenSource`` of named records, in which names may come again, as in tar shards."""
+
+    def repeated(self) -> Iterator[tuple[int, int]]:
+        """Yield each record whose name an earlier record of its file has, and that record."""
 
 
 @runtime_checkable

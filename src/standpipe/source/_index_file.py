@@ -39,6 +39,9 @@ PLACE = np.dtype("<u8")  # location of a path: offset in the low 48 bits, length
 LENGTH_SHIFT = 48
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
 HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
+REPEATED = (
+    "repeated"  # section of tar shards: records whose key an earlier one of the shard has, and that one
+)
 NEEDED_SECTIONS = {
     "folder": ("text", "folders", "folder_places", "folder_names"),
     "tar": ("text", "shards"),
@@ -341,6 +344,9 @@ def _check(facts: Facts, end: int) -> None:
         raise Damaged("it lacks a section")
     if facts.kind == "tar":
         rows[HEADERS] = 2
+        repeated = facts.sections.get(REPEATED)
+        if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
+            raise Damaged("its repeated keys have another size")
         if facts.encoded[:1] != ("image",) or {*facts.encoded} & {*facts.columns, "label"}:
             raise Damaged(f"its records have the fields {facts.encoded}")
     for name, row_bytes in rows.items():

@@ -27,7 +27,7 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
     given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
     found: set[bytes] = set()
     for each in given:
-        path = absolute(each, field="TarShards' shards")
+        path = shard_path(each)
         if os.path.lexists(path):
             found.add(path)
             continue
@@ -35,10 +35,17 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
                 raise PlanError(f"TarShards: no file fits {shown(name)}; check the pattern")
-            found.update(absolute(match, field="TarShards' shards") for match in matches)
+            found.update(map(shard_path, matches))
     if not found:
         raise PlanError("TarShards has no shards; give it a name such as 'train-{000..146}.tar', or a list")
     return tuple(sorted(found))
+
+
+def shard_path(path: AnyPath) -> bytes:
+    """Return the absolute path of a shard, without a ``..``: the index has it relative to the folder of all shards."""
+    whole = absolute(path, field="TarShards' shards")
+    folder, name = os.path.split(whole)
+    return os.path.join(os.path.realpath(folder), name) if b".." in folder.split(b"/") else whole  # noqa: PTH118
 
 
 def _expanded(path: bytes, pattern: str) -> list[bytes]:

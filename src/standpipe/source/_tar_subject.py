@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -16,6 +16,7 @@ from standpipe.formats import FORMATS
 from standpipe.source._index_file import (
     HEADERS,
     PLACE,
+    REPEATED,
     Facts,
     IndexFile,
     SectionPlace,
@@ -26,6 +27,7 @@ from standpipe.source._index_writer import Manifest, Writer, places_of
 from standpipe.source._list_subject import Labels
 from standpipe.source._listing import SKIPPED
 from standpipe.source._paths import open_regular, reading, shown
+from standpipe.source._wids import ListedShard
 
 AROUND = (b"\0", b"\0", b"\0")  # in the index, shards' names are between NUL bytes
 RECORDS_AT_ONCE = 1 << 14
@@ -40,7 +42,6 @@ NUMBERS = (
     "inx",
     "id",
 )  # extensions of integers, as WebDataset reads them
-REPEATED = "repeated"  # in an index: records whose key an earlier record of the shard has, and that one
 LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
 
 Fields = Mapping[str, tuple[str, ...]]  # extensions by field
@@ -67,23 +68,26 @@ class TarSubject:
     shards  absolute paths, sorted
     fields  extensions of each field, as the user gave them; None: images and labels that the first record has
     index   the path of its index, if the user gave one
+    listed  the shards as a list of wids has them, to be compared with what they are
+    base    the folder of all shards, with a slash at the end
     """
 
     shards: tuple[bytes, ...]
     name: str
     fields: Fields | None
     index: bytes | None
+    listed: tuple[ListedShard, ...] | None = None
+    base: bytes = field(init=False)
 
     kind = "tar"
     files = 0
     around = AROUND
     stays = True
 
-    @property
-    def base(self) -> bytes:
-        """The folder of all shards, with a slash at the end."""
+    def __post_init__(self) -> None:
         folders = {os.path.dirname(shard) for shard in self.shards}  # noqa: PTH120 (pathlib has no bytes)
-        return os.path.join(os.path.commonpath(folders), b"")  # noqa: PTH118
+        base = os.path.join(os.path.commonpath(folders), b"")  # noqa: PTH118
+        object.__setattr__(self, "base", base)
 
     @property
     def path(self) -> bytes:
@@ -154,7 +158,8 @@ class TarSubject:
         work = _Work(writer, encoded, list(fields).index("label") if "label" in fields else None)
         begin = 0
         for number, shard in enumerate(self.shards):
-            self._take(shard, records, work, begin)
+            listed = None if self.listed is None else self.listed[number]
+            self._take(shard, listed, records, work, begin)
             begin += len(shard) - len(self.base) + 1
             if on_progress is not None:
                 on_progress("shards", number + 1, len(self.shards))
@@ -185,7 +190,14 @@ class TarSubject:
             encoded=encoded,
         )
 
-    def _take(self, shard: bytes, records: _native.TarRecords, work: _Work, name_at: int) -> None:
+    def _take(
+        self,
+        shard: bytes,
+        listed: ListedShard | None,
+        records: _native.TarRecords,
+        work: _Work,
+        name_at: int,
+    ) -> None:
         with open_regular(shard) as file, reading(shard):
             before = os.fstat(file.fileno())
             if before.st_size == 0:
@@ -198,7 +210,9 @@ class TarSubject:
                 if (fault := records.fault) is not None:
                     self._refuse(shard, before.st_size, fault)
                 work.take(records)
-            work.end(records)
+            samples = work.end(records)
+            if listed is not None:
+                _compare(listed, samples, before.st_size, self.name)
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise PlanError(f"{shown(shard)} changed while it was read; start again when it is complete")
@@ -206,7 +220,13 @@ class TarSubject:
 
     def _options(self) -> dict[str, bool]:
         fields = self.fields or {}
-        return {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
+        options = {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
+        if self.listed is not None:
+            from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+            says = repr([(shard.samples, shard.size) for shard in self.listed])
+            options[f"listed {blake2b(says.encode(), digest_size=16).hexdigest()}"] = True
+        return options
 
     def _first_fields(self) -> Fields:
         """Return the fields of the first record with an image: ``image``, and ``label`` if it has one."""
@@ -276,6 +296,19 @@ class TarSubject:
         raise PlanError(text)
 
 
+def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
+    """Raise ``PlanError`` if a shard isn't as its list says."""
+    wrong = f"{samples:,} samples" if samples != listed.samples else ""
+    says = f"{listed.samples:,}"
+    if listed.size is not None and size != listed.size:
+        wrong, says = f"{size:,} bytes", f"{listed.size:,}"
+    if wrong:
+        raise PlanError(
+            f"{shown(listed.path)} has {wrong}, but {name} says {says}; copy the shard or the list again, or name the "
+            "shards instead of the list"
+        )
+
+
 class _Work:
     """A writer of records into an index."""
 
@@ -286,10 +319,11 @@ class _Work:
         self._encoded, self._label = encoded, label
         self._labels = Labels(writer)
         self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
+        self._skipped_before = 0
 
     def begin(self, shard: bytes, at: int) -> None:
         """Begin with a shard; ``at``: offset of its name in the text of all names."""
-        self._shard, self._begin = shard, self.rows
+        self._shard, self._begin, self._skipped_before = shard, self.rows, self.skipped
         self._shard_place = places_of(at, np.array([len(shard)]), np.array([len(shard)]))
 
     def take(self, records: _native.TarRecords) -> None:
@@ -301,9 +335,9 @@ class _Work:
         taken = [
             name for name in range(len(self._encoded) + (self._label is not None)) if name != self._label
         ]
-        for name, field in zip(self._encoded, taken, strict=True):
+        for name, number in zip(self._encoded, taken, strict=True):
             for section, values in zip(
-                place_sections(name), (records.offsets(field), records.lengths(field)), strict=True
+                place_sections(name), (records.offsets(number), records.lengths(number)), strict=True
             ):
                 self.writer.add(section, values.astype("<i8"))
         self.image_bytes += int(records.lengths(0).sum())
@@ -315,11 +349,12 @@ class _Work:
             self.writer.add(SKIPPED, b"".join(self._shard + b": " + name + b"\0" for name in names))
             self.skipped += len(names)
 
-    def end(self, records: _native.TarRecords) -> None:
-        """Write which records of the shard have the same key."""
+    def end(self, records: _native.TarRecords) -> int:
+        """Write which records of the shard have the same key; return the number of its samples."""
         if pairs := records.duplicates():
             self.writer.add(REPEATED, np.array(pairs, "<i8") + self._begin)
             self.repeated += len(pairs)
+        return self.rows - self._begin + self.skipped - self._skipped_before
 
     def finish_labels(self) -> str | None:
         """Write the labels; return their dtype."""

@@ -19,6 +19,7 @@ from standpipe.contracts import (
     PythonSource,
     ReadsRecords,
     Records,
+    RepeatsKeys,
     Rows,
     SkipsFiles,
     Source,
@@ -168,6 +169,12 @@ class OpenConcat:
         for part in self._different():
             if isinstance(part, SkipsFiles):
                 yield from part.skipped()
+
+    def repeated(self) -> Iterator[tuple[int, int]]:
+        """Yield records whose name an earlier record of the same file has, and that record."""
+        for part, begin in zip(self.parts, self.begins[:-1].tolist(), strict=True):
+            if isinstance(part, RepeatsKeys):
+                yield from ((begin + later, begin + first) for later, first in part.repeated())
 
     @property
     def descriptors(self) -> int:

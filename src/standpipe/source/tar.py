@@ -11,13 +11,15 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import HEADERS
+from standpipe.source._index_file import HEADERS, REPEATED
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
 from standpipe.source._shard_names import shard_paths
-from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, REPEATED, Fields, TarSubject
+from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, Fields, TarSubject
+from standpipe.source._wids import SUFFIX, listed_shards
 
 BLOCK_BYTES = 512  # of a tar header
+ROWS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class TarShards:
     ----------
     shards : path or sequence of paths
         Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
-        ``[…]`` as in a shell. They are sorted by name.
+        ``[…]`` as in a shell. They are sorted by name. Or a list of shards that wids wrote, ``"train.json"``:
+        its numbers of samples and bytes are compared with the shards.
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
         Each record must have one member for each field, and other members are left out. ``image`` is needed;
@@ -97,7 +100,11 @@ class TarShards:
     def subject(self) -> TarSubject:
         """Return the shards, as the subject of an index."""
         index = None if self.index is None else absolute(self.index, field="TarShards' index")
-        return TarSubject(shard_paths(self.shards), self._name().strip("'"), _checked(self.fields), index)
+        name, fields = self._name().strip("'"), _checked(self.fields)
+        if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
+            listed = listed_shards(absolute(self.shards, field="TarShards' list"))
+            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
+        return TarSubject(shard_paths(self.shards), name, fields, index)
 
     def _name(self) -> str:
         if isinstance(self.shards, str | bytes | os.PathLike):
@@ -164,6 +171,16 @@ class ShardListing(Listing):
         folder = shown(self.subject.base)
         for name in Listing.skipped(self):
             yield f"{name} (no image of this key, below {folder})"
+
+    def repeated(self) -> Iterator[tuple[int, int]]:
+        """Yield each record whose key an earlier record of its shard has, and that record."""
+        index, count = self.index, self.index.facts.seen.get(REPEATED, 0)
+        for start in range(0, count, ROWS_AT_ONCE):
+            rows = index.part(REPEATED, "<i8", (2,), start, min(start + ROWS_AT_ONCE, count))
+            if rows.min() < 0 or rows.max() >= self.num_records:
+                with index.told():
+                    raise ValueError("a repeated key is of no record")
+            yield from ((int(later), int(first)) for later, first in rows)
 
     def here(self) -> str:
         """Return the shards' folder and a digest of their names, on which the digest doesn't depend."""

@@ -33,9 +33,8 @@ def check_files(
 
     Parameters
     ----------
-    source : ImageFolder, FileList or Concat
-        The source to check; a ``Concat`` must consist of ``ImageFolder`` and ``FileList``. Class folders may
-        be empty.
+    source : ImageFolder, FileList, TarShards or Concat
+        The source to check; a ``Concat`` must consist of the other three. Class folders may be empty.
     limits : DecodeLimits, optional
         Limits of decoding, as for ``Pipeline.decode``.
     allow_truncated : bool, default False

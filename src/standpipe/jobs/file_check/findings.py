@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from standpipe.contracts import OpenSource, SkipsFiles
+from standpipe.contracts import OpenSource, RepeatsKeys, SkipsFiles
 from standpipe.errors import PlanError
 from standpipe.jobs.file_check.labels import LabelFinding
 from standpipe.system.files import whole_file
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 BAD = tuple(fault.value for fault in Fault)
 COPY, CONFLICT = "copy", "label-conflict"
 FLAWED, CUT, SMOOTHED = "flawed", "cut", "smoothed"
-SUFFIX = "suffix"
-KINDS = (*BAD, FLAWED, CUT, SMOOTHED, COPY, CONFLICT, SUFFIX)
+SUFFIX, REPEATED = "suffix", "repeated-key"
+KINDS = (*BAD, FLAWED, CUT, SMOOTHED, COPY, CONFLICT, REPEATED, SUFFIX)
 _FLAWS = {"damaged": FLAWED, "truncated": CUT, "smoothed": SMOOTHED}
 _FLAW_TEXTS = {
     FLAWED: "damaged, and decoded anyway, as Pillow does",
@@ -46,12 +46,14 @@ class FileFinding:
         ``"unsupported"``, ``"oversized"``. Warnings: ``"flawed"``, decoded despite damage, as Pillow does;
         ``"cut"``, truncated, where that is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and
         may have other pixels than Pillow's, as the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the
-        same bytes as an earlier record; ``"label-conflict"``, the same bytes as a record with another label.
+        same bytes as an earlier record; ``"label-conflict"``, the same bytes as a record with another label;
+        ``"repeated-key"``, a member of a tar shard with the key of an earlier one there.
         Note: ``"suffix"``, a name with the suffix of another format.
     text : str
         The finding in full; for a bad file the ``reason`` of a ``SampleError``.
     like : int or None
-        The first record with the same bytes, for ``"copy"`` and ``"label-conflict"``.
+        The first record with the same bytes, for ``"copy"`` and ``"label-conflict"``; with the same key, for
+        ``"repeated-key"``.
 
     Examples
     --------
@@ -94,8 +96,8 @@ class FileCheckReport:
     labels : tuple of LabelFinding
         Findings about labels.
     skipped : int
-        Pipes, sockets and devices with image names, which aren't records; ``skipped_files()`` gives their
-        paths.
+        Pipes, sockets and devices with image names, and members of tar shards without an image of the same key,
+        which aren't records; ``skipped_files()`` gives their paths.
     bad : int
         Files that a loader would refuse.
     ok : bool
@@ -158,11 +160,11 @@ class FileCheckReport:
             if kind not in KINDS:
                 raise PlanError(f"findings({kind!r}): unknown kind. The kinds are {', '.join(KINDS)}")
         wanted = kinds or KINDS
-        for queried in (self._bad, self._flawed, self._copies, self._misnamed):
+        for queried in (self._bad, self._flawed, self._copies, self._repeated, self._misnamed):
             yield from (finding for finding in queried() if finding.kind in wanted)
 
     def skipped_files(self) -> Iterator[str]:
-        """Yield the path of each pipe, socket or device that was skipped."""
+        """Yield the path of each file that was skipped: a pipe, a socket, a device, a member without an image."""
         return skipped_files(self._source)
 
     def write(self, path: str | os.PathLike[str], *, kinds: Collection[str] = BAD) -> int:
@@ -240,6 +242,11 @@ class FileCheckReport:
                 text = f"labelled {label_text}; the same bytes as later records with other labels"
             yield self._finding(record, "warning", CONFLICT, text, first)
 
+    def _repeated(self) -> Iterator[FileFinding]:
+        for record, first in repeated_keys(self._source):
+            text = f"the same key as record {first}, {self._source.name(first)}"
+            yield self._finding(record, "warning", REPEATED, text, first)
+
     def _misnamed(self) -> Iterator[FileFinding]:
         for record, kind in self._store.rows(
             "SELECT record, misnamed FROM files WHERE misnamed IS NOT NULL ORDER BY record"
@@ -251,11 +258,16 @@ class FileCheckReport:
 
 
 def skipped_files(source: OpenSource) -> Iterator[str]:
-    """Yield the paths of pipes, sockets and devices that a source skipped."""
+    """Yield the paths of files that a source skipped."""
     return source.skipped() if isinstance(source, SkipsFiles) else iter(())
 
 
-def counts_of(store: Store) -> dict[str, int]:
+def repeated_keys(source: OpenSource) -> Iterator[tuple[int, int]]:
+    """Yield the records whose name an earlier record of the same file has, and that record."""
+    return source.repeated() if isinstance(source, RepeatsKeys) else iter(())
+
+
+def counts_of(store: Store, source: OpenSource) -> dict[str, int]:
     """Return the number of files per kind of finding, in the order of ``KINDS``, without kinds that don't occur."""
     found: dict[str, int] = dict(
         store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")
@@ -264,5 +276,6 @@ def counts_of(store: Store) -> dict[str, int]:
         found[_FLAWS[flaw]] = count
     for conflict, count in store.rows("SELECT conflict, COUNT(*) FROM copies GROUP BY conflict"):
         found[CONFLICT if conflict else COPY] = count
+    found[REPEATED] = sum(1 for _ in repeated_keys(source))
     found[SUFFIX] = store.one("SELECT COUNT(*) FROM files WHERE misnamed IS NOT NULL")
     return {kind: found[kind] for kind in KINDS if found.get(kind, 0)}

@@ -76,7 +76,7 @@ def run(
         looked=work.looked,
         seconds=time.monotonic() - begin,
         size=store.one("SELECT COALESCE(SUM(size), 0) FROM files"),
-        counts=counts_of(store),
+        counts=counts_of(store, opened),
         labels=work.labels.findings(),
         skipped=sum(1 for _ in skipped_files(opened)),
         _source=opened,
@@ -100,7 +100,8 @@ def _opened(source: object) -> OpenSource:
     opened = described.open()
     if not isinstance(opened.fields.get("image"), Encoded):
         raise PlanError(
-            f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList or Concat of them"
+            f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards or "
+            "Concat of them"
         )
     return opened
 
