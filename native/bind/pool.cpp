@@ -87,12 +87,20 @@ void check_records(Column<int64_t> rows, size_t records, bool partial) {
 }
 
 void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
-                  Column<int64_t> length) {
+                  Column<int64_t> length, std::optional<Column<int64_t>> file_bytes,
+                  std::optional<Column<int64_t>> mtime_ns) {
     check_rows(ends.shape(0), s.job->rows, "files: one path per row");
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
     check_paths(blob, ends);
     s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
+    for (const auto& [column, known] : {std::pair(&s.job->files.file_bytes, &file_bytes),
+                                        std::pair(&s.job->files.mtime_ns, &mtime_ns)}) {
+        if (!*known) continue;
+        check_rows((*known)->shape(0), s.job->rows, "files: one size and one time per row");
+        *column = (*known)->data();
+        s.arrays.push_back(nb::cast(**known));
+    }
     for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)})
         s.arrays.push_back(array);
 }
@@ -200,6 +208,8 @@ void bind_stats(nb::module_& m) {
         .def_ro("retries", &PoolStats::retries)
         .def_ro("hedged", &PoolStats::hedged)
         .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
+        .def_ro("opens", &PoolStats::opens)
+        .def_ro("ranges", &PoolStats::ranges)
         .def_ro("side_bytes", &PoolStats::side_bytes)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
         .def_ro("frame_bytes", &PoolStats::frame_bytes)
@@ -214,7 +224,9 @@ void bind_job(nb::module_& m) {
              "seed"_a, "epoch"_a, "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
              "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
              "``attempts``.")
-        .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
+        .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a,
+             "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
+             "``file_bytes``, ``mtime_ns``: of each whole file when it was indexed, -1 for unknown.")
         .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
              "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
         .def(

@@ -145,9 +145,10 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
 }
 
 std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
-                                           int64_t offset, int64_t length) {
+                                           int64_t offset, int64_t length, int64_t file_bytes,
+                                           int64_t mtime_ns) {
     const uint64_t cap = maker.side->cap();
-    const FileRange range{{path.c_str(), path.size()}, offset, length, cap};
+    const FileRange range{{path.c_str(), path.size()}, offset, length, cap, file_bytes, mtime_ns};
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
@@ -236,6 +237,8 @@ void bind_reading(nb::module_& m) {
             "End all waits: reads fail. False when some are still inside a system call.")
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
         .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
+        .def_prop_ro("opens", [](const Reader& r) { return r.stats().opens; })
+        .def_prop_ro("ranges", [](const Reader& r) { return r.stats().ranges; })
         .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
 }
 
@@ -286,9 +289,10 @@ void bind_makers(nb::module_& m) {
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
         .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,
              "heartbeat"_a.noconvert(), "``heartbeat``: words in which waits for memory are written down.")
-        .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
+        .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a, "file_bytes"_a = -1,
+             "mtime_ns"_a = -1,
              "Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; "
-             "and the file's stamp.")
+             "and the file's stamp. ``file_bytes``, ``mtime_ns``: of the file when it was indexed.")
         .def("admit", &admit, "bytes"_a,
              "Wait for the memory that a file of that size takes which is read from elsewhere. False when "
              "there will be none.")

@@ -133,6 +133,7 @@ bool Reader::close(std::chrono::milliseconds patience) {
         }
         ended_.notify_all();
     }
+    access_.open_files.close();
     return helpers_->close(patience);
 }
 

@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_set>
 
+#include "io/open_files.h"
 #include "io/stamp.h"
 #include "memory/buffers.h"
 #include "system/helpers.h"
@@ -23,6 +25,12 @@ struct FileRange {
     int64_t offset = 0;
     int64_t length = -1;
     uint64_t max_bytes = UINT64_MAX;  // cap on an encoded sample
+    // Of the whole file when the range was noted, to notice that it has changed since; -1: unknown.
+    int64_t file_bytes = -1;
+    int64_t mtime_ns = -1;
+
+    // Whether it is a part of a file, of which others may be wanted too.
+    bool is_part() const noexcept { return length >= 0; }
 };
 
 struct ReadResult {
@@ -49,7 +57,21 @@ struct ReadStats {
     uint64_t retries = 0;
     uint64_t hedged = 0;   // reads that got a second one
     double slowest_s = 0;  // of all tries that have ended
+    uint64_t opens = 0;    // files that were opened
+    uint64_t ranges = 0;   // ranges that were read: neighbours that are read together are one
 };
+
+// What all tries of a reader share.
+struct FileAccess {
+    OpenFiles open_files{most_kept_open()};
+    std::atomic<uint64_t> opens{0}, ranges{0};
+};
+
+// Neighbours are read together up to so many, of so many bytes in all, with at most so many between two: an
+// archive has headers and small members there.
+constexpr size_t kMostTogether = 16;
+constexpr int64_t kMostBytesTogether = 1 << 20;
+constexpr int64_t kMostBetween = 32 << 10;
 
 // A file as it is now, and how long the system took to say so.
 struct Looked {
@@ -92,16 +114,21 @@ class Reader : public std::enable_shared_from_this<Reader> {
 
     // buffers: for reads in the thread that asks
     ReadResult read(const FileRange& range, BufferPool& buffers);
+    // Reads parts of one file that lie one after another, at most kMostTogether. Returns how many, from the
+    // first on, there were buffers for. 0 where they have to be read one by one.
+    size_t read_together(std::span<const FileRange> ranges, BufferPool& buffers,
+                         std::span<ReadResult> results);
     // Ends all waits: reads fail from now on. False when some were still in the system's hands after
     // `patience`: these end by themselves.
     bool close(std::chrono::milliseconds patience);
 
-    ReadStats stats() const { return {retries_, hedged_, slowest_s_}; }
+    ReadStats stats() const { return {retries_, hedged_, slowest_s_, access_.opens, access_.ranges}; }
 
   private:
     class Alone;
 
     Tried tried(const FileRange& range, int attempt, Terms& terms);
+    void note_slowest(double took_s) noexcept;
     std::optional<ReadResult> raced(const FileRange& range);
     bool enter(const std::shared_ptr<Race>& race, bool is_second);
 
@@ -109,6 +136,7 @@ class Reader : public std::enable_shared_from_this<Reader> {
     const std::shared_ptr<BufferPool> hedged_buffers_;
     const uint64_t most_hedged_;
     const std::shared_ptr<Helpers> helpers_;
+    FileAccess access_;
     std::atomic<uint64_t> retries_{0}, hedged_{0};
     std::atomic<double> slowest_s_{0};
     std::mutex mutex_;  // of what follows

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "pool/state.h"
@@ -25,7 +27,21 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
 
 Pool::~Pool() { close(std::chrono::milliseconds(0)); }
 
+void Job::sort_turns() {
+    if (!has_parts()) return;
+    turns.resize(static_cast<size_t>(rows));
+    std::iota(turns.begin(), turns.end(), 0);
+    std::ranges::sort(turns, {}, [this](int row) { return std::tuple(path_text(row), files.offset[row], row); });
+}
+
+bool Job::are_neighbours(int row, int next) const noexcept {
+    const int64_t between = files.offset[next] - (files.offset[row] + files.length[row]);
+    return files.length[row] >= 0 && files.length[next] >= 0 && between >= 0 && between <= kMostBetween &&
+           path_text(row) == path_text(next);
+}
+
 void Pool::submit(std::shared_ptr<Job> job, bool first) {
+    job->sort_turns();
     job->remaining = job->rows;
     job->failures.reserve(static_cast<size_t>(job->rows));
     std::scoped_lock lock(state_->mutex);
@@ -147,6 +163,8 @@ PoolStats Pool::stats() const {
     stats.retries = reads.retries;
     stats.hedged = reads.hedged;
     stats.slowest_read_s = reads.slowest_s;
+    stats.opens = reads.opens;
+    stats.ranges = reads.ranges;
     return stats;
 }
 

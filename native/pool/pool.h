@@ -1,6 +1,7 @@
 // The threads of a loader: some decode, some read ahead of them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/store.h"
@@ -27,6 +29,9 @@ struct FileInput {
     const int64_t* ends = nullptr;    // (rows,) where each path ends
     const int64_t* offset = nullptr;  // (rows,) first byte
     const int64_t* length = nullptr;  // (rows,) bytes, -1: to the end
+    // (rows,) of the whole file when it was indexed, its size and its time of modification; null: unknown.
+    const int64_t* file_bytes = nullptr;
+    const int64_t* mtime_ns = nullptr;
 };
 
 struct PixelInput {
@@ -88,11 +93,21 @@ struct Job {
     uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
     bool keeps_images() const noexcept { return cache && cache->before; }
     bool reads_files() const noexcept { return program && files.blob; }
-    std::string path(int row) const {
+    std::string_view path_text(int row) const noexcept {
         const int64_t begin = row == 0 ? 0 : files.ends[row - 1];
         return {reinterpret_cast<const char*>(files.blob) + begin,
                 static_cast<size_t>(files.ends[row] - begin)};
     }
+    std::string path(int row) const { return std::string(path_text(row)); }
+    bool has_parts() const noexcept {
+        return reads_files() && std::any_of(files.length, files.length + rows, [](int64_t n) { return n >= 0; });
+    }
+    // The row whose turn is number `turn`.
+    int row_at(int turn) const noexcept { return turns.empty() ? turn : turns[static_cast<size_t>(turn)]; }
+    // Has rows that are parts of files take their turns in the order in which they lie there.
+    void sort_turns();
+    // Whether the row `next` lies so soon behind `row`, in the same file, that both are read together.
+    bool are_neighbours(int row, int next) const noexcept;
     // Keeps what was made of a row. `stale`: of what it takes the place of.
     void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
               const std::optional<Stamp>& stale) {
@@ -100,7 +115,8 @@ struct Job {
             cache->store->set_checked(record(row));
     }
 
-    int next_row = 0;  // the first that nobody has begun; under the pool's lock
+    std::vector<int> turns;  // the rows in the order in which they are begun; empty: in their own
+    int next_turn = 0;       // the first that nobody has begun; under the pool's lock
     std::atomic<int> remaining{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;
@@ -196,6 +212,7 @@ struct PoolStats {
     int readers = 0;                               // threads that read ahead, while that pays
     uint64_t retries = 0, hedged = 0;              // of reads
     double slowest_read_s = 0;                     // of all tries that have ended
+    uint64_t opens = 0, ranges = 0;                // of files; neighbours read together are one range
     uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena
     uint64_t frame_bytes = 0;                      // of the memory for what the GPU decodes, at most touched
     uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "pool/pool.h"
@@ -80,6 +81,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     bool reads_stall() const;
     // The next row in order that nobody has begun.
     bool take_unread(ReadyRow& out);
+    // The next row, and those behind it that are read together with it; returns how many.
+    size_t take_neighbours(std::span<ReadyRow> out);
     // Decides whether reading ahead pays.
     void note_read(Heartbeat::Clock::duration took, const ReadyRow& row);
     // A thread is done with its row; `ended`, no other one goes on with it.
@@ -93,6 +96,10 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
 
     // Without it:
     void read(ReadyRow& row);
+    // The first of some rows that are neighbours in one file, and those for which there are buffers at once;
+    // returns how many.
+    size_t read_some(std::span<ReadyRow> rows, bool& one_by_one);
+    FileRange range_of(const ReadyRow& row) const;
     ReadResult read_file(const ReadyRow& row);
     // Whether a row is kept: it is in `kept` then, and its bytes in `read`, where they aren't images in
     // memory that go into the slot.
@@ -119,6 +126,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
         idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
         ++num_frames;
     }
+    // Reads neighbours, with the lock let go meanwhile.
+    void read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat,
+                          std::span<ReadyRow> rows);
     // Puts a row that was read where others go on with it.
     void hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept;
     void finish(Job& job, int row, Outcome outcome) noexcept;

@@ -1,5 +1,6 @@
 // The threads of a pool: those that decode, and those that read ahead of them while storage is slow.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -116,9 +117,24 @@ bool Pool::State::reads_stall() const {
 bool Pool::State::take_unread(ReadyRow& out) {
     if (unread.empty()) return false;
     out.job = unread.front();
-    out.row = out.job->next_row++;
-    if (out.job->next_row == out.job->rows) unread.pop_front();
+    out.row = out.job->row_at(out.job->next_turn++);
+    if (out.job->next_turn == out.job->rows) unread.pop_front();
     return true;
+}
+
+size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
+    if (!take_unread(out.front())) return 0;
+    const Job& job = *out.front().job;
+    const FileInput& files = job.files;
+    const int64_t begin = files.offset[out.front().row];
+    size_t count = 1;
+    while (count < out.size() && !job.cache && job.next_turn < job.rows) {
+        const int row = job.row_at(job.next_turn);
+        if (!job.are_neighbours(out[count - 1].row, row)) break;
+        if (files.offset[row] + files.length[row] - begin > kMostBytesTogether) break;
+        take_unread(out[count++]);
+    }
+    return count;
 }
 
 void Pool::State::read(ReadyRow& row) {
@@ -135,12 +151,34 @@ void Pool::State::read(ReadyRow& row) {
     }
 }
 
-ReadResult Pool::State::read_file(const ReadyRow& row) {
-    const FileInput& files = row.job->files;
-    const FileRange range{row.job->path(row.row), files.offset[row.row], files.length[row.row],
-                          max_encoded()};
-    return reader->read(range, *buffers);
+// Of a single row a cache is asked first.
+size_t Pool::State::read_some(std::span<ReadyRow> rows, bool& one_by_one) {
+    if (rows.size() > 1 && !one_by_one) {
+        try {
+            std::array<FileRange, kMostTogether> ranges;
+            std::array<ReadResult, kMostTogether> results;
+            for (size_t i = 0; i < rows.size(); ++i) ranges[i] = range_of(rows[i]);
+            const size_t count =
+                reader->read_together(std::span(ranges).first(rows.size()), *buffers, results);
+            for (size_t i = 0; i < count; ++i) rows[i].read = std::move(results[i]);
+            if (count > 0) return count;
+        } catch (const std::bad_alloc&) {
+            // One by one they need less.
+        }
+        one_by_one = true;
+    }
+    read(rows.front());
+    return 1;
 }
+
+FileRange Pool::State::range_of(const ReadyRow& row) const {
+    const FileInput& files = row.job->files;
+    const auto of_file = [&](const int64_t* column) { return column ? column[row.row] : -1; };
+    return {row.job->path(row.row), files.offset[row.row],     files.length[row.row],
+            max_encoded(),          of_file(files.file_bytes), of_file(files.mtime_ns)};
+}
+
+ReadResult Pool::State::read_file(const ReadyRow& row) { return reader->read(range_of(row), *buffers); }
 
 void Pool::State::note_row(Heartbeat& heartbeat, Clock::duration took, bool ended) {
     stats.decode_s += seconds(took);
@@ -341,6 +379,7 @@ void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noex
 }
 
 void Pool::State::read_loop(Heartbeat& heartbeat) {
+    std::array<ReadyRow, kMostTogether> taken;
     std::unique_lock lock(mutex);
     heartbeat.sit_down();
     const auto has_work = [this] {
@@ -352,25 +391,39 @@ void Pool::State::read_loop(Heartbeat& heartbeat) {
             readers.wait(lock, has_work);
             if (ahead) stats.read_wait_s += seconds(Clock::now() - start);
         }
-        ReadyRow row;
-        if (closed || !take_unread(row)) return;
+        const size_t count = closed ? 0 : take_neighbours(taken);
+        if (count == 0) return;
         ++reading;
-        begin(heartbeat, row.job, row.row, Phase::reading);
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
+        read_and_hand_on(lock, heartbeat, std::span(taken).first(count));
+        heartbeat.job.reset();
+        if (heartbeat.given_up) return;
+        if (--reading == 0 && !ahead) decoders.notify_all();
+    }
+}
+
+// What was read is handed on before this waits for the next buffer: else all reading threads could hold some
+// and wait for more.
+void Pool::State::read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat,
+                                   std::span<ReadyRow> rows) {
+    bool one_by_one = false;
+    while (!rows.empty()) {
+        begin(heartbeat, rows.front().job, rows.front().row, Phase::reading);
         lock.unlock();
-        const bool wanted = !row.job->cancelled;
-        if (wanted) read(row);
+        const bool wanted = !rows.front().job->cancelled;
+        const size_t count = wanted ? read_some(rows, one_by_one) : rows.size();
         const auto took = heartbeat.worked();
         lock.lock();
-        if (wanted) note_read(took, row);
         heartbeat.busy += took;
-        heartbeat.rows_ended += wanted;
-        hand_on(lock, std::move(row));
-        heartbeat.job.reset();
-        if (heartbeat.given_up) return decoders.notify_one();
-        if (--reading == 0 && !ahead) decoders.notify_all();
-        else decoders.notify_one();
+        for (ReadyRow& row : rows.first(count)) {
+            if (wanted) note_read(took / static_cast<int>(count), row);
+            heartbeat.rows_ended += wanted;
+            hand_on(lock, std::move(row));
+            row = {};
+            decoders.notify_one();
+        }
+        rows = rows.subspan(count);
     }
 }
 

@@ -72,7 +72,12 @@ class Files:
     offset : ndarray
         (n,) int64: the first byte inside the file.
     length : ndarray
-        (n,) int64: the number of bytes; -1 reads to the end of the file.
+        (n,) int64: the number of bytes; -1 reads to the end of the file. A file of which parts are read stays
+        open for the next ones.
+    file_bytes, mtime_ns : ndarray or None
+        (n,) int64 each: the size in bytes and the modification time in nanoseconds of the whole file, when
+        the source noted the offsets; -1 if unknown. A record of a file that has changed since then is a
+        ``ReadError``. None: unknown for all files.
 
     Examples
     --------
@@ -84,10 +89,18 @@ class Files:
     paths: Paths
     offset: Int64Array
     length: Int64Array
+    file_bytes: Int64Array | None = None
+    mtime_ns: Int64Array | None = None
 
     def take(self, rows: Int64Array) -> Files:
         """Return the entries number ``rows``, (n,) int64, in that order."""
-        return Files(self.paths.take(rows), self.offset[rows], self.length[rows])
+        return Files(
+            self.paths.take(rows),
+            self.offset[rows],
+            self.length[rows],
+            None if self.file_bytes is None else self.file_bytes[rows],
+            None if self.mtime_ns is None else self.mtime_ns[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True)

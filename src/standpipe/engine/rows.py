@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.contracts import Records
+from standpipe.contracts import Files, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import key_name
 from standpipe.source import KEY, shown
@@ -57,14 +57,20 @@ class CantWork(RowFailed):
 class EncodedFile:
     """The location of a sample's encoded bytes: one row of ``contracts.Files``.
 
-    path    path of the file
-    offset  first byte in the file
-    length  number of bytes, as in ``contracts.Files``
+    path        path of the file
+    offset      first byte in the file
+    length      number of bytes
+    file_bytes  size of the whole file when it was indexed
+    mtime_ns    its modification time then
+
+    -1 means what it means in ``contracts.Files``.
     """
 
     path: bytes
     offset: int
     length: int
+    file_bytes: int = -1
+    mtime_ns: int = -1
 
 
 def counted(positions: Int64Array) -> Sequence[int]:
@@ -89,8 +95,7 @@ class Inputs:
         if self.empty:
             return
         self._files = {
-            name: (files, files.offset.tolist(), files.length.tolist())
-            for name, files in records.files.items()
+            name: (files.paths, _places(files)) for name, files in records.files.items()
         }
         self._rows = [
             (name, part.array, part.rows.tolist())
@@ -112,8 +117,7 @@ class Inputs:
         chosen = np.arange(first, stop)
         part._plain = {name: values[rows] for name, values in self._plain.items()}
         part._files = {
-            name: (replace(files, paths=files.paths.take(chosen)), offsets[rows], lengths[rows])
-            for name, (files, offsets, lengths) in self._files.items()
+            name: (paths.take(chosen), places[rows]) for name, (paths, places) in self._files.items()
         }
         part._rows = [(name, *_own_rows(array, numbers[rows])) for name, array, numbers in self._rows]
         part.instead = {row - first: self.instead[row] for row in self.instead if first <= row < stop}
@@ -126,8 +130,8 @@ class Inputs:
         if row in self.instead:
             return dict(self.instead[row])
         inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
-        for name, (files, offsets, lengths) in self._files.items():
-            inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
+        for name, (paths, places) in self._files.items():
+            inputs[name] = EncodedFile(paths[row], *places[row])
         for name, array, rows in self._rows:
             if rows[row] >= 0:  # -1: the row is in another array
                 inputs[name] = array[rows[row]]
@@ -146,6 +150,15 @@ class Inputs:
 
 
 NO_INPUTS = Inputs(Records(np.zeros(0, np.int64)))
+
+
+def _places(files: Files) -> list[tuple[int, ...]]:
+    """Return offset, length, size of the file and modification time, for each row."""
+    columns = [
+        [-1] * len(files.paths) if column is None else column.tolist()
+        for column in (files.offset, files.length, files.file_bytes, files.mtime_ns)
+    ]
+    return list(zip(*columns, strict=True))
 
 
 def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]:

@@ -126,6 +126,8 @@ class Flaws:
     retries         repeated reads
     hedged          reads that were sent a second time in parallel
     slowest_read_s  seconds of the slowest read; of two parallel reads the longer one counts
+    opens           files that were opened
+    ranges          ranges of files that were read
     reads           files that sample makers read
     read_bytes      bytes of these files
     read_s          seconds of these reads
@@ -140,6 +142,8 @@ class Flaws:
     retries: int = 0
     hedged: int = 0
     slowest_read_s: float = 0.0
+    opens: int = 0
+    ranges: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
     cache_stored: int = 0

@@ -21,6 +21,8 @@ COUNTERS: dict[str, tuple[str, Callable[[sp.Stats], float]]] = {
     "wait_seconds": ("Seconds that the training loop waited for batches", lambda stats: stats.step.wait_s),
     "read_bytes": ("Bytes of encoded samples that were read", lambda stats: stats.read.bytes),
     "bad_rows": ("Rows that could not be made", lambda stats: stats.bad),
+    "read_opens": ("Files that were opened to read samples", lambda stats: stats.opens),
+    "read_ranges": ("Byte ranges of files that were read", lambda stats: stats.ranges),
     "read_retries": ("Tries of reads after the first ones", lambda stats: stats.retries),
     "slow_samples": ("Samples, and other work, that took long", lambda stats: stats.slow),
     "stalled_samples": ("Of these, given up", lambda stats: stats.stalled),

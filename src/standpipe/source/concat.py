@@ -292,7 +292,22 @@ def _merged_files(found: list[Files], order: Int64Array) -> Files:
         paths.take(order),
         np.concatenate([files.offset for files in found])[order],
         np.concatenate([files.length for files in found])[order],
+        _merged_facts([files.file_bytes for files in found], found, order),
+        _merged_facts([files.mtime_ns for files in found], found, order),
     )
+
+
+def _merged_facts(
+    facts: list[Int64Array | None], found: list[Files], order: Int64Array
+) -> Int64Array | None:
+    """Merge sizes or times of the parts' files; -1 where a part doesn't know them, None if no part does."""
+    if all(each is None for each in facts):
+        return None
+    known = [
+        np.full(len(files.offset), -1) if each is None else each
+        for each, files in zip(facts, found, strict=True)
+    ]
+    return np.concatenate(known)[order]
 
 
 def _difference(first: OpenSource, other: OpenSource) -> str | None:

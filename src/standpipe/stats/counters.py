@@ -265,6 +265,11 @@ class Stats:
         Reads that were tried again, and slow reads beside which a second read of the same bytes was started.
     slowest_read_s : float
         Seconds of the slowest try of a read.
+    opens : int
+        Files that were opened to read samples. A file of which samples are parts, such as an archive, stays open.
+    ranges : int
+        Byte ranges of files that were read. Where storage is slow, samples that lie one after another in a file
+        are read as one range.
     side_peak_bytes : int
         The most bytes of large-image memory that were in use at once.
     reading_ahead : bool
@@ -322,6 +327,8 @@ class Stats:
     retries: int = 0
     hedged: int = 0
     slowest_read_s: float = 0.0
+    opens: int = 0
+    ranges: int = 0
     side_peak_bytes: int = 0
     reading_ahead: bool = False
     slow: int = 0

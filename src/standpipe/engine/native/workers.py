@@ -223,7 +223,10 @@ class NativeWorkers(DrivesItself):
         )
         for name, files in records.files.items():
             if name == "image":
-                job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
+                paths = files.paths
+                job.files(
+                    paths.blob, paths.ends, files.offset, files.length, files.file_bytes, files.mtime_ns
+                )
                 if (gpu := plan.pipeline.gpu) is not None:
                     job.for_gpu(records.index, gpu.share, gpu.most_pixels)
         if (keeper := self._keeper) is not None:

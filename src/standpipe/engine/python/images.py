@@ -166,7 +166,9 @@ class ImageMaker:
             if found is not None:
                 return found
         begin = time.perf_counter_ns()
-        data, wrong, stamp = self._native.read(self._reader, file.path, file.offset, file.length)
+        data, wrong, stamp = self._native.read(
+            self._reader, file.path, file.offset, file.length, file.file_bytes, file.mtime_ns
+        )
         self._reads += 1
         self._read_bytes += data.size
         self._read_ns += time.perf_counter_ns() - begin

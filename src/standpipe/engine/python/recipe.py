@@ -77,7 +77,13 @@ class Supplies:
     def met(self) -> Flaws:
         """The flaws that reads and the cache have counted so far."""
         reader = self.reader
-        met = Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
+        met = Flaws(
+            retries=reader.retries,
+            hedged=reader.hedged,
+            slowest_read_s=reader.slowest_s,
+            opens=reader.opens,
+            ranges=reader.ranges,
+        )
         return met if self.kept is None else met + self.kept.counted
 
     def close(self, patience_s: float = 0) -> None:

@@ -30,7 +30,7 @@ from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats, WorkerStats
 
 MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
-MET = ("retries", "hedged", "slowest_read_s", *COUNTS.values())  # of all threads together
+MET = ("retries", "hedged", "slowest_read_s", "opens", "ranges", *COUNTS.values())  # of all threads together
 PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
 
 

@@ -1,0 +1,82 @@
+#include "io/file_calls.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "io/stamp.h"
+#include "system/faults.h"
+
+namespace standpipe {
+
+FileCalls::FileCalls(const std::string& path, int attempt)
+    : path_(path), attempt_(attempt), key_(has_faults() ? fault_key(path) : 0) {}
+
+int FileCalls::open() const noexcept {
+    const Fault fault = faultpoint(Point::read_open, key_, attempt_);
+    errno = fault.error;
+    // Non-blocking, so that opening a FIFO can't wait for a writer, and no terminal becomes the process's:
+    // both mean nothing for regular files.
+    return fault.error ? -1 : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+int FileCalls::examine(int file, struct stat& info) const noexcept {
+    const Fault fault = faultpoint(Point::read_stat, key_, attempt_);
+    errno = fault.error;
+    return fault.error ? -1 : fstat(file, &info);
+}
+
+ssize_t FileCalls::read_some(int file, std::span<uint8_t> out, int64_t offset) const noexcept {
+    const Fault fault = faultpoint(Point::read_pread, key_, attempt_);
+    errno = fault.error;
+    if (fault.error) return -1;
+    return fault.cut ? 0 : pread(file, out.data(), out.size(), offset);
+}
+
+ssize_t FileCalls::read(int file, std::span<uint8_t> out, int64_t offset) const noexcept {
+    size_t done = 0;
+    while (done < out.size()) {
+        const ssize_t got = read_some(file, out.subspan(done), offset + static_cast<int64_t>(done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (got == 0) break;
+        done += static_cast<size_t>(got);
+    }
+    return static_cast<ssize_t>(done);
+}
+
+bool FileCalls::read_pieces(int file, std::span<const struct iovec> pieces, int64_t offset) const noexcept {
+    const Fault fault = faultpoint(Point::read_pread, key_, attempt_);
+    if (fault.error || fault.cut) return false;
+    size_t wanted = 0;
+    for (const struct iovec& piece : pieces) wanted += piece.iov_len;
+    const ssize_t got = preadv(file, pieces.data(), static_cast<int>(pieces.size()), offset);
+    return got >= 0 && static_cast<size_t>(got) == wanted;
+}
+
+void FileCalls::harm(std::span<uint8_t> bytes) const noexcept {
+    if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(bytes);
+}
+
+bool is_unchanged(const struct stat& before, const struct stat& after) noexcept {
+    return before.st_ino == after.st_ino && before.st_size == after.st_size &&
+           ns_of(before.st_mtim) == ns_of(after.st_mtim);
+}
+
+bool same_inode_time(const struct stat& before, const struct stat& after) noexcept {
+    return ns_of(before.st_ctim) == ns_of(after.st_ctim);
+}
+
+int64_t age_ns(const struct stat& info) noexcept {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t youngest_ns = INT64_MAX;
+    for (const struct timespec& time : {info.st_mtim, info.st_ctim})
+        if (const int64_t ns = ns_of(now) - ns_of(time); ns >= 0) youngest_ns = std::min(youngest_ns, ns);
+    return youngest_ns;
+}
+
+}  // namespace standpipe
