@@ -52,6 +52,9 @@ void bind_reads(nb::module_& m) {
         .def_ro("hung", &ReadTimes::hung, "How many had not ended when the others had.")
         .def_ro("seconds", &ReadTimes::seconds, "Of all of it.");
 
+    m.def("most_kept_open", &most_kept_open,
+          "How many files a reader keeps open at most, of which samples are parts.");
+
     m.def(
         "time_reads",
         [](Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset, Column<int64_t> length,

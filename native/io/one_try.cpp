@@ -106,6 +106,17 @@ int64_t settling_ns() noexcept {
     return std::min(2 * ns_of(tick), kLongestSettling_ns);
 }
 
+// How long it takes until whatever changes the file gives it another time than `info` has. Afterwards none of
+// its writes goes on. Only a file that was changed just now takes any time.
+int64_t left_to_settle_ns(int file, const struct stat& info) noexcept {
+    const int64_t age = age_ns(info);
+    if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return 0;
+    // A write takes its time first and copies its bytes then, and may be stopped between. Where local file
+    // systems look for data, they wait for a write that goes on.
+    if (age >= settling_ns()) lseek(file, 0, SEEK_DATA);
+    return std::max<int64_t>(settling_ns() - age, 0);
+}
+
 // One try at a range of a file.
 class Try {
   public:
@@ -160,18 +171,13 @@ class Try {
     }
 
   private:
-    // Waits until whatever changes a file gives it another time than `info` has, and for a write that goes
-    // on. False: the loader was closed. Only a file that was changed just now takes any time.
+    // False: the loader was closed.
     bool settle(int file, const struct stat& info, Terms& terms) {
-        const int64_t age = age_ns(info);
-        if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return true;
-        clock_.stop();
-        if (const int64_t left_ns = settling_ns() - age; left_ns > 0)
+        while (const int64_t left_ns = left_to_settle_ns(file, info)) {
+            clock_.stop();
             if (!terms.pause(static_cast<double>(left_ns) * 1e-9)) return false;
-        clock_.start();
-        // A write takes its time first and copies its bytes then, and may be stopped between. Where local
-        // file systems look for data, they wait for a write that goes on.
-        lseek(file, 0, SEEK_DATA);
+            clock_.start();
+        }
         return true;
     }
 
@@ -215,8 +221,9 @@ size_t try_together(std::span<const FileRange> ranges, BufferPool& buffers, std:
     const SharedFile file = opened(first, 0, calls, access);
     struct stat before, after;
     if (!file || !*file || calls.examine(file->get(), before) != 0) return 0;
+    const bool is_settled = left_to_settle_ns(file->get(), before) == 0;
     clock.stop();
-    if (age_ns(before) < kRacy_ns) return 0;
+    if (!is_settled) return 0;
 
     std::array<uint8_t, kMostBetween> between;  // what lies there is read and not used
     std::array<struct iovec, 2 * kMostTogether> pieces;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.plan.memory import FILES_OF_PROCESS
 from standpipe.plan.plan import Plan
@@ -30,7 +31,8 @@ def reading_threads(plan: Plan) -> int:
     """Return the number of read-ahead threads, at least 1, for which the limit of open files suffices."""
     open_now, limit = machine.open_files()
     each = 1 if plan.options.reads.hedge_after_s is None else 2
-    free = (limit - open_now - SPARE_FILES) // each - plan.pool.workers
+    kept = _native.most_kept_open()  # archives, which stay open
+    free = (limit - open_now - SPARE_FILES - kept) // each - plan.pool.workers
     return max(
         min(ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead).threads, free), 1
     )
