@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import standpipe as sp
 from photos import age
 from standpipe.contracts import Encoded, Files, Paths, Records
 from standpipe.spec import Int64Array
@@ -20,7 +19,7 @@ BETWEEN = b"\0" * 700  # between two images, as an archive's headers are
 
 @dataclass(frozen=True)
 class Parts:
-    """Images in files, each the bytes [offset, offset + length) of one, and what those files were when they were written."""
+    """Images that are bytes of larger files, and what those files were when they were written."""
 
     paths: tuple[Path, ...]
     places: tuple[tuple[int, int, int], ...] = field(repr=False)  # number of the file, offset, length
@@ -77,5 +76,7 @@ def write_parts(folder: Path, contents: Sequence[bytes], *, files: int = 1, know
     age(*paths)
     stats = [path.stat() for path in paths]
     return Parts(
-        tuple(paths), tuple(places), tuple((each.st_size, each.st_mtime_ns) for each in stats) if known else ()
+        tuple(paths),
+        tuple(places),
+        tuple((each.st_size, each.st_mtime_ns) for each in stats) if known else (),
     )

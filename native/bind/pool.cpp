@@ -94,8 +94,8 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
     check_paths(blob, ends);
     s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
-    for (const auto& [column, known] : {std::pair(&s.job->files.file_bytes, &file_bytes),
-                                        std::pair(&s.job->files.mtime_ns, &mtime_ns)}) {
+    for (const auto& [column, known] :
+         {std::pair(&s.job->files.file_bytes, &file_bytes), std::pair(&s.job->files.mtime_ns, &mtime_ns)}) {
         if (!*known) continue;
         check_rows((*known)->shape(0), s.job->rows, "files: one size and one time per row");
         *column = (*known)->data();

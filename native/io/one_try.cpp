@@ -235,7 +235,8 @@ size_t try_together(std::span<const FileRange> ranges, BufferPool& buffers, std:
         const size_t bytes = std::max<size_t>(wanted, 1);
         Buffer buffer = count == 0 ? buffers.lend(bytes) : buffers.lend_now(bytes);
         if (!buffer.data()) break;
-        if (range.offset > end) pieces[num_pieces++] = {between.data(), static_cast<size_t>(range.offset - end)};
+        if (range.offset > end)
+            pieces[num_pieces++] = {between.data(), static_cast<size_t>(range.offset - end)};
         pieces[num_pieces++] = {buffer.data(), wanted};
         end = range.offset + range.length;
         results[count].buffer = std::move(buffer);

@@ -31,7 +31,8 @@ void Job::sort_turns() {
     if (!has_parts()) return;
     turns.resize(static_cast<size_t>(rows));
     std::iota(turns.begin(), turns.end(), 0);
-    std::ranges::sort(turns, {}, [this](int row) { return std::tuple(path_text(row), files.offset[row], row); });
+    std::ranges::sort(turns, {},
+                      [this](int row) { return std::tuple(path_text(row), files.offset[row], row); });
 }
 
 bool Job::are_neighbours(int row, int next) const noexcept {

@@ -100,7 +100,8 @@ struct Job {
     }
     std::string path(int row) const { return std::string(path_text(row)); }
     bool has_parts() const noexcept {
-        return reads_files() && std::any_of(files.length, files.length + rows, [](int64_t n) { return n >= 0; });
+        return reads_files() &&
+               std::any_of(files.length, files.length + rows, [](int64_t n) { return n >= 0; });
     }
     // The row whose turn is number `turn`.
     int row_at(int turn) const noexcept { return turns.empty() ? turn : turns[static_cast<size_t>(turn)]; }

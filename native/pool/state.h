@@ -127,8 +127,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
         ++num_frames;
     }
     // Reads neighbours, with the lock let go meanwhile.
-    void read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat,
-                          std::span<ReadyRow> rows);
+    void read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
     // Puts a row that was read where others go on with it.
     void hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept;
     void finish(Job& job, int row, Outcome outcome) noexcept;

@@ -122,21 +122,6 @@ bool Pool::State::take_unread(ReadyRow& out) {
     return true;
 }
 
-size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
-    if (!take_unread(out.front())) return 0;
-    const Job& job = *out.front().job;
-    const FileInput& files = job.files;
-    const int64_t begin = files.offset[out.front().row];
-    size_t count = 1;
-    while (count < out.size() && !job.cache && job.next_turn < job.rows) {
-        const int row = job.row_at(job.next_turn);
-        if (!job.are_neighbours(out[count - 1].row, row)) break;
-        if (files.offset[row] + files.length[row] - begin > kMostBytesTogether) break;
-        take_unread(out[count++]);
-    }
-    return count;
-}
-
 void Pool::State::read(ReadyRow& row) {
     Job& job = *row.job;
     try {
@@ -149,26 +134,6 @@ void Pool::State::read(ReadyRow& row) {
         row.read = {};
         row.read.error = kNoMemory;
     }
-}
-
-// Of a single row a cache is asked first.
-size_t Pool::State::read_some(std::span<ReadyRow> rows, bool& one_by_one) {
-    if (rows.size() > 1 && !one_by_one) {
-        try {
-            std::array<FileRange, kMostTogether> ranges;
-            std::array<ReadResult, kMostTogether> results;
-            for (size_t i = 0; i < rows.size(); ++i) ranges[i] = range_of(rows[i]);
-            const size_t count =
-                reader->read_together(std::span(ranges).first(rows.size()), *buffers, results);
-            for (size_t i = 0; i < count; ++i) rows[i].read = std::move(results[i]);
-            if (count > 0) return count;
-        } catch (const std::bad_alloc&) {
-            // One by one they need less.
-        }
-        one_by_one = true;
-    }
-    read(rows.front());
-    return 1;
 }
 
 FileRange Pool::State::range_of(const ReadyRow& row) const {
@@ -364,74 +329,6 @@ void Pool::State::decode_loop(Heartbeat& heartbeat) {
         heartbeat.job.reset();
         note_row(heartbeat, took, ended);
         if (heartbeat.given_up) return;
-    }
-}
-
-void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept {
-    try {
-        ready.push_back(std::move(row));  // or the row is as it was
-    } catch (const std::bad_alloc&) {
-        lock.unlock();
-        finish(*row.job, row.row, Outcome::no_memory());
-        row = {};
-        lock.lock();
-    }
-}
-
-void Pool::State::read_loop(Heartbeat& heartbeat) {
-    std::array<ReadyRow, kMostTogether> taken;
-    std::unique_lock lock(mutex);
-    heartbeat.sit_down();
-    const auto has_work = [this] {
-        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
-    };
-    for (;;) {
-        if (!has_work()) {
-            const auto start = Clock::now();
-            readers.wait(lock, has_work);
-            if (ahead) stats.read_wait_s += seconds(Clock::now() - start);
-        }
-        const size_t count = closed ? 0 : take_neighbours(taken);
-        if (count == 0) return;
-        ++reading;
-        // Rows in memory may follow now, and those need a decoding thread.
-        if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
-        read_and_hand_on(lock, heartbeat, std::span(taken).first(count));
-        heartbeat.job.reset();
-        if (heartbeat.given_up) return;
-        if (--reading == 0 && !ahead) decoders.notify_all();
-    }
-}
-
-// What was read is handed on before this waits for the next buffer: else all reading threads could hold some
-// and wait for more.
-void Pool::State::read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat,
-                                   std::span<ReadyRow> rows) {
-    bool one_by_one = false;
-    while (!rows.empty()) {
-        begin(heartbeat, rows.front().job, rows.front().row, Phase::reading);
-        lock.unlock();
-        const bool wanted = !rows.front().job->cancelled;
-        const size_t count = wanted ? read_some(rows, one_by_one) : rows.size();
-        const auto took = heartbeat.worked();
-        lock.lock();
-        heartbeat.busy += took;
-        for (ReadyRow& row : rows.first(count)) {
-            if (wanted) note_read(took / static_cast<int>(count), row);
-            heartbeat.rows_ended += wanted;
-            hand_on(lock, std::move(row));
-            row = {};
-            decoders.notify_one();
-        }
-        rows = rows.subspan(count);
-    }
-}
-
-void Pool::State::start_readers() {
-    try {
-        for (; num_readers < options.io_threads; ++num_readers) start(Heartbeat::Kind::reader);
-    } catch (const std::exception&) {  // the system refuses threads, or memory for them
-        // Fewer will do, and without any the decoding threads go on reading.
     }
 }
 

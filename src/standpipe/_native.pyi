@@ -383,6 +383,11 @@ class ReadTimes:
     def seconds(self) -> float:
         """Of all of it."""
 
+def most_kept_open() -> int:
+    """
+    How many files a reader keeps open at most, of which samples are parts.
+    """
+
 def time_reads(
     blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -544,6 +549,10 @@ class PoolStats:
     @property
     def slowest_read_s(self) -> float: ...
     @property
+    def opens(self) -> int: ...
+    @property
+    def ranges(self) -> int: ...
+    @property
     def side_bytes(self) -> int: ...
     @property
     def side_peak_bytes(self) -> int: ...
@@ -589,7 +598,19 @@ class Job:
         ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    ) -> None: ...
+        file_bytes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None = None,
+        mtime_ns: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None = None,
+    ) -> None:
+        """
+        ``file_bytes``, ``mtime_ns``: of each whole file when it was indexed, -1 for unknown.
+        """
+
     def pixels(
         self,
         pictures: Annotated[
@@ -816,6 +837,10 @@ class Reader:
     @property
     def hedged(self) -> int: ...
     @property
+    def opens(self) -> int: ...
+    @property
+    def ranges(self) -> int: ...
+    @property
     def slowest_s(self) -> float: ...
 
 class SharedSide:
@@ -886,10 +911,10 @@ class SampleMaker:
         """``heartbeat``: words in which waits for memory are written down."""
 
     def read(
-        self, reader: Reader, path: bytes, offset: int, length: int
+        self, reader: Reader, path: bytes, offset: int, length: int, file_bytes: int = -1, mtime_ns: int = -1
     ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, Stamp]:
         """
-        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's stamp.
+        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's stamp. ``file_bytes``, ``mtime_ns``: of the file when it was indexed.
         """
 
     def admit(self, bytes: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from photos import age, encoded, picture
 from programs import output
 from standpipe import _native
 from standpipe.spec import UInt8Array
+from tars import shard
 
 SIZE = 24
 JPEGS = [encoded(picture(seed), quality=90) for seed in range(24)]
@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def loader(parts: Parts, way: str = "native", *, bad: Any = None, rows: int = 2, **settings: Any) -> sp.Loader:
+def loader(parts: Any, way: str = "native", *, bad: Any = None, rows: int = 2, **settings: Any) -> sp.Loader:
     pipeline = sp.Pipeline(parts).map(sp.Resize((SIZE, SIZE)))
     if way != "native":
         pipeline = pipeline.map(np.asarray, field="image")
@@ -69,7 +69,10 @@ def touched(path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "truncated": (truncated, "the file has changed since it was indexed: it has {now} bytes, and had {before}"),
+    "truncated": (
+        truncated,
+        "the file has changed since it was indexed: it has {now} bytes, and had {before}",
+    ),
     "modified": (touched, "the file has changed since it was indexed: it was modified at another time"),
 }
 
@@ -96,6 +99,25 @@ def test_a_file_of_many_samples_changes_during_a_run(tmp_path: Path, change: str
     assert f"{path}: {error.index:03d}.jpg at byte {error.offset}" in str(error)
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tar_shard_changes_during_a_run(tmp_path: Path, change: str) -> None:
+    members = [(f"{number:03d}.jpg", content) for number, content in enumerate(JPEGS)]
+    shards = [shard(tmp_path / f"{each}.tar", members[12 * each : 12 * each + 12]) for each in range(2)]
+    source = sp.TarShards(shards)
+    happens, text = CHANGES[change]
+    with loader(source) as running:
+        batches = iter(running)
+        next(batches)
+        before = shards[1].stat().st_size
+        happens(shards[1])
+        with pytest.raises(sp.ReadError) as caught:
+            list(batches)
+    error = caught.value
+    assert error.reason == text.format(now=shards[1].stat().st_size, before=before)
+    assert error.path == f"{shards[1]}: {error.index:03d}.jpg"
+    assert error.offset > 0
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_of_a_file_cut_since_its_index_are_replaced_one_by_one(
     tmp_path: Path, way: str, expected: list[UInt8Array]
@@ -103,7 +125,11 @@ def test_samples_of_a_file_cut_since_its_index_are_replaced_one_by_one(
     parts = write_parts(tmp_path, JPEGS, files=3)
     truncated(parts.paths[1])
     with loader(parts, way, bad=sp.Replace(at_most=20)) as running:
-        found = [(int(index), image) for batch in running for index, image in zip(batch["index"], batch["image"].copy(), strict=True)]
+        found = [
+            (int(index), image)
+            for batch in running
+            for index, image in zip(batch["index"], batch["image"].copy(), strict=True)
+        ]
         bad = {each.index: each for each in running.bad_samples}
     assert len(found) == len(JPEGS)
     assert set(bad) == set(range(8, 16)), "no other file's"
@@ -113,7 +139,9 @@ def test_samples_of_a_file_cut_since_its_index_are_replaced_one_by_one(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_without_a_known_size_a_truncated_file_says_which_sample_lacks_bytes(tmp_path: Path, way: str) -> None:
+def test_without_a_known_size_a_truncated_file_says_which_sample_lacks_bytes(
+    tmp_path: Path, way: str
+) -> None:
     parts = write_parts(tmp_path, JPEGS, known=False)
     _, offset, length = parts.places[-1]
     os.truncate(parts.paths[0], offset + length // 2)
@@ -175,7 +203,8 @@ with pipeline.batch({rows}).loader(**settings) as loader:
     for batch in loader:
         digest.update(batch["image"].tobytes())
     stats = loader.stats()
-    open_files = len([each for each in os.listdir("/proc/self/fd") if {folder!r} in os.path.realpath(f"/proc/self/fd/{{each}}")])
+    files = [os.path.realpath(f"/proc/self/fd/{{each}}") for each in os.listdir("/proc/self/fd")]
+    open_files = len([each for each in files if {folder!r} in each])
 print(digest.hexdigest(), stats.opens, stats.ranges, stats.read.rows, stats.retries, stats.hedged, open_files)
 """
 
@@ -212,7 +241,9 @@ def at(path: Path) -> str:
 def test_a_handle_that_became_stale_is_opened_anew(tmp_path: Path) -> None:
     parts = write_parts(tmp_path, JPEGS)
     whole, _ = epoch(parts)
-    digest, (opens, _, _, retries, *_) = epoch(parts, f"read.stat=estale{at(parts.paths[0])}*1", num_workers=1)
+    digest, (opens, _, _, retries, *_) = epoch(
+        parts, f"read.stat=estale{at(parts.paths[0])}*1", num_workers=1
+    )
     assert digest == whole
     assert opens >= 2
     assert retries >= 1
@@ -245,7 +276,9 @@ def test_neighbours_are_read_together_while_storage_is_slow(tmp_path: Path) -> N
     assert ranges < rows / 3
 
 
-@pytest.mark.parametrize("fault", ["read.pread=eio*1", "read.stat=eio*1", "read.open=eio*1", "read.pread=short*1"])
+@pytest.mark.parametrize(
+    "fault", ["read.pread=eio*1", "read.stat=eio*1", "read.open=eio*1", "read.pread=short*1"]
+)
 def test_neighbours_that_cant_be_read_together_are_read_one_by_one(tmp_path: Path, fault: str) -> None:
     parts = many(tmp_path)
     whole, _ = epoch(parts)
@@ -269,7 +302,7 @@ def test_neighbours_wait_for_buffers_one_at_a_time(tmp_path: Path) -> None:
 
 def test_a_sample_of_neighbours_that_is_bad_is_replaced_alone(tmp_path: Path) -> None:
     parts = many(tmp_path, known=False)
-    number, offset, length = parts.places[100]
+    number, _, length = parts.places[100]
     broken = Parts(parts.paths, (*parts.places[:100], (number, 1 << 40, length), *parts.places[101:]))
     text = f"""
     from pathlib import Path
@@ -299,7 +332,6 @@ def test_more_files_than_may_stay_open(tmp_path: Path) -> None:
 
 def test_without_a_free_descriptor_files_that_were_kept_open_are_given_up(tmp_path: Path) -> None:
     parts = many(tmp_path, files=8)
-    whole, _ = epoch(parts, rows=10)
     text = f"""
     import contextlib, resource
     from pathlib import Path

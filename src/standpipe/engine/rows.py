@@ -94,9 +94,7 @@ class Inputs:
         self.instead: dict[int, dict[str, Any]] = {}
         if self.empty:
             return
-        self._files = {
-            name: (files.paths, _places(files)) for name, files in records.files.items()
-        }
+        self._files = {name: (files.paths, _places(files)) for name, files in records.files.items()}
         self._rows = [
             (name, part.array, part.rows.tolist())
             for name, rows in records.rows.items()

@@ -297,9 +297,7 @@ def _merged_files(found: list[Files], order: Int64Array) -> Files:
     )
 
 
-def _merged_facts(
-    facts: list[Int64Array | None], found: list[Files], order: Int64Array
-) -> Int64Array | None:
+def _merged_facts(facts: list[Int64Array | None], found: list[Files], order: Int64Array) -> Int64Array | None:
     """Merge sizes or times of the parts' files; -1 where a part doesn't know them, None if no part does."""
     if all(each is None for each in facts):
         return None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import OpenSource
+from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import HEADERS, REPEATED
+from standpipe.source._index_file import HEADERS, LENGTH_SHIFT, PLACE, REPEATED
+from standpipe.source._index_store import Subject, open_index
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
 from standpipe.source._shard_names import shard_paths
 from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, Fields, TarSubject
 from standpipe.source._wids import SUFFIX, listed_shards
+from standpipe.spec import Int64Array
 
 BLOCK_BYTES = 512  # of a tar header
 ROWS_AT_ONCE = 1 << 12
@@ -146,7 +148,34 @@ def _checked(fields: object) -> Fields | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardListing(Listing):
-    """An ``OpenSource`` of the records of tar shards, in a packed index."""
+    """An ``OpenSource`` of the records of tar shards, in a packed index.
+
+    name_at   (shards,) int64: offset of each shard's name in the index's text
+    versions  (shards, 2) int64: size in bytes and modification time in nanoseconds of each shard
+    """
+
+    name_at: Int64Array
+    versions: Int64Array
+
+    @classmethod
+    def open(cls, subject: Subject) -> ShardListing:
+        """Find or build the index of shards."""
+        index = open_index(subject)
+        assert isinstance(subject, TarSubject)
+        ends = np.cumsum([0, *(len(name) + 1 for name in subject.names())])
+        versions = index.part("shards", "<u8", (2,), 0, len(subject.shards)).astype(np.int64)
+        return cls(subject, index, ends[:-1], versions)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Return the records' shards and byte ranges there, what the shards were when they were indexed, and labels."""
+        records = Listing.locate(self, indices)
+        places = self.index.rows("places", PLACE.str, (), indices).astype(np.uint64, copy=False)
+        name_at = (places & np.uint64((1 << LENGTH_SHIFT) - 1)).astype(np.int64)
+        sizes, times = self.versions[np.searchsorted(self.name_at, name_at)].T.copy()
+        files = {
+            name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
+        }
+        return replace(records, files=files)
 
     @property
     def index_note(self) -> str:
