@@ -424,7 +424,9 @@ def test_a_shard_that_was_cut_later_names_shard_member_and_byte(shards: Path) ->
         os.truncate(path, members[-1].offset_data + 10)
         with pytest.raises(sp.SampleError) as error:
             list(loader)
-    assert (error.value.index, error.value.offset) == (8, members[0].offset_data), "of what changed nothing is read"
+    assert (error.value.index, error.value.offset) == (8, members[0].offset_data), (
+        "of what changed nothing is read"
+    )
     assert error.value.path == f"{path}: {members[0].name}"
 
 
