@@ -228,6 +228,8 @@ class Result:
             "peak_note": self.peak_note,
             "forecast_note": self.forecast_note,
             "first_batch_s": round(self.first_batch_s, 3),
+            "opens": self.now.stats.opens,
+            "ranges": self.now.stats.ranges,
             "wait_share": round(recent.wait_share, 3),
             "idle_share": round(1 - recent.load["transform"], 4),
             "limit": diagnosis.place,

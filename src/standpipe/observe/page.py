@@ -260,7 +260,8 @@ def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:
     slowest = show_seconds(stats.slowest_read_s)
     said = (
         f"<p>{stats.slow:,} samples or pieces of other work took long enough to be named in the log, "
-        f"{stats.stalled:,} of them were given up. {stats.retries:,} reads were tried again, and the slowest took "
+        f"{stats.stalled:,} of them were given up. {stats.ranges:,} ranges of files were read, for which files were "
+        f"opened {stats.opens:,} times. {stats.retries:,} reads were tried again, and the slowest took "
         f"{slowest}. {stats.bad:,} rows could not be made.</p>"
     )
     slow = [

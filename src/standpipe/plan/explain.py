@@ -15,6 +15,7 @@ from standpipe.plan.cache import room_bytes
 from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
+from standpipe.plan.storage import storage_costs
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
 from standpipe.transform import FunctionStep, NativeStep, decoder_name, decoder_of_gpu, simd_paths
@@ -97,7 +98,8 @@ def _order(plan: Plan) -> list[str]:
         if plan.ends_known
         else f"steps of {plan.steps.batch} rows, until the stream ends"
     )
-    return [plan.order.describe(), steps]
+    scattered = plan.pipeline.shuffled and plan.pipeline.block is None
+    return [plan.order.describe(), steps, *storage_costs(plan.source, scattered=scattered)]
 
 
 def _read(plan: Plan) -> list[str]:
