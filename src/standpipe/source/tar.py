@@ -22,6 +22,7 @@ from standpipe.spec import Int64Array
 
 BLOCK_BYTES = 512  # of a tar header
 ROWS_AT_ONCE = 1 << 12
+PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,13 @@ class ShardListing(Listing):
             name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
         }
         return replace(records, files=files)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory in bytes: of an index in memory, and the paths of the shards."""
+        assert isinstance(self.subject, TarSubject)
+        paths = sum(len(shard) + PATH_BYTES for shard in self.subject.shards)
+        return paths + (self.index.size if self.index.held else 0)
 
     @property
     def index_note(self) -> str:
