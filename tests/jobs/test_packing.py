@@ -203,7 +203,7 @@ def test_damage_is_found(packed: Path) -> None:
         "shard-000000.tar: the header of 000000000.cls has changed",
     )
     assert "shard-000001.tar has 4,096 bytes, and should have" in found.differences[2]
-    assert found.differences[3] == "shard-000002.tar is missing"
+    assert found.differences[3] == f"{packed}/shard-000002.tar is missing"
     assert found.differences[4] == f"{packed}/shard-000003.crc32c is damaged"
 
 

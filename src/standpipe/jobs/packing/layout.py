@@ -18,10 +18,12 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +37,15 @@ from standpipe.units import is_count
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 
 PART_BYTES = 1 << 20  # that a thread reads or writes at once: it fits a core's cache
+JOB_BYTES = 16 << 20  # of a shard that is checked or restored by one thread
 MOST_THREADS = 1 << 10
 FACTS = "pack.json"
 VERSION = 1
 BLOCK = tarfile.BLOCKSIZE
 NAME_BYTES, SIZE_AT, SIZE_DIGITS, SUM_AT, SUM_DIGITS = 100, 124, 11, 148, 6  # of a ustar header
 MOST_MEMBER_BYTES = 8**SIZE_DIGITS - 1
-FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d+) to (\d+)\n")
-LINE = re.compile(r"([0-9a-f]{8}) ([0-9a-f]{8}) (\d+) (\S+)\n")
+FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d{1,18}) to (\d{1,18})")
+FIELDS = 4  # of a line
 LAST_LINE = "# end\n"
 
 
@@ -197,24 +200,111 @@ class Sums:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file of checksums. Raises ``StandpipeError`` if it is damaged, ``OSError`` if it can't be read."""
-        lines = path.read_text(encoding="ascii", errors="replace").splitlines(keepends=True) or [""]
-        head, found = FIRST_LINE.fullmatch(lines[0]), [LINE.fullmatch(line) for line in lines[1:-1]]
-        if head is None or lines[-1] != LAST_LINE or not found or None in found:
-            raise StandpipeError(f"{path} is damaged")
-        start, stop = int(head[1]), int(head[2])
-        if start >= stop or len(found) % (stop - start):
-            raise StandpipeError(f"{path} is damaged")
-        rows = [each.groups() for each in found if each is not None]
-        content, headers, sizes, names = zip(*rows, strict=True)
-        return cls(
-            start,
-            stop,
-            Members(
-                np.array([name.encode() for name in names], "S100"), np.array([int(size) for size in sizes])
-            ),
-            np.array([int(crc, 16) for crc in content], np.uint32),
-            np.array([int(crc, 16) for crc in headers], np.uint32),
-        )
+        text = path.read_text(encoding="ascii", errors="replace")
+        first, _, rest = text.partition("\n")
+        head, fields = FIRST_LINE.fullmatch(first), rest.removesuffix(LAST_LINE).split()
+        try:
+            if head is None or not rest.endswith(LAST_LINE) or not fields:
+                raise ValueError
+            start, stop = int(head[1]), int(head[2])
+            content, headers, sizes, names = (fields[column::FIELDS] for column in range(FIELDS))
+            found = cls(
+                start,
+                stop,
+                Members(np.array(names, f"S{NAME_BYTES}"), np.array([int(size) for size in sizes], np.int64)),
+                np.array([int(crc, 16) for crc in content], np.uint32),
+                np.array([int(crc, 16) for crc in headers], np.uint32),
+            )
+            if stop <= start or len(fields) % (FIELDS * (stop - start)) or found.members.sizes.min() < 0:
+                raise ValueError
+        except (ValueError, OverflowError) as error:
+            raise StandpipeError(f"{path} is damaged") from error
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """A shard that is open for reading.
+
+    file  descriptor
+    """
+
+    path: Path
+    file: int
+    sums: Sums
+
+    @classmethod
+    def open(cls, folder: Path, number: int) -> Self:
+        """Open a shard. Raises ``StandpipeError`` if it or its checksums are missing or can't be used."""
+        path, sums = shard_path(folder, number), sums_path(folder, number)
+        try:
+            found = Sums.read(sums)
+            return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), found)
+        except FileNotFoundError as error:
+            raise StandpipeError(f"{error.filename} is missing") from error
+        except OSError as error:
+            raise StandpipeError(f"can't read {error.filename}: {error.strerror}") from error
+
+    @property
+    def each(self) -> int:
+        """The number of members of a record."""
+        return len(self.sums.members.sizes) // (self.sums.stop - self.sums.start)
+
+    def parts(self, part_bytes: int) -> Iterator[slice]:
+        """Yield slices of the shard's records, of about as many bytes each."""
+        ends = self.sums.members.ends[self.each - 1 :: self.each]
+        return parts_of(ends, part_bytes)
+
+
+def parts_of(ends: Int64Array, part_bytes: int) -> Iterator[slice]:
+    """Yield slices of records that end at ``ends``, (n,): each of at most ``part_bytes``, or of one record."""
+    done = 0
+    while done < len(ends):
+        begin = int(ends[done - 1]) if done else 0
+        stop = max(int(np.searchsorted(ends, begin + part_bytes, "right")), done + 1)
+        yield slice(done, stop)
+        done = stop
+
+
+Result = TypeVar("Result")
+
+
+def in_parts(
+    folder: Path, shards: int, workers: int, work: Callable[[OpenShard, slice], Result]
+) -> Iterator[list[Result] | StandpipeError]:
+    """Call ``work`` for parts of the records of all shards, in threads; yield the results, shard by shard.
+
+    A shard that can't be opened gives its error. While the parts of one shard are at work, the next one is opened.
+    """
+    waiting: deque[tuple[OpenShard, list[Future[Result]]] | StandpipeError] = deque()
+
+    def finished() -> list[Result] | StandpipeError:
+        first = waiting.popleft()
+        if isinstance(first, StandpipeError):
+            return first
+        shard, jobs = first
+        try:
+            return [job.result() for job in jobs]
+        finally:
+            wait(jobs)
+            os.close(shard.file)
+
+    with ThreadPoolExecutor(workers, "standpipe shards") as pool:
+        try:
+            for number in range(shards):
+                try:
+                    shard = OpenShard.open(folder, number)
+                    waiting.append(
+                        (shard, [pool.submit(work, shard, part) for part in shard.parts(JOB_BYTES)])
+                    )
+                except StandpipeError as error:
+                    waiting.append(error)
+                if len(waiting) > 1:
+                    yield finished()
+            while waiting:
+                yield finished()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def threads_of(num_workers: int | None) -> int:

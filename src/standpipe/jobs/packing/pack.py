@@ -36,6 +36,7 @@ from standpipe.jobs.packing.layout import (
     PackFacts,
     Progress,
     Sums,
+    parts_of,
     shard_path,
     sums_path,
     threads_of,
@@ -369,16 +370,10 @@ class _Packer:
             np.empty(len(ends), np.uint32),
             _native.crc32c_of(headers.reshape(-1), np.arange(len(ends)) * BLOCK, np.full(len(ends), BLOCK)),
         )
-        ends_of_records = ends[each - 1 :: each]
-        done, jobs = 0, []
-        while done < len(ends_of_records):
-            begin = int(ends_of_records[done - 1]) if done else 0
-            stop = int(np.searchsorted(ends_of_records, begin + PART_BYTES, "right"))
-            part = slice(done, max(stop, done + 1))
-            jobs.append(
-                self._pool.submit(self._write_part, file, shard, part, begins, headers, whole.content)
-            )
-            done = part.stop
+        jobs = [
+            self._pool.submit(self._write_part, file, shard, part, begins, headers, whole.content)
+            for part in parts_of(ends[each - 1 :: each], PART_BYTES)
+        ]
         for job in jobs:
             self._progress(shard.start + job.result())
         return whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.jobs.packing.layout import (
     PART_BYTES,
+    OpenShard,
     Progress,
-    Sums,
+    in_parts,
     packed_facts,
-    shard_path,
-    sums_path,
     threads_of,
     write_all,
 )
@@ -70,7 +68,7 @@ def unpack_shards(
         The folder in which the files get their paths as they were below the packed folder. It is created, and must be
         empty.
     num_workers : int, optional
-        Number of threads. Each reads one shard at a time. Default: one per CPU that this process may use.
+        Number of threads. Default: one per CPU that this process may use.
     on_progress : callable, optional
         Called with the name of the counted things, the number done, and the total.
 
@@ -102,51 +100,44 @@ def unpack_shards(
     except OSError as error:
         raise StandpipeError(f"can't write to {target}: {error.strerror}") from error
     files = size_bytes = 0
-    unpack = _Unpacking(Path(folder), os.fsencode(os.path.join(target, "")))  # noqa: PTH118 (as bytes)
-    with ThreadPoolExecutor(threads_of(num_workers), "standpipe unpack") as pool:
-        for count, size in pool.map(unpack.shard, range(facts.shards or 0)):
+    unpacking = _Unpacking(os.fsencode(os.path.join(target, "")))  # noqa: PTH118 (as bytes)
+    for found in in_parts(Path(folder), facts.shards or 0, threads_of(num_workers), unpacking.restored):
+        if isinstance(found, StandpipeError):
+            raise found
+        for count, size in found:
             files, size_bytes = files + count, size_bytes + size
-            if on_progress is not None:
-                on_progress("records", files, facts.records)
+        if on_progress is not None:
+            on_progress("records", files, facts.records)
     return UnpackReport(files, size_bytes)
 
 
 class _Unpacking:
     """Restores files below a folder, ``base``, which has a slash at the end."""
 
-    def __init__(self, folder: Path, base: bytes) -> None:
-        self._folder, self._base = folder, base
+    def __init__(self, base: bytes) -> None:
+        self._base = base
         self._buffers = threading.local()
 
-    def shard(self, number: int) -> tuple[int, int]:
-        """Restore the files of one shard; return how many, and their bytes."""
-        path = shard_path(self._folder, number)
-        try:
-            sums = Sums.read(sums_path(self._folder, number))
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StandpipeError(f"can't read {error.filename}: {error.strerror}") from error
-        try:
-            return self._files(path, file, sums)
-        finally:
-            os.close(file)
-
-    def _files(self, path: Path, file: int, sums: Sums) -> tuple[int, int]:
-        records = sums.stop - sums.start
-        each = len(sums.members.sizes) // records  # the first one is the JSON, the last one the file
-        begins, sizes = sums.members.begins.reshape(records, each), sums.members.sizes.reshape(records, each)
-        expected = sums.content.reshape(records, each).tolist()
-        names = sums.members.names.reshape(records, each)
+    def restored(self, shard: OpenShard, records: slice) -> tuple[int, int]:
+        """Restore the files of some records of a shard; return how many, and their bytes."""
+        each, sums, path = shard.each, shard.sums, shard.path
+        part = slice(records.start * each, records.stop * each)
+        count = records.stop - records.start
+        # The first member of a record is the JSON, the last one the file.
+        begins, sizes = (
+            values[part].reshape(count, each) for values in (sums.members.begins, sums.members.sizes)
+        )
+        expected, names = (values[part].reshape(count, each) for values in (sums.content, sums.members.names))
         for row, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
             if size[0] > MOST_TEXT_BYTES:
                 raise _damaged(path, names[row, 0])
-            text = self._read(path, file, begin[0], size[0])
-            if _native.crc32c(text) != expected[row][0]:
+            text = self._read(path, shard.file, begin[0], size[0])
+            if _native.crc32c(text) != expected[row, 0]:
                 raise _damaged(path, names[row, 0])
             target = self._base + _relative(path, text.tobytes())
-            if self._copied(path, file, begin[-1], size[-1], target) != expected[row][-1]:
+            if self._copied(path, shard.file, begin[-1], size[-1], target) != expected[row, -1]:
                 raise _damaged(path, names[row, -1])
-        return records, int(sizes[:, -1].sum())
+        return count, int(sizes[:, -1].sum())
 
     def _copied(self, path: Path, file: int, begin: int, size: int, target: bytes) -> int:
         """Copy bytes of a shard to the file ``target``; return their CRC-32C."""

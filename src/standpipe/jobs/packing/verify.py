@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import StandpipeError
-from standpipe.jobs.packing.layout import (
-    BLOCK,
-    Progress,
-    Sums,
-    packed_facts,
-    shard_path,
-    sums_path,
-    threads_of,
-)
+from standpipe.jobs.packing.layout import BLOCK, OpenShard, Progress, in_parts, packed_facts, threads_of
 
 MOST_NAMED = 10  # members of a shard
 
@@ -67,7 +57,7 @@ def verify_shards(
     folder : path
         A folder that ``pack_shards`` wrote.
     num_workers : int, optional
-        Number of threads. Each reads one shard at a time. Default: one per CPU that this process may use.
+        Number of threads. Default: one per CPU that this process may use.
     on_progress : callable, optional
         Called with the name of the counted things, the number done, and the total.
 
@@ -91,64 +81,59 @@ def verify_shards(
     >>> sp.verify_shards("shards").ok
     False
     """
-    path, facts = Path(folder), packed_facts(folder)
+    path, shards = Path(folder), packed_facts(folder).shards or 0
     members, size_bytes, differences = 0, 0, []
-    with ThreadPoolExecutor(threads_of(num_workers), "standpipe verify") as pool:
-        for number, found in enumerate(pool.map(partial(_checked, path), range(facts.shards or 0)), 1):
-            members += found.members
-            size_bytes += found.size_bytes
-            differences += found.differences
-            if on_progress is not None:
-                on_progress("shards", number, facts.shards)
-    return ShardCheckReport(facts.shards or 0, members, size_bytes, tuple(differences))
+    for number, found in enumerate(in_parts(path, shards, threads_of(num_workers), _compared), 1):
+        if isinstance(found, StandpipeError):
+            differences.append(str(found))
+        else:
+            members += sum(part.members for part in found)
+            size_bytes += sum(part.size_bytes for part in found)
+            differences += _named([each for part in found for each in part.differences])
+        if on_progress is not None:
+            on_progress("shards", number, shards)
+    return ShardCheckReport(shards, members, size_bytes, tuple(differences))
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result for one shard."""
+    """The result for some records of a shard."""
 
+    members: int
+    size_bytes: int
     differences: list[str]
-    members: int = 0
-    size_bytes: int = 0
 
 
-def _checked(folder: Path, number: int) -> _Found:
-    """Check one shard."""
-    path = shard_path(folder, number)
+def _named(differences: list[str]) -> list[str]:
+    """Return the first differences, and how many more there are."""
+    more = len(differences) - MOST_NAMED
+    return [
+        *differences[:MOST_NAMED],
+        *([f"{more:,} more members of the same shard have changed"] if more > 0 else []),
+    ]
+
+
+def _compared(shard: OpenShard, records: slice) -> _Found:
+    """Compare the members of some records with their checksums."""
+    each, members, name = shard.each, shard.sums.members, shard.path.name
+    part = slice(records.start * each, records.stop * each)
+    ends, begins, sizes = members.ends[part], members.begins[part], members.sizes[part]
+    differences = []
     try:
-        sums = Sums.read(sums_path(folder, number))
-    except FileNotFoundError:
-        return _Found([f"{sums_path(folder, number).name} is missing"])
-    except (StandpipeError, OSError) as error:
-        return _Found([str(error)])
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return _Found([f"{path.name} is missing"])
-    try:
-        return _compared(path.name, file, sums)
+        size, whole = os.fstat(shard.file).st_size, members.shard_bytes
+        if size != whole and records.start == 0:
+            differences.append(f"{name} has {size:,} bytes, and should have {whole:,}")
+        count = int(np.searchsorted(ends, size, "right"))
+        begins, sizes = begins[:count], sizes[:count]
+        # A header and its content, one after the other, as they are in the file.
+        places = np.stack([begins - BLOCK, begins], axis=1).reshape(-1)
+        lengths = np.stack([np.full(count, BLOCK), sizes], axis=1).reshape(-1)
+        found = _native.crc32c_of_file(shard.file, places, lengths).reshape(count, 2)
     except (OSError, EOFError) as error:
-        raise StandpipeError(f"can't read {path}: {getattr(error, 'strerror', error)}") from error
-    finally:
-        os.close(file)
-
-
-def _compared(name: str, file: int, sums: Sums) -> _Found:
-    """Compare the members of an open shard with their checksums."""
-    members = sums.members
-    size, whole = os.fstat(file).st_size, members.shard_bytes
-    differences = [] if size == whole else [f"{name} has {size:,} bytes, and should have {whole:,}"]
-    count = int(np.searchsorted(members.ends, size, "right"))
-    begins, sizes = members.begins[:count], members.sizes[:count]
-    # A header and its content, one after the other, as they are in the file.
-    parts = np.stack([begins - BLOCK, begins], axis=1).reshape(-1)
-    lengths = np.stack([np.full(count, BLOCK), sizes], axis=1).reshape(-1)
-    found = _native.crc32c_of_file(file, parts, lengths).reshape(count, 2)
-    header, content = found[:, 0] != sums.headers[:count], found[:, 1] != sums.content[:count]
-    wrong = np.flatnonzero(header | content)
-    for member in wrong[:MOST_NAMED].tolist():
+        raise StandpipeError(f"can't read {shard.path}: {getattr(error, 'strerror', error)}") from error
+    header = found[:, 0] != shard.sums.headers[part][:count]
+    wrong = header | (found[:, 1] != shard.sums.content[part][:count])
+    for member in np.flatnonzero(wrong).tolist():
         what = "the header" if header[member] else "the content"
-        differences.append(f"{name}: {what} of {members.names[member].decode()} has changed")
-    if len(wrong) > MOST_NAMED:
-        differences.append(f"{name}: {len(wrong) - MOST_NAMED:,} more members have changed")
-    return _Found(differences, count, int(sizes.sum()))
+        differences.append(f"{name}: {what} of {members.names[part][member].decode()} has changed")
+    return _Found(count, int(sizes.sum()), differences)
