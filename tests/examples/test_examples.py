@@ -313,7 +313,12 @@ def test_photos_of_its_own_and_albumentations(tmp_path: Path) -> None:
     assert last.startswith("epoch 0: 31 steps, pixels add up to ")
 
 
-STORES = {"huggingface.py": "datasets", "lmdb_images.py": "lmdb", "parquet.py": "pyarrow"}
+STORES = {
+    "huggingface.py": "datasets",
+    "lmdb_images.py": "lmdb",
+    "parquet.py": "pyarrow",
+    "webdataset_shards.py": "standpipe",
+}
 
 
 @pytest.mark.parametrize("example", STORES)

@@ -215,7 +215,9 @@ class Sums:
                 np.array([int(crc, 16) for crc in content], np.uint32),
                 np.array([int(crc, 16) for crc in headers], np.uint32),
             )
-            if stop <= start or len(fields) % (FIELDS * (stop - start)) or found.members.sizes.min() < 0:
+            if stop <= start or len(fields) % (FIELDS * (stop - start)):
+                raise ValueError
+            if not 0 <= found.members.sizes.min() <= found.members.sizes.max() <= MOST_MEMBER_BYTES:
                 raise ValueError
         except (ValueError, OverflowError) as error:
             raise StandpipeError(f"{path} is damaged") from error
