@@ -65,6 +65,9 @@ with pipeline.batch(2).loader(**settings) as loader:
     told |= {{name: getattr(stats, name) for name in ("retries", "hedged", "slowest_read_s", "reading_ahead")}}
     told["took_s"] = time.monotonic() - begin
     told["replaced"] = [[bad.index, bad.reason, bad.replacement] for bad in loader.bad_samples]
+    if not {closes}:
+        print(json.dumps(told), flush=True)
+        os._exit(0)
 print(json.dumps(told))
 """
 
@@ -87,7 +90,12 @@ class Told:
 
 
 def program(
-    folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any], bad: str = "sp.Raise()"
+    folder: Path,
+    reads: dict[str, Any] | None,
+    settings: dict[str, Any],
+    bad: str = "sp.Raise()",
+    *,
+    closes: bool = True,
 ) -> str:
     return PROGRAM.format(
         path=str(folder / "list.txt"),
@@ -96,6 +104,7 @@ def program(
         reads={"backoff_s": 0.001} if reads is None else reads,
         settings=settings,
         bad=bad,
+        closes=closes,
     )
 
 
@@ -106,10 +115,14 @@ def epoch(
     reads: dict[str, Any] | None = None,
     way: str = "native",
     bad: str = "sp.Raise()",
+    closes: bool = True,
     **settings: Any,
 ) -> Told:
-    """One epoch over the list in ``folder``, with faults."""
-    text = program(folder, reads, WAYS[way] | settings, bad)
+    """One epoch over the list in ``folder``, with faults.
+
+    closes  False: the process ends without waiting for reads that hang
+    """
+    text = program(folder, reads, WAYS[way] | settings, bad, closes=closes)
     return Told(**json.loads(output(text, environment={"STANDPIPE_FAULTS": faults})))
 
 
@@ -578,7 +591,7 @@ HEDGED = {"hedge_after_s": 0.1}
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", ["read.open", "read.stat", "read.pread"])
 def test_a_read_that_blocks_gets_a_second_one(folder: Path, point: str, way: str) -> None:
-    told = epoch(folder, f"{point}=delay:{HANGS_S}s{at_bad_file(folder)}*1", reads=HEDGED, way=way)
+    told = epoch(folder, f"{point}=delay:{HANGS_S}s{at_bad_file(folder)}*1", reads=HEDGED, way=way, closes=False)
     assert (told.error, told.images) == ("", digests(JPEGS))
     assert told.hedged >= 1
     assert told.took_s < 10
@@ -629,7 +642,7 @@ def test_reads_that_hang_hold_buffers_and_the_others_go_on(tmp_path: Path) -> No
     contents = large_files(tmp_path, 60)
     hanging = range(3, 60, 8)  # 8 of the 12 buffers that there are
     faults = [f"read.pread=delay:{HANGS_S}s{at_file(tmp_path / f'{number:03d}.jpg')}*1" for number in hanging]
-    told = epoch(tmp_path, ";".join(faults), reads=HEDGED, **tight(tmp_path, 2))
+    told = epoch(tmp_path, ";".join(faults), reads=HEDGED, closes=False, **tight(tmp_path, 2))
     assert (told.error, told.images) == ("", digests(contents))
     assert told.hedged >= len(hanging)
     assert told.took_s < HANGS_S
