@@ -78,9 +78,25 @@ void bind_stages(nb::module_& m) {
                  if (parameters.size() != known->parameters)
                      throw nb::value_error(
                          (kind + " takes " + std::to_string(known->parameters) + " parameters").c_str());
-                 return PixelStage{known, op, p, std::move(parameters)};
+                 return PixelStage{known, op, p, std::move(parameters), {}};
              }),
-             "kind"_a, "op"_a, "p"_a, "parameters"_a);
+             "kind"_a, "op"_a, "p"_a, "parameters"_a)
+        .def_static(
+            "choice",
+            [](uint32_t op, double p, std::vector<double> weights,
+               std::vector<std::vector<PixelStage>> lists) {
+                if (lists.empty() || weights.size() != lists.size())
+                    throw nb::value_error("a choice takes at least one list, and a weight for each");
+                return PixelStage{&kChoice, op, p, std::move(weights), std::move(lists)};
+            },
+            "op"_a, "p"_a, "weights"_a, "lists"_a,
+            "Applies the first list whose cumulative weight in ``weights`` is above a random number.")
+        .def_static(
+            "shuffle",
+            [](uint32_t op, double p, std::vector<std::vector<PixelStage>> lists) {
+                return PixelStage{&kShuffle, op, p, {}, std::move(lists)};
+            },
+            "op"_a, "p"_a, "lists"_a, "Applies all lists in random order.");
 }
 
 void bind_kernel(nb::module_& m) {

@@ -136,7 +136,7 @@ std::vector<Program> make_programs() {
     programs[7].limits = kTiny;
     programs[8].limits = kLarge;
     for (const PixelKind* kind : pixel_kinds()) {
-        const PixelStage stage{kind, 3, 0.7, std::vector<double>(kind->parameters, 1.7)};
+        const PixelStage stage{kind, 3, 0.7, std::vector<double>(kind->parameters, 1.7), {}};
         programs.push_back(
             program_of({stage, with_crop(resize_to(19, 26, bilinear)), stage, stage}, {19, 26}, f32, true));
     }

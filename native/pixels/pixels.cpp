@@ -4,17 +4,30 @@
 
 namespace standpipe {
 
-extern const PixelKind kSharpness;
+extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
+    kGrayscale, kHue, kInvert, kPosterize, kSaturation, kSharpness, kSolarize;
 
 namespace {
 
-constexpr std::array kKinds{&kSharpness};
+constexpr std::array kKinds{&kAffine,    &kAutocontrast, &kBrightness, &kContrast, &kEqualize,
+                            &kFlip,      &kGaussianBlur, &kGrayscale,  &kHue,      &kInvert,
+                            &kPosterize, &kSaturation,   &kSharpness,  &kSolarize};
 
 }  // namespace
 
 void PixelStage::apply(const SampleKey& key, Pixels pixels, uint8_t* scratch) const noexcept {
     Draws draws(key.op(op));
-    if (draws.uniform() < p) kind->apply(parameters, draws, pixels, scratch);
+    apply(draws, pixels, scratch);
+}
+
+void PixelStage::apply(Draws& draws, Pixels pixels, uint8_t* scratch) const noexcept {
+    if (draws.uniform() < p) kind->apply(*this, draws, pixels, scratch);
+}
+
+size_t no_scratch(const PixelStage&, int, int) noexcept { return 0; }
+
+double drawn_factor(const PixelStage& stage, Draws& draws) noexcept {
+    return draws.uniform(stage.parameters[0], stage.parameters[1]);
 }
 
 std::span<const PixelKind* const> pixel_kinds() noexcept { return kKinds; }

@@ -18,33 +18,51 @@ namespace standpipe {
 struct Pixels {
     uint8_t* rgb = nullptr;
     int height = 0, width = 0;
+
+    size_t bytes() const noexcept {
+        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width);
+    }
 };
 
-struct PixelKind {
-    using Parameters = std::span<const double>;
+struct PixelStage;
 
+struct PixelKind {
     const char* name;
     size_t parameters;  // how many numbers describe one
     // The bytes that `apply` needs beside the picture.
-    size_t (*scratch_bytes)(Parameters parameters, int height, int width) noexcept;
+    size_t (*scratch_bytes)(const PixelStage& stage, int height, int width) noexcept;
     // `draws`: behind the one that decided whether the stage takes place.
-    void (*apply)(Parameters parameters, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept;
+    void (*apply)(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept;
 };
 
-// A stage of a program: its random numbers are keyed by the sample and `op`, and it takes place with
-// probability `p`.
+// A stage of a program. It takes place with probability `p`.
 struct PixelStage {
     const PixelKind* kind = nullptr;
-    uint32_t op = 0;
+    uint32_t op = 0;  // with the sample, the key of its random numbers, and of those of `lists`
     double p = 1;
     std::vector<double> parameters;
+    std::vector<std::vector<PixelStage>> lists;  // what a group of stages chooses among
 
     size_t scratch_bytes(int height, int width) const noexcept {
-        return kind->scratch_bytes(parameters, height, width);
+        return kind->scratch_bytes(*this, height, width);
     }
     void apply(const SampleKey& key, Pixels pixels, uint8_t* scratch) const noexcept;
+    // The same with random numbers of the group that the stage is part of.
+    void apply(Draws& draws, Pixels pixels, uint8_t* scratch) const noexcept;
 };
 
+// For kinds that need nothing beside the picture.
+size_t no_scratch(const PixelStage& stage, int height, int width) noexcept;
+
+// The factor of a stage whose first parameters are the lowest and the highest.
+double drawn_factor(const PixelStage& stage, Draws& draws) noexcept;
+
+// Applies one of `lists`: the first whose cumulative weight in `parameters` is above a random number.
+extern const PixelKind kChoice;
+// Applies all of `lists` in random order.
+extern const PixelKind kShuffle;
+
+// The kinds that numbers alone describe.
 std::span<const PixelKind* const> pixel_kinds() noexcept;
 
 // Null for an unknown name.

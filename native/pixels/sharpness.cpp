@@ -11,7 +11,7 @@ namespace {
 size_t row_bytes(int width) noexcept { return size_t{3} * static_cast<size_t>(width); }
 
 // Two rows as they were before they were changed.
-size_t scratch_bytes(PixelKind::Parameters, int, int width) noexcept { return 2 * row_bytes(width); }
+size_t scratch_bytes(const PixelStage&, int, int width) noexcept { return 2 * row_bytes(width); }
 
 // A row between two others: each byte's neighbourhood, weighted with (1 1 1, 1 5 1, 1 1 1) / 13 and rounded,
 // which is never half way; then blended with the byte itself, in float and truncated. Compilers vectorise it,
@@ -30,8 +30,8 @@ void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
 }
 
 // One number: 0 is the smoothed picture, 1 the picture itself, more is sharper. Its border stays.
-void sharpen(PixelKind::Parameters parameters, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
-    const auto factor = static_cast<float>(parameters[0]);
+void sharpen(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
+    const auto factor = static_cast<float>(stage.parameters[0]);
     if (factor == 1 || pixels.width < 3 || pixels.height < 3) return;
     const size_t bytes = row_bytes(pixels.width);
     uint8_t *above = scratch, *at = scratch + bytes;

@@ -82,19 +82,38 @@ from standpipe.stats.latency import Latency
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.workers import worker_id
+from standpipe.transform.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
+from standpipe.transform.color import (
+    ColorJitter,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
-from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from standpipe.transform.geometry import (
+    CenterCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+)
+from standpipe.transform.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.mixing import CutMix, MixUp
-from standpipe.transform.pixels import RandomAdjustSharpness
+from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
 
 __all__ = [
     "ArraySpec",
     "Arrays",
+    "AutoAugment",
     "BadSample",
     "BudgetError",
     "Cache",
     "CacheError",
     "CenterCrop",
+    "ColorJitter",
     "Concat",
     "CutMix",
     "DecodeError",
@@ -103,6 +122,7 @@ __all__ = [
     "FileList",
     "FixedRecords",
     "ForkServer",
+    "GaussianBlur",
     "IdxFiles",
     "ImageFolder",
     "IterableSource",
@@ -123,9 +143,20 @@ __all__ = [
     "PlanError",
     "Ragged",
     "Raise",
+    "RandAugment",
     "RandomAdjustSharpness",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChoice",
+    "RandomEqualize",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomOrder",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomSolarize",
+    "RandomVerticalFlip",
     "ReadError",
     "Reads",
     "Replace",
@@ -145,6 +176,7 @@ __all__ = [
     "TooManyBadSamples",
     "TransformError",
     "Trial",
+    "TrivialAugmentWide",
     "Tuning",
     "WorkerDiedError",
     "WorkerStats",

@@ -230,6 +230,17 @@ class PixelStage:
     """Changes the pixels of a whole picture where they are."""
 
     def __init__(self, kind: str, op: int, p: float, parameters: Sequence[float]) -> None: ...
+    @staticmethod
+    def choice(
+        op: int, p: float, weights: Sequence[float], lists: Sequence[Sequence[PixelStage]]
+    ) -> PixelStage:
+        """
+        Applies the first list whose cumulative weight in ``weights`` is above a random number.
+        """
+
+    @staticmethod
+    def shuffle(op: int, p: float, lists: Sequence[Sequence[PixelStage]]) -> PixelStage:
+        """Applies all lists in random order."""
 
 class RowFormat:
     """Size, element type and layout of a slot's image rows."""

@@ -49,10 +49,8 @@ NAMES = {  # of the package
     "Compose": "write .map(first, second) on the pipeline",
     "ToTensor": "write sp.ToDtype('float32', scale=True), which gives (3, H, W) from 0 to 1, or sp.Normalize()",
     "RandomCrop": "use sp.RandomResizedCrop, or give torchvision's RandomCrop to .map()",
-    "ColorJitter": "give torchvision's ColorJitter to .map()",
     "RandomRotation": "give torchvision's RandomRotation to .map()",
     "RandomErasing": "give torchvision's RandomErasing to .map()",
-    "RandAugment": "give torchvision's RandAugment to .map()",
     "torch": "write import standpipe.torch",
     "jax": "write import standpipe.jax",
 }

@@ -591,7 +591,9 @@ HEDGED = {"hedge_after_s": 0.1}
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", ["read.open", "read.stat", "read.pread"])
 def test_a_read_that_blocks_gets_a_second_one(folder: Path, point: str, way: str) -> None:
-    told = epoch(folder, f"{point}=delay:{HANGS_S}s{at_bad_file(folder)}*1", reads=HEDGED, way=way, closes=False)
+    told = epoch(
+        folder, f"{point}=delay:{HANGS_S}s{at_bad_file(folder)}*1", reads=HEDGED, way=way, closes=False
+    )
     assert (told.error, told.images) == ("", digests(JPEGS))
     assert told.hedged >= 1
     assert told.took_s < 10

@@ -148,7 +148,7 @@ def fuse(
             raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
         assert isinstance(transform, GeometricTransform | PixelTransform)
         op = transform.draw_kind and transform.draw_kind << 16 | drawn[transform.draw_kind]
-        stages = followed_by(stages, transform, op)
+        stages = followed_by(stages, transform, op, size)
         drawn[transform.draw_kind] += 1
         size = transform.size_after(size)
     if size is None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import Interpolation
-from standpipe.transform.image import AtRandom, GeometricTransform, Size, Step
+from standpipe.transform.image import AtRandom, GeometricTransform, PixelTransform, Size, Step
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -236,6 +236,44 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the flip to a native pass."""
         stage.mirror(op=op, p=self.p)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomVerticalFlip(AtRandom, PixelTransform):
+    """Flip an image upside down at random, like ``torchvision.transforms.v2.RandomVerticalFlip``.
+
+    It needs the whole image in memory, so apply it after a crop or resize.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of a flip.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.arange(6, dtype=np.uint8).reshape(1, 2, 1, 3))
+    >>> with sp.Pipeline(source).map(sp.RandomVerticalFlip(p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, :, 0].tolist())
+    [[3, 4, 5], [0, 1, 2]]
+    """
+
+    draw_kind: ClassVar[int] = 12
+
+    p: float = 0.5
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The field ``image``, in a tuple."""
+        return ("image",)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("flip", op, self.p, [])
 
 
 def _pair(owner: str, name: str, size: object) -> tuple[int, int]:

@@ -113,9 +113,22 @@ class PixelTransform(ImageTransform):
 
     __slots__ = ()
 
-    def stage(self, op: int) -> _native.PixelStage:
-        """Return the native pass of this transform. ``op`` is its part of the key of random numbers."""
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform.
+
+        op    the transform's part of the key of random numbers
+        size  (height, width) of the images in pixels; None if it differs among images
+        """
         raise NotImplementedError
+
+    def known(self, size: Size | None) -> Size:
+        """Return the images' (height, width). Raises ``PlanError`` if it differs among images."""
+        if size is None:
+            raise PlanError(
+                f"{type(self).__name__} needs images of one size: put it after RandomResizedCrop(size), "
+                "CenterCrop(size) or Resize((height, width))"
+            )
+        return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Transforms that change pixel values and need the whole image."""
+"""Filters, which compute a pixel from its neighbours and so need the whole image."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, PixelTransform, is_number
+from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
 
 MOST_SHARP = 1e6  # 255 times this fits into a native 32-bit integer
+MOST_KERNEL_PX = 255
+MOST_SIGMA_PX = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,87 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
                 f"{MOST_SHARP:g}, where 1 leaves the image as it is"
             )
 
-    def stage(self, op: int) -> _native.PixelStage:
-        """Return the native pass of this transform. ``op`` is its part of the key of random numbers."""
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
         return _native.PixelStage("sharpness", op, self.p, [self.sharpness_factor])
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianBlur(PixelTransform):
+    """Blur an image with a random deviation, like ``torchvision.transforms.v2.GaussianBlur``.
+
+    Borders are mirrored. Values are at most one level of 255 away from torchvision's, which computes in
+    float32; here the weights are integers, so every machine gives the same bits.
+
+    Parameters
+    ----------
+    kernel_size : int
+        Side of the square kernel in pixels: odd, up to 255.
+    sigma : float or (float, float), default (0.1, 2.0)
+        Standard deviation in pixels, above 0. A pair is the range of a uniform random number.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if half of the kernel isn't smaller than the images.
+
+    Examples
+    --------
+    >>> image = np.zeros((1, 3, 3, 3), np.uint8)
+    >>> image[0, 1, 1] = 160
+    >>> with sp.Pipeline(sp.Arrays(image=image)).map(sp.GaussianBlur(3, 1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, 1, 1].tolist())
+    [33, 33, 33]
+    """
+
+    draw_kind: ClassVar[int] = 11
+
+    kernel_size: int
+    sigma: float | tuple[float, float] = (0.1, 2.0)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        if type(self.kernel_size) is not int or not 1 <= self.kernel_size <= MOST_KERNEL_PX:
+            raise PlanError(
+                f"GaussianBlur(kernel_size={self.kernel_size!r}): it must be an odd integer from 1 to "
+                f"{MOST_KERNEL_PX}"
+            )
+        if self.kernel_size % 2 == 0:
+            raise PlanError(
+                f"GaussianBlur(kernel_size={self.kernel_size}): it must be odd, such as {self.kernel_size + 1}"
+            )
+        low, high = self._range
+        if not 0 < low <= high <= MOST_SIGMA_PX:
+            raise PlanError(
+                f"GaussianBlur(sigma={self.sigma!r}): it must be a number of pixels above 0, or a pair "
+                "(lowest, highest)"
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """True if ``sigma`` is a range of more than one number."""
+        low, high = self._range
+        return low != high
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """The lowest and the highest deviation; (0, 0) for what is no range."""
+        sigma = self.sigma
+        if is_number(sigma):
+            return float(sigma), float(sigma)  # type: ignore[arg-type]
+        if isinstance(sigma, tuple | list) and len(sigma) == 2 and all(map(is_number, sigma)):
+            return float(sigma[0]), float(sigma[1])
+        return 0.0, 0.0
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return ``size``. Raises ``PlanError`` if images differ in size, or are too small for the kernel."""
+        if self.kernel_size // 2 >= min(self.known(size)):
+            raise PlanError(
+                f"GaussianBlur(kernel_size={self.kernel_size}) needs images of more than "
+                f"{self.kernel_size // 2} pixels along each side, got {size}; make the kernel smaller"
+            )
+        return size
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("gaussian_blur", op, 1.0, [self.kernel_size, *self._range])

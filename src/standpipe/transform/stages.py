@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from standpipe import _native
-from standpipe.transform.image import GeometricTransform, PixelTransform, Step
+from standpipe.transform.image import GeometricTransform, PixelTransform, Size, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,17 @@ class GeometryStage:
 class PixelStage:
     """A pass of one pixel transform, which needs the whole image.
 
-    op  the transform's part of the key of random numbers
+    op    the transform's part of the key of random numbers
+    size  (height, width) of the images in pixels; None if it differs among images
     """
 
     transform: PixelTransform
     op: int
+    size: Size | None
 
     def compile(self) -> _native.PixelStage:
         """Return the native form."""
-        return self.transform.stage(self.op)
+        return self.transform.stage(self.op, self.size)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,14 +65,15 @@ Stage = GeometryStage | PixelStage
 
 
 def followed_by(
-    stages: tuple[Stage, ...], transform: GeometricTransform | PixelTransform, op: int
+    stages: tuple[Stage, ...], transform: GeometricTransform | PixelTransform, op: int, size: Size | None
 ) -> tuple[Stage, ...]:
     """Return ``stages`` with one more transform: in the last stage if that stage can do it, else in a new stage.
 
-    op  the transform's part of the key of random numbers
+    op    the transform's part of the key of random numbers
+    size  (height, width) of the images before the transform; None if it differs among images
     """
     if isinstance(transform, PixelTransform):
-        return (*stages, PixelStage(transform, op))
+        return (*stages, PixelStage(transform, op, size))
     *first, last = stages or (GeometryStage(),)
     if isinstance(last, GeometryStage) and last.takes(transform):
         return (*first, last.extended(transform, op))

@@ -1,0 +1,25 @@
+// A picture is blended with its mean grey level, as Pillow's ImageEnhance.Contrast does it.
+#include "pixels/tables.h"
+
+namespace standpipe {
+namespace {
+
+// Two numbers: the lowest factor and the highest.
+void change_contrast(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) noexcept {
+    const auto factor = static_cast<float>(drawn_factor(stage, draws));
+    uint64_t sum = 0;
+    const uint8_t* const end = pixels.rgb + pixels.bytes();
+    for (const uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3) sum += grey(rgb);
+    const double count = static_cast<double>(pixels.bytes() / 3);
+    const int mean = static_cast<int>(static_cast<double>(sum) / count + 0.5);
+    ByteTable table;
+    for (int value = 0; value < 256; ++value) table[value] = blended(mean, value, factor);
+    look_up(pixels, table);
+}
+
+}  // namespace
+
+extern const PixelKind kContrast;
+constinit const PixelKind kContrast{"contrast", 2, no_scratch, change_contrast};
+
+}  // namespace standpipe

@@ -1,0 +1,79 @@
+// A picture blurred by two passes of integer weights, within one level of torchvision's gaussian_blur.
+#include <algorithm>
+#include <cmath>
+
+#include "pixels/pixels.h"
+
+namespace standpipe {
+namespace {
+
+constexpr int kMostSide = 255;  // of the kernel
+
+// The picture after the pass along rows, with 8 more bits a value, and a row or column with its mirrored
+// border.
+size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
+    const size_t longer = static_cast<size_t>(std::max(height, width)) + kMostSide;
+    return sizeof(uint16_t) * (Pixels{nullptr, height, width}.bytes() + 3 * longer);
+}
+
+// The weights of a kernel of `size`, in 1/65536; their sum is exactly one, so that a flat picture stays.
+void weigh(int size, double sigma, uint32_t* weights) noexcept {
+    double exact[kMostSide], sum = 0;
+    for (int i = 0; i < size; ++i) {
+        const double away = (i - (size - 1) / 2) / sigma;
+        sum += exact[i] = std::exp(-0.5 * away * away);
+    }
+    uint32_t total = 0;
+    for (int i = 0; i < size; ++i)
+        total += weights[i] = static_cast<uint32_t>(std::lround(exact[i] / sum * 65536));
+    weights[size / 2] += 65536 - total;
+}
+
+// The place in [0, length) of one that may lie up to length - 1 outside: mirrored, without repeating the
+// edge.
+int mirrored(int place, int length) noexcept {
+    if (place < 0) return -place;
+    return place < length ? place : 2 * (length - 1) - place;
+}
+
+// Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
+void blur(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+    const int size = std::clamp(static_cast<int>(stage.parameters[0]) | 1, 1, kMostSide), half = size / 2;
+    const double sigma = draws.uniform(stage.parameters[1], stage.parameters[2]);
+    const int height = pixels.height, width = pixels.width;
+    if (half >= std::min(height, width)) return;  // refused when it is planned
+    uint32_t weights[kMostSide];
+    weigh(size, sigma, weights);
+    const size_t row = size_t{3} * static_cast<size_t>(width);
+    auto* const between = reinterpret_cast<uint16_t*>(scratch);
+    uint16_t* const line = between + pixels.bytes();
+    for (int y = 0; y < height; ++y) {
+        const uint8_t* const from = pixels.rgb + static_cast<size_t>(y) * row;
+        for (int x = -half; x < width + half; ++x)
+            for (int c = 0; c < 3; ++c) line[3 * (x + half) + c] = from[3 * mirrored(x, width) + c];
+        uint16_t* const to = between + static_cast<size_t>(y) * row;
+        for (size_t i = 0; i < row; ++i) {
+            uint32_t sum = 128;
+            for (int k = 0; k < size; ++k) sum += weights[k] * line[i + 3 * static_cast<size_t>(k)];
+            to[i] = static_cast<uint16_t>(sum >> 8);
+        }
+    }
+    for (int y = 0; y < height; ++y) {
+        uint8_t* const to = pixels.rgb + static_cast<size_t>(y) * row;
+        const uint16_t* rows[kMostSide];
+        for (int k = 0; k < size; ++k)
+            rows[k] = between + static_cast<size_t>(mirrored(y + k - half, height)) * row;
+        for (size_t i = 0; i < row; ++i) {
+            uint32_t sum = 1U << 23;
+            for (int k = 0; k < size; ++k) sum += weights[k] * rows[k][i];
+            to[i] = static_cast<uint8_t>(sum >> 24);
+        }
+    }
+}
+
+}  // namespace
+
+extern const PixelKind kGaussianBlur;
+constinit const PixelKind kGaussianBlur{"gaussian_blur", 3, scratch_bytes, blur};
+
+}  // namespace standpipe

@@ -1,0 +1,17 @@
+// Each channel becomes the pixel's grey level, as by Pillow's convert('L').
+#include "pixels/tables.h"
+
+namespace standpipe {
+namespace {
+
+void grayscale(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
+    uint8_t* const end = pixels.rgb + pixels.bytes();
+    for (uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3) rgb[0] = rgb[1] = rgb[2] = grey(rgb);
+}
+
+}  // namespace
+
+extern const PixelKind kGrayscale;
+constinit const PixelKind kGrayscale{"grayscale", 0, no_scratch, grayscale};
+
+}  // namespace standpipe

@@ -1,0 +1,315 @@
+"""Transforms that change each pixel's colour, with the pixels of Pillow's ``ImageOps`` and ``ImageEnhance``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
+
+Range = float | tuple[float, float]
+
+MOST_FACTOR = 1e6  # 255 times this fits into a native 32-bit integer
+MOST_TURN = 0.5  # of the circle of hues
+
+
+@dataclass(frozen=True, slots=True)
+class RandomInvert(AtRandom, PixelTransform):
+    """Invert the colours of an image at random, like ``torchvision.transforms.v2.RandomInvert``.
+
+    The pixels are those of Pillow's ``ImageOps.invert``: 255 − value.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 10, np.uint8))
+    >>> with sp.Pipeline(source).map(sp.RandomInvert(p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    [245, 245, 245]
+    """
+
+    draw_kind: ClassVar[int] = 4
+
+    p: float = 0.5
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("invert", op, self.p, [])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPosterize(AtRandom, PixelTransform):
+    """Keep the upper bits of each channel at random, like ``torchvision.transforms.v2.RandomPosterize``.
+
+    The pixels are those of Pillow's ``ImageOps.posterize``.
+
+    Parameters
+    ----------
+    bits : int
+        Bits to keep for each channel, from 1 to 8.
+    p : float, default 0.5
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``bits`` isn't an integer from 1 to 8, or ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 200, np.uint8))
+    >>> with sp.Pipeline(source).map(sp.RandomPosterize(2, p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    [192, 192, 192]
+    """
+
+    draw_kind: ClassVar[int] = 5
+
+    bits: int
+    p: float = 0.5
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        if type(self.bits) is not int or not 1 <= self.bits <= 8:
+            raise PlanError(f"RandomPosterize(bits={self.bits!r}): bits must be an integer from 1 to 8")
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("posterize", op, self.p, [self.bits])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSolarize(AtRandom, PixelTransform):
+    """Invert the values from a threshold on at random, like ``torchvision.transforms.v2.RandomSolarize``.
+
+    The pixels are those of Pillow's ``ImageOps.solarize``.
+
+    Parameters
+    ----------
+    threshold : float
+        Values from this on are inverted, from 0 to 255.
+    p : float, default 0.5
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``threshold`` isn't a number, or ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 200, np.uint8))
+    >>> with sp.Pipeline(source).map(sp.RandomSolarize(128, p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    [55, 55, 55]
+    """
+
+    draw_kind: ClassVar[int] = 6
+
+    threshold: float
+    p: float = 0.5
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        if not is_number(self.threshold):
+            raise PlanError(
+                f"RandomSolarize(threshold={self.threshold!r}): it must be a number, usually from 0 to 255"
+            )
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("solarize", op, self.p, [self.threshold])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAutocontrast(AtRandom, PixelTransform):
+    """Stretch each channel to the range 0 to 255 at random, like ``torchvision.transforms.v2.RandomAutocontrast``.
+
+    The pixels are those of Pillow's ``ImageOps.autocontrast``.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.arange(100, 112, dtype=np.uint8).reshape(1, 2, 2, 3))
+    >>> with sp.Pipeline(source).map(sp.RandomAutocontrast(p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"][0, :, :, 0].tolist())
+    [[0, 85], [170, 255]]
+    """
+
+    draw_kind: ClassVar[int] = 7
+
+    p: float = 0.5
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("autocontrast", op, self.p, [])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomEqualize(AtRandom, PixelTransform):
+    """Equalize each channel's histogram at random, like ``torchvision.transforms.v2.RandomEqualize``.
+
+    The pixels are those of Pillow's ``ImageOps.equalize``.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.RandomEqualize()).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 8
+
+    p: float = 0.5
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("equalize", op, self.p, [])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomGrayscale(AtRandom, PixelTransform):
+    """Make an image grey at random, like ``torchvision.transforms.v2.RandomGrayscale``.
+
+    All three channels become the grey level of Pillow's ``convert("L")``.
+
+    Parameters
+    ----------
+    p : float, default 0.1
+        Probability of the change.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.array([[[[255, 0, 0]]]], np.uint8))
+    >>> with sp.Pipeline(source).map(sp.RandomGrayscale(p=1.0)).batch(1).loader() as loader:
+    ...     print(next(iter(loader))["image"].tolist())
+    [[[[76, 76, 76]]]]
+    """
+
+    draw_kind: ClassVar[int] = 9
+
+    p: float = 0.1
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("grayscale", op, self.p, [])
+
+
+@dataclass(frozen=True, slots=True)
+class ColorJitter(PixelTransform):
+    """Change brightness, contrast, saturation and hue at random, like ``torchvision.transforms.v2.ColorJitter``.
+
+    The changes take place in random order, and each factor is uniform in its range. The pixels are those of
+    Pillow's ``ImageEnhance``, and of torchvision's ``adjust_hue`` for Pillow images.
+
+    Parameters
+    ----------
+    brightness : float or (float, float), default 0
+        A number b means factors from max(0, 1 − b) to 1 + b; a pair is (lowest, highest). 0 leaves it as it is.
+    contrast : float or (float, float), default 0
+        Likewise.
+    saturation : float or (float, float), default 0
+        Likewise.
+    hue : float or (float, float), default 0
+        A number h means turns from −h to h of the circle of hues, h at most 0.5; a pair is (lowest, highest).
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid range.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.ColorJitter(0.4, 0.4, 0.4, 0.1)).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 10
+
+    brightness: Range = 0.0
+    contrast: Range = 0.0
+    saturation: Range = 0.0
+    hue: Range = 0.0
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        for name in ("brightness", "contrast", "saturation"):
+            self._range(name, middle=1.0, least=0.0, most=MOST_FACTOR)
+        self._range("hue", middle=0.0, least=-MOST_TURN, most=MOST_TURN)
+
+    @property
+    def is_random(self) -> bool:
+        """True if a range has more than one value, or the order of two changes matters."""
+        ranges = [low != high for low, high in self._ranges().values()]
+        return len(ranges) > 1 or any(ranges)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform: its changes in random order."""
+        stages = [[_native.PixelStage(name, 0, 1.0, pair)] for name, pair in self._ranges().items()]
+        return _native.PixelStage.shuffle(op, 1.0, stages)
+
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Return (lowest, highest) of each change that changes anything."""
+        ranges = {
+            name: self._range(name, middle=1.0, least=0.0, most=MOST_FACTOR)
+            for name in ("brightness", "contrast", "saturation")
+        }
+        ranges["hue"] = self._range("hue", middle=0.0, least=-MOST_TURN, most=MOST_TURN)
+        nothing = {name: (0.0, 0.0) if name == "hue" else (1.0, 1.0) for name in ranges}
+        return {name: pair for name, pair in ranges.items() if pair != nothing[name]}
+
+    def _range(self, name: str, *, middle: float, least: float, most: float) -> tuple[float, float]:
+        """Return (lowest, highest) of a parameter. Raises ``PlanError`` if it is no range in [least, most]."""
+        value = getattr(self, name)
+        where = f"ColorJitter({name}={value!r}): {name} must be"
+        if is_number(value):
+            if value < 0:
+                raise PlanError(f"{where} at least 0, or a pair (lowest, highest)")
+            low, high = max(middle - value, least), middle + value
+        elif isinstance(value, tuple | list) and len(value) == 2 and all(map(is_number, value)):
+            low, high = value
+        else:
+            raise PlanError(f"{where} a number, or a pair (lowest, highest)")
+        if not least <= low <= high <= most:
+            raise PlanError(f"{where} within {least:g} to {most:g}, the lowest value first")
+        return float(low), float(high)

@@ -1,0 +1,202 @@
+"""Transforms that apply other pixel transforms at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.transform.image import AtRandom, ImageTransform, PixelTransform, Size, is_number
+
+MOST_SHUFFLED = 64
+
+
+class Group(PixelTransform):
+    """The base class of transforms that apply others: transforms of colours and filters.
+
+    Crops, resizes and horizontal flips can't be in a group: a kernel does these row by row.
+    """
+
+    __slots__ = ()
+    transforms: tuple[ImageTransform, ...]
+
+    def check(self) -> None:
+        """Raise ``PlanError`` if there is no transform, or one that can't be in a group, or an invalid one."""
+        name = type(self).__name__
+        given = self.transforms
+        if not isinstance(given, tuple | list) or not given:
+            raise PlanError(f"{name}({given!r}): give it a list of at least one transform")
+        for each in given:
+            if not isinstance(each, PixelTransform):
+                raise PlanError(
+                    f"{name} can't contain {each!r}: only transforms that change pixels where they are can be in a "
+                    "group, such as ColorJitter or GaussianBlur; move it out of the group"
+                )
+            each.check()
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The fields whose pixels one of the transforms moves."""
+        return ("image",) if any(each.moves for each in self._parts) else ()
+
+    @property
+    def _parts(self) -> tuple[PixelTransform, ...]:
+        """The transforms, as far as they are any: this is asked before ``check()`` refuses others."""
+        given = self.transforms if isinstance(self.transforms, tuple | list) else ()
+        return tuple(each for each in given if isinstance(each, PixelTransform))
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return ``size``. Raises ``PlanError`` if a transform of the group needs another one."""
+        for each in self._parts:
+            each.size_after(size)
+        return size
+
+    def stages(self, size: Size | None) -> list[_native.PixelStage]:
+        """Return the native passes of the transforms. Their random numbers are those of the group."""
+        return [each.stage(0, size) for each in self._parts]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomApply(AtRandom, Group):
+    """Apply all of several transforms or none of them, like ``torchvision.transforms.v2.RandomApply``.
+
+    Parameters
+    ----------
+    transforms : list of transforms
+        Pixel transforms, such as ``ColorJitter`` and ``GaussianBlur``.
+    p : float, default 0.5
+        Probability that they are applied.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if there is no transform, if one can't be in a group, or if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> jitter = sp.RandomApply([sp.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), jitter).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 13
+
+    transforms: tuple[ImageTransform, ...]
+    p: float = 0.5
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        Group.check(self)
+
+    @property
+    def is_random(self) -> bool:
+        """True if it may or may not be applied, or a transform of it is random."""
+        return 0 < self.p < 1 or any(each.is_random for each in self._parts)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage.choice(op, self.p, [1.0], [self.stages(size)])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChoice(Group):
+    """Apply one of several transforms, like ``torchvision.transforms.v2.RandomChoice``.
+
+    Parameters
+    ----------
+    transforms : list of transforms
+        Pixel transforms, such as ``ColorJitter`` and ``GaussianBlur``.
+    p : list of float, optional
+        A weight for each transform; they needn't add up to 1. Default: equal weights.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if there is no transform, if one can't be in a group, or if the weights are invalid.
+
+    Examples
+    --------
+    >>> choice = sp.RandomChoice([sp.RandomGrayscale(p=1), sp.RandomSolarize(128, p=1), sp.GaussianBlur(5)])
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), choice).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 14
+
+    transforms: tuple[ImageTransform, ...]
+    p: tuple[float, ...] | None = None
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        Group.check(self)
+        if self.p is None:
+            return
+        fits = isinstance(self.p, tuple | list) and len(self.p) == len(self.transforms)
+        if not fits or not all(is_number(each) and each >= 0 for each in self.p) or sum(self.p) <= 0:
+            raise PlanError(
+                f"RandomChoice(p={self.p!r}): p must be a list of {len(self.transforms)} weights, one for each "
+                "transform, none below 0 and not all of them 0"
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """True if there are several transforms, or the one is random."""
+        return len(self._parts) > 1 or any(each.is_random for each in self._parts)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        weights = self.p or (1.0,) * len(self.transforms)
+        cumulative = [each / sum(weights) for each in accumulate(weights)]
+        return _native.PixelStage.choice(op, 1.0, cumulative, [[each] for each in self.stages(size)])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOrder(Group):
+    """Apply several transforms in random order, like ``torchvision.transforms.v2.RandomOrder``.
+
+    Parameters
+    ----------
+    transforms : list of transforms
+        Pixel transforms, such as ``ColorJitter`` and ``GaussianBlur``; at most 64.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if there is no transform, if there are too many, or if one can't be in a group.
+
+    Examples
+    --------
+    >>> both = sp.RandomOrder([sp.RandomEqualize(), sp.RandomPosterize(4)])
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), both).batch(4).loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 15
+
+    transforms: tuple[ImageTransform, ...]
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        Group.check(self)
+        if len(self.transforms) > MOST_SHUFFLED:
+            raise PlanError(
+                f"RandomOrder has {len(self.transforms)} transforms; give it at most {MOST_SHUFFLED}"
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """True if there are several transforms, or the one is random."""
+        return len(self._parts) > 1 or any(each.is_random for each in self._parts)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage.shuffle(op, 1.0, [[each] for each in self.stages(size)])
