@@ -9,11 +9,11 @@ namespace {
 
 constexpr int kMostSide = 255;  // of the kernel
 
-// The picture after the pass along rows, with 8 more bits a value, and a row or column with its mirrored
-// border.
+// The picture after the pass along rows, with 8 more bits a value, a row with its mirrored border, and sums.
 size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    const size_t longer = static_cast<size_t>(std::max(height, width)) + kMostSide;
-    return sizeof(uint16_t) * (Pixels{nullptr, height, width}.bytes() + 3 * longer);
+    const size_t row = size_t{3} * static_cast<size_t>(width);
+    return sizeof(uint16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostSide + 1) +
+           sizeof(uint32_t) * row;
 }
 
 // The weights of a kernel of `size`, in 1/65536; their sum is exactly one, so that a flat picture stays.
@@ -36,6 +36,12 @@ int mirrored(int place, int length) noexcept {
     return place < length ? place : 2 * (length - 1) - place;
 }
 
+// Adds `weight` times each value. Compilers vectorise it, since nothing overlaps `sums`.
+void add(uint32_t* __restrict sums, const uint16_t* __restrict values, size_t count,
+         uint32_t weight) noexcept {
+    for (size_t i = 0; i < count; ++i) sums[i] += weight * values[i];
+}
+
 // Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
 void blur(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
     const int size = std::clamp(static_cast<int>(stage.parameters[0]) | 1, 1, kMostSide), half = size / 2;
@@ -44,30 +50,28 @@ void blur(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch
     if (half >= std::min(height, width)) return;  // refused when it is planned
     uint32_t weights[kMostSide];
     weigh(size, sigma, weights);
+    int first = 0;
+    while (first < half && weights[first] == 0) ++first;  // and as many at the other end
     const size_t row = size_t{3} * static_cast<size_t>(width);
-    auto* const between = reinterpret_cast<uint16_t*>(scratch);
+    auto* const sums = reinterpret_cast<uint32_t*>(scratch);
+    auto* const between = reinterpret_cast<uint16_t*>(sums + row);
     uint16_t* const line = between + pixels.bytes();
     for (int y = 0; y < height; ++y) {
         const uint8_t* const from = pixels.rgb + static_cast<size_t>(y) * row;
         for (int x = -half; x < width + half; ++x)
             for (int c = 0; c < 3; ++c) line[3 * (x + half) + c] = from[3 * mirrored(x, width) + c];
+        std::fill_n(sums, row, 128U);
+        for (int k = first; k < size - first; ++k)
+            add(sums, line + 3 * static_cast<size_t>(k), row, weights[k]);
         uint16_t* const to = between + static_cast<size_t>(y) * row;
-        for (size_t i = 0; i < row; ++i) {
-            uint32_t sum = 128;
-            for (int k = 0; k < size; ++k) sum += weights[k] * line[i + 3 * static_cast<size_t>(k)];
-            to[i] = static_cast<uint16_t>(sum >> 8);
-        }
+        for (size_t i = 0; i < row; ++i) to[i] = static_cast<uint16_t>(sums[i] >> 8);
     }
     for (int y = 0; y < height; ++y) {
+        std::fill_n(sums, row, 1U << 23);
+        for (int k = first; k < size - first; ++k)
+            add(sums, between + static_cast<size_t>(mirrored(y + k - half, height)) * row, row, weights[k]);
         uint8_t* const to = pixels.rgb + static_cast<size_t>(y) * row;
-        const uint16_t* rows[kMostSide];
-        for (int k = 0; k < size; ++k)
-            rows[k] = between + static_cast<size_t>(mirrored(y + k - half, height)) * row;
-        for (size_t i = 0; i < row; ++i) {
-            uint32_t sum = 1U << 23;
-            for (int k = 0; k < size; ++k) sum += weights[k] * rows[k][i];
-            to[i] = static_cast<uint8_t>(sum >> 24);
-        }
+        for (size_t i = 0; i < row; ++i) to[i] = static_cast<uint8_t>(sums[i] >> 24);
     }
 }
 

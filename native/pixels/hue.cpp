@@ -1,6 +1,4 @@
 // Hues are turned, in Pillow's HSV with 8 bits a channel, as torchvision's adjust_hue does it.
-#include <cmath>
-
 #include "pixels/tables.h"
 
 namespace standpipe {
@@ -24,7 +22,8 @@ Hsv hsv_of(const uint8_t* rgb) noexcept {
     if (r == most) hue = blue - green;
     else if (g == most) hue = static_cast<float>(2.0 + red - blue);
     else hue = static_cast<float>(4.0 + green - red);
-    hue = static_cast<float>(std::fmod(hue / 6.0 + 1.0, 1.0));
+    const double turns = hue / 6.0 + 1.0;  // below 2: what Pillow's fmod gives is exact
+    hue = static_cast<float>(turns >= 1.0 ? turns - 1.0 : turns);
     const float saturation = range / static_cast<float>(most);
     return {clipped(static_cast<int>(hue * 255.0)), clipped(static_cast<int>(saturation * 255.0)),
             static_cast<uint8_t>(most)};
@@ -38,10 +37,12 @@ void to_rgb(Hsv hsv, uint8_t* rgb) noexcept {
         return;
     }
     const double sextant = static_cast<float>(hsv.hue) * 6.0 / 255.0;
-    const int number = static_cast<int>(std::floor(sextant));
+    const int number = static_cast<int>(sextant);
     const auto rest = static_cast<float>(sextant - static_cast<float>(number));
     const auto saturation = static_cast<float>(static_cast<float>(hsv.saturation) / 255.0);
-    const auto scaled = [&](double part) { return clipped(std::round(static_cast<float>(v) * part)); };
+    const auto scaled = [&](double part) {
+        return clipped(static_cast<int>(static_cast<float>(v) * part + 0.5));
+    };
     const uint8_t p = scaled(1.0 - saturation), q = scaled(1.0 - saturation * rest),
                   t = scaled(1.0 - saturation * (1.0 - rest));
     const uint8_t sextants[6][3] = {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -20,7 +21,7 @@ class Group(PixelTransform):
     """
 
     __slots__ = ()
-    transforms: tuple[ImageTransform, ...]
+    transforms: Sequence[ImageTransform]
 
     def check(self) -> None:
         """Raise ``PlanError`` if there is no transform, or one that can't be in a group, or an invalid one."""
@@ -85,7 +86,7 @@ class RandomApply(AtRandom, Group):
 
     draw_kind: ClassVar[int] = 13
 
-    transforms: tuple[ImageTransform, ...]
+    transforms: Sequence[ImageTransform]
     p: float = 0.5
 
     def check(self) -> None:
@@ -130,8 +131,8 @@ class RandomChoice(Group):
 
     draw_kind: ClassVar[int] = 14
 
-    transforms: tuple[ImageTransform, ...]
-    p: tuple[float, ...] | None = None
+    transforms: Sequence[ImageTransform]
+    p: Sequence[float] | None = None
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -182,7 +183,7 @@ class RandomOrder(Group):
 
     draw_kind: ClassVar[int] = 15
 
-    transforms: tuple[ImageTransform, ...]
+    transforms: Sequence[ImageTransform]
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""

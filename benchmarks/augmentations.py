@@ -1,0 +1,127 @@
+"""Measure recipes with augmentations beside PyTorch's DataLoader with torchvision's transforms on Pillow images.
+
+Recipes, from JPEG files to float32 batches, NCHW, normalised:
+
+- ``randaugment``: RandomResizedCrop(224), flip, RandAugment(2, 9)
+- ``simclr``: RandomResizedCrop(224), flip, ColorJitter(0.8, 0.8, 0.8, 0.2) with p 0.8, grey with p 0.2,
+  GaussianBlur(23) with p 0.5
+
+Both loaders have the same number of workers, and files are in the page cache. Every run has its own process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from _measure import Figure, column, in_turn, last_json, parser, ratio, report
+from beside_torch import MEAN, STD, Repeated, measured
+
+import standpipe as sp
+from standpipe.cli.bench import PeakMemory
+
+TESTS = Path(__file__).parents[1] / "tests"  # its torchvision_cpu imports torchvision beside any torch
+RECIPES = ("randaugment", "simclr")
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of each loader (default: 2)")
+    arguments.add_argument("--batch", type=int, default=128, metavar="N", help="rows (default: 128)")
+    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
+    arguments.add_argument(
+        "--only", nargs=2, help="run a loader with a recipe here, and print one JSON object"
+    )
+    args = arguments.parse_args()
+    if args.only is not None:
+        loader, recipe = args.only
+        print(json.dumps(LOADERS[loader](args.path, recipe, args.workers, args.batch, args.seconds)))
+        return
+
+    def alone(loader: str, recipe: str) -> dict[str, Any]:
+        settings = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
+        return last_json([sys.executable, __file__, args.path, "--only", loader, recipe, *settings])
+
+    results = in_turn(
+        args.rounds,
+        {f"{loader} {recipe}": partial(alone, loader, recipe) for recipe in RECIPES for loader in LOADERS},
+    )
+    rows: list[list[Any]] = []
+    for recipe in RECIPES:
+        ours, torch = results[f"standpipe {recipe}"], results[f"torch {recipe}"]
+        faster = ratio(column(ours, "images_per_s"), column(torch, "images_per_s"))
+        rows += [
+            [recipe, "standpipe", Figure(column(ours, "images_per_s"), ".0f"), f"{faster.median:.2f}"],
+            [recipe, "torch", Figure(column(torch, "images_per_s"), ".0f"), "1"],
+        ]
+    note = f"float32, batch {args.batch}, {args.workers} workers"
+    report(
+        args,
+        ["recipe", "loader", "images/s", "÷ torch"],
+        rows,
+        note,
+        packages=("torch", "torchvision", "pillow"),
+    )
+
+
+def measure_ours(path: str, recipe: str, workers: int, batch: int, seconds: float) -> dict[str, Any]:
+    """Run standpipe's own loader."""
+    memory = PeakMemory()
+    augment: tuple[Any, ...] = (sp.RandAugment(2, 9),)
+    if recipe == "simclr":
+        augment = (
+            sp.RandomApply([sp.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
+            sp.RandomGrayscale(0.2),
+            sp.RandomApply([sp.GaussianBlur(23)], p=0.5),
+        )
+    pipeline = sp.Pipeline(sp.ImageFolder(path)).shuffle(seed=7)
+    pipeline = pipeline.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), *augment, sp.Normalize())
+    with pipeline.batch(batch, last_batch="drop").loader(num_workers=workers) as loader:
+        return measured(Pairs(loader), memory, 1, seconds)
+
+
+class Pairs:
+    """The batches of a loader as (images, labels), as torch's loader gives them."""
+
+    def __init__(self, loader: sp.Loader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Any:
+        return ((batch["image"], batch["label"]) for batch in self._loader)
+
+
+def measure_torch(path: str, recipe: str, workers: int, batch: int, seconds: float) -> dict[str, Any]:
+    """Run torch's DataLoader over torchvision's ImageFolder."""
+    sys.path.append(str(TESTS))
+    import torch
+
+    from torchvision_cpu import torchvision
+
+    torch.set_num_threads(1)
+    memory = PeakMemory()
+    v2 = torchvision.transforms.v2
+    augment = [v2.RandAugment(2, 9)]
+    if recipe == "simclr":
+        augment = [
+            v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
+            v2.RandomGrayscale(0.2),
+            v2.RandomApply([v2.GaussianBlur(23)], p=0.5),
+        ]
+    last = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    transform = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *augment, *last])
+    images = Repeated(torchvision.datasets.ImageFolder(path, transform))
+    kind: Any = torch.utils.data.DataLoader
+    loader = kind(
+        images, batch, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=workers > 0
+    )
+    return measured(loader, memory, max(workers, 1), seconds)
+
+
+LOADERS = {"standpipe": measure_ours, "torch": measure_torch}
+
+
+if __name__ == "__main__":
+    main()
