@@ -85,7 +85,7 @@ def verify_index(
 
     Examples
     --------
-    >>> source = sp.FileList("list.txt")
+    >>> source = sp.ImageFolder("photos")
     >>> _ = sp.build_index(source)
     >>> sp.verify_index(source).ok
     True
