@@ -124,11 +124,21 @@ class Index:
             except self._format.Damaged:
                 return False
         used = [
-            self._ask(subject, index, (ShardListing if subject.kind == "tar" else Listing)(subject, index))
+            self._ask(
+                subject, index, ShardListing.of(subject, index) if of_shards else Listing(subject, index)
+            )
             for subject in self._subjects
             if subject.kind == index.facts.kind
+            # Other shards' indexes aren't opened.
+            if not (of_shards := subject.kind == "tar") or self._fits(subject, index)
         ]
         return any(used)
+
+    def _fits(self, subject: Any, index: Any) -> bool:
+        try:
+            return subject.objection(index) is None
+        except sp.StandpipeError:
+            return False
 
     def _ask(self, subject: Any, index: Any, opened: Any) -> bool:
         rows = np.unique([0, opened.num_records - 1, min(7, opened.num_records - 1)])

@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import HEADERS, LENGTH_SHIFT, PLACE, REPEATED
+from standpipe.source._index_file import HEADERS, LENGTH_SHIFT, PLACE, REPEATED, IndexFile
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
@@ -161,7 +161,11 @@ class ShardListing(Listing):
     @classmethod
     def open(cls, subject: Subject) -> ShardListing:
         """Find or build the index of shards."""
-        index = open_index(subject)
+        return cls.of(subject, open_index(subject))
+
+    @classmethod
+    def of(cls, subject: Subject, index: IndexFile) -> ShardListing:
+        """Return the records of an index that fits its shards."""
         assert isinstance(subject, TarSubject)
         ends = np.cumsum([0, *(len(name) + 1 for name in subject.names())])
         versions = index.part("shards", "<u8", (2,), 0, len(subject.shards)).astype(np.int64)
