@@ -170,12 +170,9 @@ def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = Non
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its child processes."""
-    ticks = 0
-    for process in process_tree():
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / 100
+    """Return the CPU seconds of this process and its child processes, of the threads that they have now."""
+    tasks = (task for process in process_tree() for task in Path(f"/proc/{process}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -198,11 +195,15 @@ class Turns:
     A turn takes some batches and waits until their slots are full again. Before and after a turn, the loader's
     threads are idle. So the CPU time of a turn is this loader's, and a turn makes as many rows as it delivers.
 
-    epochs  iterable around the loader that delivers its batches; default: the loader
+    epochs     iterable around the loader that delivers its batches; default: the loader
+    processes  True if CPU time is that of all child processes too
     """
 
-    def __init__(self, loader: sp.Loader, epochs: Iterable[Any] | None = None) -> None:
+    def __init__(
+        self, loader: sp.Loader, epochs: Iterable[Any] | None = None, *, processes: bool = False
+    ) -> None:
         self._loader = loader
+        self._cpu_s = cpu_seconds if processes else time.process_time
         self._batches = _endless(loader if epochs is None else epochs)
         self._delivered = 0
         self.turn(1)
@@ -210,16 +211,16 @@ class Turns:
     def turn(self, batches: int) -> tuple[float, float]:
         """Take ``batches`` batches, and wait until as many are ready again.
 
-        Return the seconds that it took, and the CPU seconds of this process.
+        Return the seconds that it took, and the CPU seconds of this process, or of all processes.
         """
-        cpu, begin = time.process_time(), time.perf_counter()
+        cpu, begin = self._cpu_s(), time.perf_counter()
         for _ in range(batches):
             next(self._batches)
         self._delivered += batches
         rows = (self._delivered + self._loader.plan.slots) * self._loader.plan.steps.batch
         while self._loader.stats().rows < rows:
             time.sleep(POLL_S)
-        return time.perf_counter() - begin, time.process_time() - cpu
+        return time.perf_counter() - begin, self._cpu_s() - cpu
 
     def close(self) -> None:
         self._loader.close()

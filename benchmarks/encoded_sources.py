@@ -1,11 +1,12 @@
 """Measure encoded images from Python datasets beside the same images in files, and beside PyTorch's DataLoader.
 
-All make ImageNet's training crop: a random crop of 224 × 224, a flip, float32, in batches of 64, from the photos of the
-folder in a random order, with as many workers. Files are read by native threads. The others give bytes to MapSource:
-a list in memory, an LMDB, and a Hugging Face dataset in Arrow files on disk, in worker processes and in threads.
-PyTorch's DataLoader decodes the Hugging Face dataset with Pillow, as its users write it. All stores hold each photo
-once, and an epoch has it REPEATS times. Every run is a process of its own, and files are in the page cache. CPU time is
-that of all processes; on a busy machine its ratio says more than that of the rates.
+All make ImageNet's training crop: a random crop of 224 × 224, a flip, float32, from the photos of the folder in a
+random order, with as many workers. All stores hold each photo once, and an epoch has it REPEATS times.
+
+The first table: files, which native threads read; and MapSource over a list of bytes, an LMDB and a Hugging Face
+dataset in Arrow files on disk, in worker processes and in threads. They work in turns in one process; CPU time is that
+of all processes. The second table: the Hugging Face dataset here, and in PyTorch's DataLoader, which decodes it with
+Pillow, as its users write it. Each run is a process of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +23,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Figure, column, cpu_seconds, in_turn, last_json, parser, ratio, report
+from _measure import (
+    Figure,
+    Turns,
+    add_turns,
+    column,
+    compare_in_turns,
+    in_turn,
+    last_json,
+    parser,
+    ratio,
+    report,
+)
 from _peers import MEAN, PX, STD, box
 
 import standpipe as sp
 
-ROWS = 64
 REPEATS = 20
 WARM_UP = 6  # batches before the clock starts
 
@@ -92,31 +103,46 @@ class Decoded:
 
 
 def main() -> None:
-    arguments = parser(__doc__, rounds=3)
+    arguments = parser(__doc__, rounds=15)
+    add_turns(arguments)
     arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of each loader (default: 2)")
-    arguments.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run (default: 4)")
+    arguments.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="of each run of the second table (default: 5)"
+    )
     arguments.add_argument("--only", help=argparse.SUPPRESS)
     arguments.add_argument("--stores", help=argparse.SUPPRESS)
     args = arguments.parse_args()
     if args.only:
-        print(json.dumps(RUNS[args.only](args)))
+        print(json.dumps({"rate": RUNS[args.only](args)}))
         return
-    with tempfile.TemporaryDirectory() as stores:
-        write_stores(args.path, Path(stores))
-        command = [sys.executable, __file__, args.path, "--stores", stores]
-        command += ["--workers", args.workers, "--seconds", args.seconds]
-        runs: dict[str, Callable[[], dict[str, Any]]] = {
-            name: partial(last_json, [*command, "--only", name]) for name in RUNS
-        }
-        results = in_turn(args.rounds, runs)
-    rates, cpu = ({name: column(found, key) for name, found in results.items()} for key in ("rate", "cpu_ms"))
-    rows = []
-    for name in RUNS:
-        other = TORCH if name.startswith("Hugging Face") else FILES
-        figures = [Figure(rates[name]), ratio(rates[name], rates[other]), Figure(cpu[name], ".2f")]
-        rows.append([name, *figures, ratio(cpu[other], cpu[name]), "torch" if other == TORCH else "files"])
-    header = ["source", "images/s", "ratio", "CPU ms an image", "ratio by CPU time", "to"]
-    report(args, header, rows, packages=["datasets", "lmdb", "torch", "pillow"])
+    with tempfile.TemporaryDirectory() as args.stores:
+        write_stores(args.path, Path(args.stores))
+        beside_files(args)
+        beside_torch(args)
+
+
+def beside_files(args: argparse.Namespace) -> None:
+    """Print the first table."""
+    turns = {"files": Turns(loader(sp.FileList(f"{args.stores}/list.txt"), args), processes=True)}
+    for name, make in DATASETS.items():
+        source = sp.MapSource(make(args), encoded="image")
+        for executor in ("process", "thread"):
+            turns[f"{name}, {executor}"] = Turns(loader(source, args, executor=executor), processes=True)
+    compare_in_turns(args, "source", turns)
+
+
+def beside_torch(args: argparse.Namespace) -> None:
+    """Print the second table."""
+    command = [sys.executable, __file__, args.path, "--stores", args.stores]
+    command += ["--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds]
+    runs: dict[str, Callable[[], dict[str, Any]]] = {
+        name: partial(last_json, [*command, "--only", name]) for name in RUNS
+    }
+    results = in_turn(min(args.rounds, 3), runs)
+    rates = {name: column(found, "rate") for name, found in results.items()}
+    rows = [[name, Figure(values), ratio(values, rates["PyTorch"])] for name, values in rates.items()]
+    packages = ["datasets", "lmdb", "torch", "pillow"]
+    report(args, ["Hugging Face dataset", "images/s", "÷ PyTorch's"], rows, packages=packages)
 
 
 def write_stores(folder: str, stores: Path) -> None:
@@ -152,63 +178,53 @@ def hugging_face(args: argparse.Namespace, *, decode: bool = False) -> Any:
     return datasets.concatenate_datasets([stored] * REPEATS)
 
 
+def database(args: argparse.Namespace) -> Database:
+    return Database(Path(args.stores) / "lmdb")
+
+
 def in_list(args: argparse.Namespace) -> Repeated:
-    database = Database(Path(args.stores) / "lmdb")
-    return Repeated([(bytes(data), label) for data, label in map(database.__getitem__, range(database.size))])
+    paths = Path(args.stores, "list.txt").read_text().splitlines()
+    items = [line.split("\t") for line in paths[: len(paths) // REPEATS]]
+    return Repeated([(Path(path).read_bytes(), int(label)) for path, label in items])
 
 
-def of_files(args: argparse.Namespace) -> dict[str, float]:
-    return standpipe_rate(sp.FileList(f"{args.stores}/list.txt"), args)
-
-
-def of_bytes(
-    make: Callable[[argparse.Namespace], Any], executor: str, args: argparse.Namespace
-) -> dict[str, float]:
-    return standpipe_rate(sp.MapSource(make(args), encoded="image"), args, executor=executor)
-
-
-def standpipe_rate(source: Any, args: argparse.Namespace, **options: Any) -> dict[str, float]:
+def loader(source: Any, args: argparse.Namespace, **options: Any) -> sp.Loader:
     pipeline = sp.Pipeline(source).shuffle(seed=0).map(sp.RandomResizedCrop(PX), sp.RandomHorizontalFlip())
-    pipeline = pipeline.map(sp.Normalize()).batch(ROWS)
-    with pipeline.loader(num_workers=args.workers, memory="2GiB", **options) as loader:
-        return rate((len(batch["index"]) for batch in loader), args.seconds)
+    pipeline = pipeline.map(sp.Normalize()).batch(args.batch)
+    return pipeline.loader(num_workers=args.workers, memory="2GiB", **options)
 
 
-def torch_rate(args: argparse.Namespace) -> dict[str, float]:
+def standpipe_rate(args: argparse.Namespace) -> float:
+    with loader(sp.MapSource(hugging_face(args), encoded="image"), args) as batches:
+        return rate((len(batch["index"]) for batch in batches), args.seconds)
+
+
+def torch_rate(args: argparse.Namespace) -> float:
     import torch
     from torch.utils.data import DataLoader
 
     torch.set_num_threads(1)
     dataset = hugging_face(args, decode=True).with_transform(Decoded())
-    loader = DataLoader(dataset, ROWS, shuffle=True, num_workers=args.workers)
-    return rate((len(batch["label"]) for batch in loader), args.seconds)
+    batches = DataLoader(dataset, args.batch, shuffle=True, num_workers=args.workers)
+    return rate((len(batch["label"]) for batch in batches), args.seconds)
 
 
-def rate(batches: Iterator[int], seconds: float) -> dict[str, float]:
-    """Return samples a second, and CPU time of all processes for a sample, after the first batches."""
+def rate(batches: Iterator[int], seconds: float) -> float:
+    """Return samples a second, after the first batches."""
     for _ in range(WARM_UP):
         next(batches)
-    cpu, begin, samples = cpu_seconds(), time.perf_counter(), 0
+    begin, samples = time.perf_counter(), 0
     while (now := time.perf_counter()) < begin + seconds:
         samples += next(batches)
-    return {"rate": samples / (now - begin), "cpu_ms": 1e3 * (cpu_seconds() - cpu) / samples}
+    return samples / (now - begin)
 
 
-def database(args: argparse.Namespace) -> Database:
-    return Database(Path(args.stores) / "lmdb")
-
-
-FILES, TORCH = "files, native threads", "Hugging Face, PyTorch's DataLoader"
-RUNS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
-    FILES: of_files,
-    "list of bytes, processes": partial(of_bytes, in_list, "process"),
-    "list of bytes, threads": partial(of_bytes, in_list, "thread"),
-    "LMDB, processes": partial(of_bytes, database, "process"),
-    "LMDB, threads": partial(of_bytes, database, "thread"),
-    "Hugging Face, processes": partial(of_bytes, hugging_face, "process"),
-    "Hugging Face, threads": partial(of_bytes, hugging_face, "thread"),
-    TORCH: torch_rate,
+DATASETS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "list of bytes": in_list,
+    "LMDB": database,
+    "Hugging Face": hugging_face,
 }
+RUNS = {"standpipe": standpipe_rate, "PyTorch": torch_rate}
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"

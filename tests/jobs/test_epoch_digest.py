@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,24 @@ def sha256(pipeline: sp.Pipeline, **options: Any) -> str:
 )
 def test_it_is_the_same_however_rows_are_made(photos: sp.Pipeline, options: dict[str, Any]) -> None:
     assert sha256(photos, **options) == sha256(photos)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"executor": "inline"},
+        {"executor": "thread", "num_workers": 4},
+        {"executor": "process", "num_workers": 2, "ranks": [2, 1], "stop_at": [3]},
+    ],
+    ids=repr,
+)
+def test_encoded_images_of_a_dataset_are_as_in_files(
+    photos: sp.Pipeline, options: dict[str, Any], tmp_path: Path
+) -> None:
+    files = sorted(tmp_path.glob("*.jpg"))
+    samples = [{"image": file.read_bytes(), "label": number} for number, file in enumerate(files)]
+    dataset = sp.MapSource(samples, encoded="image")
+    assert sha256(replace(photos, source=dataset), **options) == sha256(photos)
 
 
 def test_padding_and_the_batch_size_do_not_count(photos: sp.Pipeline) -> None:
