@@ -112,7 +112,7 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
     >>> report.files > 0, report.failed
     (True, 0)
     """
-    if not isinstance(plan.source.fields.get("image"), Encoded):
+    if plan.samples.python is not None or not isinstance(plan.source.fields.get("image"), Encoded):
         raise PlanError("measure_reads() reads files, and the images of this plan aren't in files")
     if not (is_seconds(seconds) and seconds > 0):
         raise PlanError(f"measure_reads(seconds={seconds!r}): seconds must be above 0")

@@ -235,14 +235,15 @@ def test_errors_name_record_file_and_offset(executor: str, tmp_path: Path) -> No
     assert "Its fields are picture" in lacking.reason
 
 
-def test_too_many_bytes_are_an_error_that_names_the_limit() -> None:
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_too_many_bytes_are_an_error_that_names_the_limit(executor: str) -> None:
     large = GOOD + bytes(9 << 20)
-    error = error_of([GOOD, large], large_image_memory="8MiB")
+    error = error_of([GOOD, large], executor, large_image_memory="8MiB")
     assert isinstance(error, sp.ReadError)
     assert error.reason == f"too large: {len(large)} encoded bytes are more than large_image_memory={8 << 20}"
     pipeline = sp.Pipeline(sp.MapSource([GOOD, large], encoded="image")).map(sp.CenterCrop(24)).batch(2)
     with pipeline.loader(
-        memory="256MiB", large_image_memory="16MiB", num_workers=2, executor="thread"
+        memory="256MiB", large_image_memory="16MiB", num_workers=2, executor=executor
     ) as loader:
         list(loader)
         assert loader.stats().side_peak_bytes >= len(large)
@@ -300,6 +301,21 @@ def test_bytes_without_encoded_are_explained() -> None:
     pipeline = sp.Pipeline(sp.MapSource([GOOD])).map(sp.CenterCrop(24)).batch(1)
     with pytest.raises(sp.TransformError, match=r"say MapSource\(…, encoded=.image.\)"):
         batches(pipeline, 1, executor="thread")
+
+
+def test_only_files_are_checked_timed_and_packed(tmp_path: Path) -> None:
+    source = sp.MapSource([GOOD], encoded="image")
+    with pytest.raises(sp.PlanError, match="it has no image files"):
+        sp.check_files(source)
+    with pytest.raises(sp.PlanError, match="the images of this plan aren't in files"):
+        sp.measure_reads(sp.Pipeline(source).map(sp.CenterCrop(24)).batch(1).plan(memory="256MiB"))
+    with pytest.raises(sp.PlanError, match="only records that are one image file can be packed"):
+        sp.pack_shards(source, tmp_path / "shards")
+
+
+def test_an_audit_finds_no_difference() -> None:
+    pipeline = sp.Pipeline(sp.MapSource([GOOD] * 8, encoded="image")).map(sp.RandomResizedCrop(24)).batch(4)
+    assert pipeline.audit(executor="thread").ok
 
 
 def test_digest_and_explain_say_encoded() -> None:

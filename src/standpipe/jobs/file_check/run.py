@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from standpipe.contracts import Encoded, OpenSource, Source
+from standpipe.contracts import Encoded, OpenSource, PythonSource, Source
 from standpipe.errors import PlanError
 from standpipe.jobs.file_check.checking import (
     DIGEST_BYTES,
@@ -98,7 +98,7 @@ def _opened(source: object) -> OpenSource:
         source = replace(source, allow_empty=True)
     described = checked_source(source, "check_files")
     opened = described.open()
-    if not isinstance(opened.fields.get("image"), Encoded):
+    if isinstance(opened, PythonSource) or not isinstance(opened.fields.get("image"), Encoded):
         raise PlanError(
             f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards or "
             "Concat of them"
