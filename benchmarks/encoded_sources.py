@@ -127,7 +127,8 @@ def beside_files(args: argparse.Namespace) -> None:
     for name, make in DATASETS.items():
         source = sp.MapSource(make(args), encoded="image")
         for executor in ("process", "thread"):
-            made = loader(source, args, executor=executor, probe=False)  # a probe's CPU time isn't the loader's
+            # The CPU time of a probe isn't the loader's.
+            made = loader(source, args, executor=executor, probe=False)
             turns[f"{name}, {executor}"] = Turns(made, processes=True)
     compare_in_turns(args, "source", turns)
 
