@@ -17,6 +17,7 @@ from _measure import Figure, bench, column, in_turn, parser, ratio, report
 SLEEPER = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,23 @@ SLEEPER = r"""
 #include <time.h>
 #include <unistd.h>
 
+static sem_t free_now;
+static int few;
+
+__attribute__((constructor)) static void count(void) {
+    const char *at_once = getenv("SLOW_AT_ONCE");
+    few = at_once ? atoi(at_once) : 0;
+    if (few) sem_init(&free_now, 0, few);
+}
+
 static void wait_for(const char *path, const char *us) {
     const char *below = getenv("SLOW_BELOW");
     if (below && us && !strncmp(path, below, strlen(below))) {
         const long ns = atol(us) * 1000;
         struct timespec pause = {ns / 1000000000, ns % 1000000000};
+        if (few) while (sem_wait(&free_now)) continue;
         nanosleep(&pause, NULL);
+        if (few) sem_post(&free_now);
     }
 }
 
@@ -93,20 +105,24 @@ def main() -> None:
     report(args, header, rows, f"images/s, slow ÷ warm: {rates}; {args.open_ms:g} ms added to every open")
 
 
-def slowed(folder: Path, below: str, *, open_ms: float, stat_ms: float = 0.0) -> dict[str, str]:
+def slowed(
+    folder: Path, below: str, *, open_ms: float, stat_ms: float = 0.0, at_once: int = 0
+) -> dict[str, str]:
     """Return environment variables that make files below a path slow to open and to stat.
 
-    folder  folder in which the library is built that does it
+    folder   folder in which the library is built that does it
+    at_once  how many such calls the storage serves at a time; 0: any number
     """
     us = {"SLOW_US": str(round(1000 * open_ms)), "SLOW_STAT_US": str(round(1000 * stat_ms))}
-    return {"LD_PRELOAD": str(compiled(folder)), "SLOW_BELOW": below, **us}
+    few = {"SLOW_AT_ONCE": str(at_once)}
+    return {"LD_PRELOAD": str(compiled(folder)), "SLOW_BELOW": below, **us, **few}
 
 
 def compiled(folder: Path) -> Path:
     """The sleeping library, built in ``folder``."""
     source, library = folder / "sleeper.c", folder / "sleeper.so"
     source.write_text(SLEEPER)
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-pthread", "-o", library, source], check=True)
     return library
 
 
