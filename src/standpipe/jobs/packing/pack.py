@@ -7,7 +7,6 @@ a shard, which the next one writes again. No byte of a shard depends on threads,
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from standpipe import _native
 from standpipe.contracts import Encoded, KnownHere, OpenSource, Source
 from standpipe.errors import PlanError, ReadError, StandpipeError
-from standpipe.formats import FORMATS, HEAD_BYTES, format_of
+from standpipe.jobs.packing.drafts import OPEN, claimed, draft, part, suffix, sync, told
 from standpipe.jobs.packing.layout import (
     BLOCK,
     MOST_MEMBER_BYTES,
@@ -48,12 +47,10 @@ from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.units import parse_bytes
 
-IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 RECORDS_AT_ONCE = 1 << 12
 MOST_RECORDS = 1 << 16  # of a shard: what is known of them is in memory
 SETTLED_NS = 3 * 10**9
 CHANGED = "was changed while it was packed"
-OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ def pack_shards(
         shard_bytes=shard_bytes,
     )
     path, workers = Path(folder), threads_of(num_workers)
-    with _claimed(path, facts) as complete:
+    with claimed(path, facts) as complete:
         return _Packer(path, opened, in_order, facts, workers, on_progress).run(complete)
 
 
@@ -167,35 +164,6 @@ def _check(source: OpenSource) -> None:
     encoded = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
     if encoded != ["image"] or located.rows or not isinstance(source, KnownHere):
         raise PlanError("only records that are one image file can be packed: use ImageFolder or FileList")
-
-
-@contextmanager
-def _claimed(folder: Path, facts: PackFacts) -> Iterator[bool]:
-    """Create the folder or check that it fits, and lock it against other packers; yield whether all of it was written
-    before.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StandpipeError(f"can't write to {folder}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StandpipeError(f"another process packs into {folder}; wait for its end") from None
-        before = PackFacts.read(folder)
-        if before is None:
-            if any(folder.iterdir()):
-                raise PlanError(f"{folder} has other files in it; use an empty folder")
-            facts.write(folder)
-        elif not before.same(facts):
-            raise PlanError(
-                f"{folder} has shards of another source, or of another shard_size, order or seed; use an empty folder"
-            )
-        yield before is not None and before.shards is not None
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +254,7 @@ class _Packer:
                     return _Shard(number, start, place, paths, texts, _members(names, sizes))
                 key = b"%09d" % place
                 suffixes = (b".json", b".cls")[: len(texts_of)]
-                names += [*(key + suffix for suffix in suffixes), key + _suffix(path)]
+                names += [*(key + suffix for suffix in suffixes), key + suffix(path)]
                 sizes += contents
                 paths.append(path)
                 texts.append(texts_of)
@@ -342,21 +310,21 @@ class _Packer:
     def _write(self, shard: _Shard) -> int:
         """Write a shard and its checksums; return where its records stop."""
         target, sums = shard_path(self.folder, shard.number), sums_path(self.folder, shard.number)
-        with _told(target), _draft(target) as file:
+        with told(target), draft(target) as file:
             os.ftruncate(file, shard.members.shard_bytes)
             found = self._filled(file, shard)
             # An index of a file that has just been changed isn't believed, and one is built right after the last shard.
             before_ns = time.time_ns() - SETTLED_NS
             os.utime(file, ns=(before_ns, before_ns))
             os.fsync(file)
-            with _draft(sums) as text:
+            with draft(sums) as text:
                 write_all(text, memoryview(found.text().encode()), 0)
                 os.fsync(text)
             faultpoint("pack.publish.before", shard.number)
-            os.rename(_part(sums), sums)  # noqa: PTH104
-            os.rename(_part(target), target)  # noqa: PTH104
+            os.rename(part(sums), sums)  # noqa: PTH104
+            os.rename(part(target), target)  # noqa: PTH104
             faultpoint("pack.publish.after", shard.number)
-            _sync(self.folder)
+            sync(self.folder)
         return shard.stop
 
     def _filled(self, file: int, shard: _Shard) -> Sums:
@@ -473,56 +441,3 @@ class _Packer:
 
 def _members(names: list[bytes], sizes: list[int]) -> Members:
     return Members(np.array(names, f"S{NAME_BYTES}"), np.array(sizes, np.int64))
-
-
-def _suffix(path: bytes) -> bytes:
-    """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
-    suffix = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
-    if suffix not in IMAGE_SUFFIXES:
-        try:
-            file = os.open(path, OPEN)
-        except OSError:
-            return b".jpg"  # reading it fails too
-        try:
-            found = format_of(os.pread(file, HEAD_BYTES, 0))
-        except OSError:
-            found = None
-        finally:
-            os.close(file)
-        suffix = found.suffixes[0] if found is not None and found.suffixes else ".jpg"
-    return suffix.encode()
-
-
-def _part(path: Path) -> Path:
-    """Return the name of a file while it is written."""
-    return path.with_name(f"{path.name}.part")
-
-
-@contextmanager
-def _draft(path: Path) -> Iterator[int]:
-    """Open an empty file that gets the name ``path`` later."""
-    file = os.open(_part(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turn the system's errors into ``StandpipeError``."""
-    try:
-        yield
-    except OSError as error:
-        raise StandpipeError(
-            f"can't write {path}: {error.strerror}; afterwards run the same command again, and it goes on"
-        ) from error
-
-
-def _sync(folder: Path) -> None:
-    """Have the names in a folder survive a power cut."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

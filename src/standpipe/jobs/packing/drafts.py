@@ -1,0 +1,98 @@
+"""The files of a pack while they are written: drafts, the folder's lock, and names of members."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.formats import FORMATS, HEAD_BYTES, format_of
+from standpipe.jobs.packing.layout import PackFacts
+
+IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
+OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def suffix(path: bytes) -> bytes:
+    """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
+    ending = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
+    if ending not in IMAGE_SUFFIXES:
+        try:
+            file = os.open(path, OPEN)
+        except OSError:
+            return b".jpg"  # reading it fails too
+        try:
+            found = format_of(os.pread(file, HEAD_BYTES, 0))
+        except OSError:
+            found = None
+        finally:
+            os.close(file)
+        ending = found.suffixes[0] if found is not None and found.suffixes else ".jpg"
+    return ending.encode()
+
+
+def part(path: Path) -> Path:
+    """Return the name of a file while it is written."""
+    return path.with_name(f"{path.name}.part")
+
+
+@contextmanager
+def draft(path: Path) -> Iterator[int]:
+    """Open an empty file that gets the name ``path`` later."""
+    file = os.open(part(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn the system's errors into ``StandpipeError``."""
+    try:
+        yield
+    except OSError as error:
+        raise StandpipeError(
+            f"can't write {path}: {error.strerror}; afterwards run the same command again, and it goes on"
+        ) from error
+
+
+def sync(folder: Path) -> None:
+    """Have the names in a folder survive a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def claimed(folder: Path, facts: PackFacts) -> Iterator[bool]:
+    """Create the folder or check that it fits, and lock it against other packers; yield whether all of it was written
+    before.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StandpipeError(f"can't write to {folder}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StandpipeError(f"another process packs into {folder}; wait for its end") from None
+        before = PackFacts.read(folder)
+        if before is None:
+            if any(folder.iterdir()):
+                raise PlanError(f"{folder} has other files in it; use an empty folder")
+            facts.write(folder)
+        elif not before.same(facts):
+            raise PlanError(
+                f"{folder} has shards of another source, or of another shard_size, order or seed; use an empty folder"
+            )
+        yield before is not None and before.shards is not None
+    finally:
+        os.close(descriptor)
