@@ -195,13 +195,15 @@ class PillowImages:
     def __getitem__(self, index: int) -> Any:
         file, label = self._files[index]
         with Image.open(file) as image:
-            crop = (
-                image.convert("RGB").crop(crop_box(*image.size)).resize((224, 224), Image.Resampling.BILINEAR)
-            )
+            return self.transformed(image), label
+
+    def transformed(self, image: Image.Image) -> Any:
+        """Return the tensor of a random crop of an image, flipped with probability 1/2, and normalised."""
+        crop = image.convert("RGB").crop(crop_box(*image.size)).resize((224, 224), Image.Resampling.BILINEAR)
         if random.random() < 0.5:
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels = self._from_numpy(np.array(crop)).permute(2, 0, 1).float().div_(255)
-        return pixels.sub_(self._mean).div_(self._std), label
+        return pixels.sub_(self._mean).div_(self._std)
 
 
 def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
