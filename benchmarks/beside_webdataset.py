@@ -79,15 +79,15 @@ def main() -> None:
 def run(args: argparse.Namespace, loader: str, what: str, shards: list[str]) -> dict[str, Any]:
     """Run one loader in this process; return its figures."""
     memory = PeakMemory()
-    batches = ours(args, shards) if loader == "standpipe" else theirs(args, shards, repeats=what == "rate")
+    make = ours if loader == "standpipe" else partial(theirs, repeats=what == "rate")
     if what == "rate":
-        return measured(batches, memory, max(args.workers, 1), args.seconds)
+        return measured(make(args, shards), memory, max(args.workers, 1), args.seconds)
     found, error = list[int](), "no error"
     try:
-        for _, numbers in batches:
+        for _, numbers in make(args, shards):
             found += numbers
-    except Exception as caught:
-        error = f"{type(caught).__name__}: {str(caught).strip().splitlines()[-1][:100]}"
+    except Exception as caught:  # noqa: BLE001 (whatever a loader raises is the answer)
+        error = f"{type(caught).__name__}: {str(caught).strip().splitlines()[-1][-60:]}"
     steps = [abs(second - first) == 1 for first, second in pairwise(found)]
     return {"samples": len(found), "error": error, "neighbours": sum(steps) / max(len(steps), 1)}
 
