@@ -74,9 +74,7 @@ CASES: list[tuple[Any, Reference]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("transform", "by_pillow"), CASES, ids=lambda each: repr(each) if callable(each) else None
-)
+@pytest.mark.parametrize(("transform", "by_pillow"), CASES, ids=[repr(transform) for transform, _ in CASES])
 def test_pixels_are_pillows(transform: Any, by_pillow: Reference) -> None:
     for number, (height, width) in enumerate(SIZES):
         for images in (noise(number, 3, height, width, 3), pale(noise(number, 3, height, width, 3))):
