@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, loader: str, what: str, shards: list[str]) -> 
     try:
         for _, numbers in make(args, shards):
             found += numbers
-    except Exception as caught:  # noqa: BLE001 (whatever a loader raises is the answer)
+    except Exception as caught:  # whatever a loader raises is the answer
         error = f"{type(caught).__name__}: {str(caught).strip().splitlines()[-1][-60:]}"
     steps = [abs(second - first) == 1 for first, second in pairwise(found)]
     return {"samples": len(found), "error": error, "neighbours": sum(steps) / max(len(steps), 1)}
