@@ -167,6 +167,52 @@ def test_it_goes_on_after_a_kill_with_the_same_bytes(photos: Path, tmp_path: Pat
     assert sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB").written == 0
 
 
+def test_a_kill_before_the_first_shard_leaves_nothing_that_stops_the_next_call(
+    photos: Path, tmp_path: Path
+) -> None:
+    """A draft of pack.json, as a packer leaves it that is killed before the draft gets its name."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "pack.json.7.part").write_text('{"source"')
+    assert sp.pack_shards(sp.ImageFolder(photos), out).records == PHOTOS
+    assert not list(out.glob("*.part"))
+    (out / "pack.json.8.part").touch()
+    sp.pack_shards(sp.ImageFolder(photos), out)
+    assert not list(out.glob("*.part"))
+
+
+def test_a_shard_without_its_checksums_is_packed_again(photos: Path, packed: Path) -> None:
+    sums = packed / "shard-000001.crc32c"
+    whole = contents(packed)
+    for damage, said in ((sums.unlink, "is missing"), (lambda: os.truncate(sums, 20), "is damaged")):
+        damage()
+        with pytest.raises(
+            sp.StandpipeError, match=rf"{sums.name} {said}; delete .*shard-000001.tar, and run"
+        ):
+            sp.pack_shards(sp.ImageFolder(photos), packed, shard_size="32KiB")
+        (packed / "shard-000001.tar").unlink()
+        assert sp.pack_shards(sp.ImageFolder(photos), packed, shard_size="32KiB").written == 1
+        assert contents(packed) == whole
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"shards": "x"}, "is damaged"),
+        ({"shards": 10**30}, "is damaged"),
+        ({"records": None}, "is damaged"),
+        ({"more": 1}, "isn't a file of standpipe pack$"),
+        (None, "is damaged"),
+    ],
+    ids=str,
+)
+def test_facts_that_cant_be_used(packed: Path, changed: dict[str, object] | None, said: str) -> None:
+    facts = json.loads((packed / "pack.json").read_text())
+    (packed / "pack.json").write_text("[" * 100_000 if changed is None else json.dumps(facts | changed))
+    with pytest.raises(sp.StandpipeError, match=rf"pack\.json {said}"):
+        sp.verify_shards(packed)
+
+
 def test_a_full_disk_is_an_error_and_no_end(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = PACK.format(photos=str(photos), out=str(out))
@@ -236,6 +282,10 @@ def test_what_cant_be_packed(photos: Path, packed: Path, tmp_path: Path) -> None
             sp.pack_shards(source, packed, **{"shard_size": "32KiB", **options})
     with pytest.raises(sp.PlanError, match="has other files in it"):
         sp.pack_shards(source, photos)
+    for inside in (photos / "shards", photos / "cat" / ".." / "shards"):
+        with pytest.raises(sp.PlanError, match=r"is inside of .*, the folder to pack; use a folder outside"):
+            sp.pack_shards(source, inside)
+    assert not (photos / "shards").exists()
     with pytest.raises(sp.PlanError, match="only records that are one image file"):
         sp.pack_shards(sp.Arrays(x=np.arange(3)), tmp_path / "none")
     with pytest.raises(sp.PlanError, match="num_workers must be"):

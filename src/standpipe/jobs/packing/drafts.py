@@ -10,7 +10,7 @@ from pathlib import Path
 
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.formats import FORMATS, HEAD_BYTES, format_of
-from standpipe.jobs.packing.layout import PackFacts
+from standpipe.jobs.packing.layout import FACTS, PackFacts
 
 IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -86,13 +86,16 @@ def claimed(folder: Path, facts: PackFacts) -> Iterator[bool]:
             raise StandpipeError(f"another process packs into {folder}; wait for its end") from None
         before = PackFacts.read(folder)
         if before is None:
-            if any(folder.iterdir()):
+            # A packer that was killed before it wrote anything else left a draft of its facts.
+            if any(not each.match(f"{FACTS}.*.part") for each in folder.iterdir()):
                 raise PlanError(f"{folder} has other files in it; use an empty folder")
             facts.write(folder)
         elif not before.same(facts):
             raise PlanError(
                 f"{folder} has shards of another source, or of another shard_size, order or seed; use an empty folder"
             )
+        for each in folder.glob(f"{FACTS}.*.part"):
+            each.unlink()
         yield before is not None and before.shards is not None
     finally:
         os.close(descriptor)

@@ -44,6 +44,7 @@ VERSION = 1
 BLOCK = tarfile.BLOCKSIZE
 NAME_BYTES, SIZE_AT, SIZE_DIGITS, SUM_AT, SUM_DIGITS = 100, 124, 11, 148, 6  # of a ustar header
 MOST_MEMBER_BYTES = 8**SIZE_DIGITS - 1
+MOST_PACKED = 10**18  # of a pack
 FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d{1,18}) to (\d{1,18})")
 FIELDS = 4  # of a line
 LAST_LINE = "# end\n"
@@ -76,16 +77,21 @@ class PackFacts:
             found = json.loads(path.read_text(encoding="ascii"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise StandpipeError(f"can't read {path}: {error}") from error
+        except OSError as error:
+            raise StandpipeError(f"can't read {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise StandpipeError(f"{path} is damaged: {error}") from error
         try:
             facts = cls(**found)
         except TypeError as error:
-            raise StandpipeError(f"{path} isn't a file of standpipe pack: {error}") from error
+            raise StandpipeError(f"{path} isn't a file of standpipe pack") from error
         if facts.version != VERSION:
             raise StandpipeError(
                 f"{path} has version {facts.version}; this standpipe reads version {VERSION}"
             )
+        records, shards = facts.records, facts.shards
+        if not is_count(records, 1, MOST_PACKED) or not (shards is None or is_count(shards, 1, records)):
+            raise StandpipeError(f"{path} is damaged: it must have the numbers of records and shards")
         return facts
 
     def write(self, folder: Path) -> None:

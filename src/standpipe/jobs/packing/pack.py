@@ -42,7 +42,7 @@ from standpipe.jobs.packing.layout import (
     write_all,
 )
 from standpipe.order import Sequential, Shuffled
-from standpipe.source import TarShards, build_index
+from standpipe.source import ImageFolder, TarShards, build_index
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.units import parse_bytes
@@ -142,6 +142,7 @@ def pack_shards(
     shard_bytes = parse_bytes("shard_size", shard_size)
     if order not in ("shuffled", "source"):
         raise PlanError(f"order must be 'shuffled' or 'source', got {order!r}")
+    _check_folder(source, folder)
     opened = source.open()
     _check(opened)
     records = opened.num_records
@@ -156,6 +157,14 @@ def pack_shards(
     path, workers = Path(folder), threads_of(num_workers)
     with claimed(path, facts) as complete:
         return _Packer(path, opened, in_order, facts, workers, on_progress).run(complete)
+
+
+def _check_folder(source: Source, folder: str | os.PathLike[str]) -> None:
+    """Raise ``PlanError`` if the folder of shards would be a class folder of the source."""
+    if isinstance(source, ImageFolder):
+        target, root = os.path.realpath(folder), os.fsdecode(os.path.realpath(source.root))
+        if target.startswith(os.path.join(root, "")):  # noqa: PTH118 (as text, whatever its bytes)
+            raise PlanError(f"{folder} is inside of {root}, the folder to pack; use a folder outside of it")
 
 
 def _check(source: OpenSource) -> None:
@@ -231,9 +240,15 @@ class _Packer:
         path = shard_path(self.folder, number)
         if not path.exists():
             return None
-        sums = Sums.read(sums_path(self.folder, number))
+        advice = f"delete {path}, and run the same command again"
+        try:
+            sums = Sums.read(sums_path(self.folder, number))
+        except FileNotFoundError as error:
+            raise StandpipeError(f"{error.filename} is missing; {advice}") from error
+        except StandpipeError as error:
+            raise StandpipeError(f"{error}; {advice}") from error
         if sums.start != start or path.stat().st_size != sums.members.shard_bytes:
-            raise StandpipeError(f"{path} is damaged; delete it, and run the same command again")
+            raise StandpipeError(f"{path} is damaged; {advice}")
         return sums.stop
 
     def _planned(self, number: int, start: int) -> _Shard:

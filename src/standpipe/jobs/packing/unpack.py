@@ -176,7 +176,7 @@ def _relative(path: Path, text: bytes) -> bytes:
     """Return the path of a record from its JSON. Raises ``StandpipeError`` if it could be outside of the folder."""
     try:
         found = json.loads(text)["path"].encode("utf-8", "surrogateescape")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StandpipeError(f"{path} has a record without a path: {text[:80]!r}") from error
     parts = found.split(b"/")
     if b"\0" in found or not {b"", b".", b".."}.isdisjoint(parts):
