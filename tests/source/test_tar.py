@@ -362,6 +362,8 @@ def test_a_shard_cut_anywhere_is_an_error(tmp_path: Path) -> None:
         ("1.jpg 1.x.pickle", None, "the member 1.x.pickle may hold Python code"),
         ("1.jpg 2.jpg", {"image": "jpg", "mask": "seg.png"}, "1.jpg has no mask next to it"),
         ("1.jpg 1.id", {"image": "jpg", "label": "id"}, "1.id isn't an integer of 64 bits as text"),
+        ("1.cls 2.cls", None, "has no images; name the extensions of yours"),
+        ("1.x.jpg 1.cls", None, "no images, only members with .x.jpg; name"),
         ("1.jpg", {"image": "gif;png"}, "no images, only members with .jpg"),
         ("1.jpg", {"label": "cls"}, "must say what the image is"),
         ("1.jpg", "jpg", "must say what the image is"),
@@ -377,6 +379,21 @@ def test_records_that_arent_alike_are_refused(made: str, fields: Any, text: str,
         tmp_path / "a.tar", [(name, b"1e5" if name.endswith(".id") else b"1") for name in made.split()]
     )
     said = refusal(sp.TarShards(path, fields=fields))
+    assert re.search(text, said), said
+
+
+@pytest.mark.parametrize(
+    ("shards", "text"),
+    [
+        (None, "TarShards needs a name such as .* got None"),
+        (7, "TarShards needs a name such as .* got 7"),
+        ([None], "TarShards needs a name such as .* got \\[None]"),
+        ([], "TarShards has no shards"),
+        (".", r"Is a directory; .*of shards 'FOLDER/\*\.tar'"),
+    ],
+)
+def test_names_that_arent_shards(shards: Any, text: str) -> None:
+    said = refusal(sp.TarShards(shards))
     assert re.search(text, said), said
 
 

@@ -55,7 +55,9 @@ def reading(path: AnyPath) -> Iterator[None]:
             case NotADirectoryError():
                 advice = "a folder is needed here; for a list of files use FileList"
             case IsADirectoryError():
-                advice = "a file is needed here; for a folder of images use ImageFolder"
+                advice = (
+                    "a file is needed here; for a folder of images use ImageFolder, of shards 'FOLDER/*.tar'"
+                )
             case _:
                 advice = "the system can't read it"
         raise PlanError(f"can't read {shown(path)}: {error.strerror}; {advice}") from error

@@ -230,7 +230,8 @@ class TarSubject:
 
     def _first_fields(self) -> Fields:
         """Return the fields of the first record with an image: ``image``, and ``label`` if it has one."""
-        extensions = next((found for found in self._first_groups() if found & {*IMAGES}), set[str]())
+        # Without an image, a label isn't a fault: the error is that there are no images.
+        extensions = next((found for found in self._first_groups() if found & {*IMAGES}), {"cls"})
         return {"image": IMAGES, "label": ("cls",)} if "cls" in extensions else {"image": IMAGES}
 
     def _first_groups(self) -> Iterator[set[str]]:

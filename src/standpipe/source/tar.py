@@ -103,6 +103,13 @@ class TarShards:
     def subject(self) -> TarSubject:
         """Return the shards, as the subject of an index."""
         index = None if self.index is None else absolute(self.index, field="TarShards' index")
+        each = (self.shards,) if isinstance(self.shards, str | bytes | os.PathLike) else self.shards
+        if not isinstance(each, Sequence) or not all(
+            isinstance(one, str | bytes | os.PathLike) for one in each
+        ):
+            raise PlanError(
+                f"TarShards needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {self.shards!r}"
+            )
         name, fields = self._name().strip("'"), _checked(self.fields)
         if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
             listed = listed_shards(absolute(self.shards, field="TarShards' list"))
