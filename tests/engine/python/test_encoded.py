@@ -119,6 +119,17 @@ def test_every_form_of_bytes(give: Any, folder: Path, of_files: list[dict[str, A
     check_equal(batches(recipe(source, last_batch="partial"), executor="inline"), of_files)
 
 
+@pytest.mark.parametrize("fields", [None, "image"])
+def test_a_sample_may_be_a_part_of_a_file(fields: Any, folder: Path, of_files: list[dict[str, Any]]) -> None:
+    every = [(path, 0, path.stat().st_size) for path in sorted(folder.glob("*.jpg"))]
+    found = batches(
+        recipe(sp.MapSource(every, fields, encoded="image"), last_batch="partial"), executor="inline"
+    )
+    check_equal(found, [{name: batch[name] for name in ("image", "index")} for batch in of_files])
+    with pytest.raises(sp.SampleError, match="a sample of 3 values; name them"):
+        batches(sp.Pipeline(sp.MapSource([("text", 1, 2)])).batch(1), executor="inline")
+
+
 def test_a_list_of_bytes_and_a_declared_label(folder: Path, of_files: list[dict[str, Any]]) -> None:
     every = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     alone = batches(recipe(sp.MapSource(every, encoded="image"), last_batch="partial"), executor="thread")
@@ -198,6 +209,8 @@ def error_of(dataset: Any, executor: str = "thread", **options: Any) -> sp.Sampl
         ({"bytes": None, "path": None}, "whose 'bytes' and 'path' are both empty"),
         ({"bytes": "text", "path": None}, "but 'image' is str"),
         (("a.tar", -1, 5), r"'image' is \('a.tar', -1, 5\); it must be a path, an offset from 0 on"),
+        (("a.tar", 1 << 70, 5), "it must be a path, an offset from 0 on"),
+        (("a.tar", 5, (1 << 63) - 1), "it must be a path, an offset from 0 on"),
         (("a.tar", 0, "5"), "it must be a path, an offset"),
         ("a\0b", "it must be a path"),
         (memoryview(np.zeros(4)), "but 'image' is memoryview"),

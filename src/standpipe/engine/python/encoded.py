@@ -20,6 +20,7 @@ TAKES = (
     "with encoded='image', the dataset must give the image's bytes, a path, a tuple (path, offset, length) or a dict "
     "{'bytes': …, 'path': …}"
 )
+MOST_OFFSET = 2**63 - 1  # of a file
 OF_HUGGING_FACE = frozenset(("bytes", "path"))
 
 
@@ -54,6 +55,14 @@ def encoded_image(value: Any) -> EncodedFile | EncodedBytes:
             return EncodedBytes(_viewed(value))
 
 
+def is_part_of_file(value: Any) -> bool:
+    """Return True for a tuple (path, offset, length), which a dataset without further fields gives alone."""
+    match value:
+        case (str() | os.PathLike(), int() | np.integer(), int() | np.integer()):
+            return isinstance(value, tuple)
+    return False
+
+
 def name_and_offset(encoded: EncodedFile | EncodedBytes) -> tuple[str | None, int]:
     """Return an encoded image's path or name for messages, and the offset of its bytes in that file."""
     if isinstance(encoded, EncodedBytes):
@@ -76,7 +85,7 @@ def _file(path: str | bytes | os.PathLike[Any], offset: Any, length: Any) -> Enc
         begin, size = operator.index(offset), operator.index(length)
     except TypeError:
         begin, size = -1, -1
-    if begin < 0 or size < -1 or not encoded or b"\0" in encoded:
+    if not 0 <= begin <= begin + max(size, 0) <= MOST_OFFSET or size < -1 or not encoded or b"\0" in encoded:
         raise RowFailed(
             "source",
             f"'image' is ({path!r}, {offset!r}, {length!r}); it must be a path, an offset from 0 on in bytes, and a "

@@ -14,7 +14,7 @@ from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
 from standpipe.spec import Decoding, Reads
-from standpipe.transform import BatchFunction, SampleProgram
+from standpipe.transform import BatchFunction, NativeStep, SampleProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,12 @@ class Recipe:
     checks: Checks
     cache: CachePlan | None
     in_turn: bool = False
+
+    @property
+    def decodes(self) -> bool:
+        """True if the image of a sample is encoded, and the first step decodes it."""
+        first = next(iter(self.program.steps), None)
+        return isinstance(first, NativeStep) and first.decodes
 
     @property
     def keeps_samples(self) -> bool:

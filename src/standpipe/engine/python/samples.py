@@ -21,6 +21,7 @@ from standpipe.engine.python.calls import PythonCall, python_call, said
 from standpipe.engine.python.collating import numbered
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
+from standpipe.engine.python.encoded import is_part_of_file
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, marks, moved
 from standpipe.engine.python.images import ImageMaker
@@ -356,6 +357,9 @@ class SampleMaker:
             return {names[0]: item}
         values = item if several else (item,)
         if len(values) > len(names):
+            if self.recipe.decodes and names in (NAMES, NAMES[:1]) and is_part_of_file(item):
+                self._gives = object
+                return {names[0]: item}
             fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
             raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
         if len(values) < len(names) and names != NAMES:
