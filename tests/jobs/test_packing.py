@@ -253,6 +253,20 @@ def test_damage_is_found(packed: Path) -> None:
     assert found.differences[4] == f"{packed}/shard-000003.crc32c is damaged"
 
 
+def test_damage_of_the_end_is_found(packed: Path) -> None:
+    shard = packed / "shard-000000.tar"
+    with tarfile.open(shard) as members:
+        last = members.getmembers()[-1]
+    end = last.offset_data + -(-last.size // 512) * 512
+    for place in (end, shard.stat().st_size - 1):
+        overwrite(shard, place, b"x")
+        assert sp.verify_shards(packed).differences == (
+            f"{shard.name}: the zeros after its last member have changed",
+        )
+        overwrite(shard, place, b"\0")
+    assert sp.verify_shards(packed).ok
+
+
 def test_damaged_shards_arent_unpacked(packed: Path, tmp_path: Path) -> None:
     overwrite(packed / "shard-000001.tar", 3000, b"damage")
     with pytest.raises(sp.StandpipeError, match=r"shard-000001.tar is damaged: \d+.jpg has changed"):

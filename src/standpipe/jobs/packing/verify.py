@@ -123,6 +123,9 @@ def _compared(shard: OpenShard, records: slice) -> _Found:
         size, whole = os.fstat(shard.file).st_size, members.shard_bytes
         if size != whole and records.start == 0:
             differences.append(f"{name} has {size:,} bytes, and should have {whole:,}")
+        last = records.stop * each == len(members.sizes)
+        if size == whole and last and any(os.pread(shard.file, whole - int(ends[-1]), int(ends[-1]))):
+            differences.append(f"{name}: the zeros after its last member have changed")
         count = int(np.searchsorted(ends, size, "right"))
         begins, sizes = begins[:count], sizes[:count]
         # A header and its content, one after the other, as they are in the file.
