@@ -389,6 +389,11 @@ def test_records_that_arent_alike_are_refused(made: str, fields: Any, text: str,
         (7, "TarShards needs a name such as .* got 7"),
         ([None], "TarShards needs a name such as .* got \\[None]"),
         ([], "TarShards has no shards"),
+        (
+            "https://example.com/{0..3}.tar",
+            "TarShards reads files, and https://.* is an address; copy the shards",
+        ),
+        (["pipe:cat a.tar"], "pipe:cat a.tar is an address; copy the shards to a disk"),
         (".", r"Is a directory; .*of shards 'FOLDER/\*\.tar'"),
     ],
 )
@@ -486,7 +491,9 @@ def test_lists_of_wids_are_compared_with_the_shards(shards: Path) -> None:
     entries.append(entries[0])
     assert "lists a shard twice" in refusal(write())
     entries[:] = [{"url": "https://example.com/a.tar", "nsamples": 4}]
-    assert "lists the address 'https://example.com/a.tar'" in refusal(write())
+    assert refusal(write()).startswith(
+        f"{listed} lists the address 'https://example.com/a.tar'; copy the shards"
+    )
     assert "lists no shards" in refusal(write(shardlist=[]))
     for wrong in (
         {"shardlist": [{"url": "a.tar"}]},

@@ -14,6 +14,7 @@ MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
 RANGE = re.compile(rb"(-?\d{1,18})\.\.(-?\d{1,18})")
 GLOB = re.compile(rb"[*?[]")
+ADDRESS = re.compile(rb"pipe:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
@@ -22,7 +23,7 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
     A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
     ``?`` and ``[…]``.
 
-    Raises ``PlanError`` for no shards, a pattern that fits none, and more than about a million.
+    Raises ``PlanError`` for no shards, an address, a pattern that fits none, and more than about a million.
     """
     given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
     found: set[bytes] = set()
@@ -31,6 +32,11 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
         if os.path.lexists(path):
             found.add(path)
             continue
+        if ADDRESS.match(os.fsencode(each)):
+            raise PlanError(
+                f"TarShards reads files, and {shown(each)} is an address; copy the shards to a disk, and name them: "
+                "TarShards('train-{000..146}.tar')"
+            )
         for name in _expanded(os.path.expanduser(os.fsencode(each)), shown(each)):  # noqa: PTH111 (bytes)
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:

@@ -42,6 +42,8 @@ def listed_shards(path: bytes) -> tuple[ListedShard, ...]:
     try:
         raw = json.loads(text or b"")
         found = [_listed(path, entry) for entry in raw["shardlist"]]
+    except PlanError:  # a ValueError too
+        raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PlanError(
             f"{shown(path)} isn't a list of shards of wids, with 'shardlist', and 'url' and 'nsamples' of each: "
