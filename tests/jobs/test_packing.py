@@ -306,7 +306,7 @@ def test_what_cant_be_packed(photos: Path, packed: Path, tmp_path: Path) -> None
         sp.pack_shards(source, tmp_path / "none", num_workers=0)
     with pytest.raises(sp.PlanError, match="order must be"):
         sp.pack_shards(source, tmp_path / "none", order="random")  # type: ignore[arg-type]
-    with pytest.raises(sp.PlanError, match="only whole files"):
+    with pytest.raises(sp.PlanError, match="parts of files, as in tar shards, can't be packed; unpack them"):
         sp.pack_shards(sp.TarShards(packed / "*.tar"), tmp_path / "none")
     (tmp_path / "list.txt").write_text("../outside.jpg 1\n")
     with pytest.raises(sp.PlanError, match="root="):
@@ -314,6 +314,8 @@ def test_what_cant_be_packed(photos: Path, packed: Path, tmp_path: Path) -> None
     for folder in (photos, tmp_path / "nothing"):
         with pytest.raises(sp.PlanError, match=r"no pack\.json"):
             sp.unpack_shards(folder, tmp_path / "restored")
+    with pytest.raises(sp.PlanError, match=rf"is a file; name the folder of the shards, {packed}$"):
+        sp.verify_shards(packed / "shard-000000.tar")
     with pytest.raises(sp.PlanError, match="has files in it"):
         sp.unpack_shards(packed, photos)
 

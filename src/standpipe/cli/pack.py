@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "labels and columns, an index, and a checksum of every member. If it is interrupted or killed, the same "
         "command continues, and writes at most one shard again. standpipe unpack restores the files.",
     )
-    add_source_arguments(parser)
+    add_source_arguments(parser, where="a folder of class folders, or a list of files")
     parser.add_argument("output", metavar="OUT", help="the folder of the shards: a new or empty one")
     parser.add_argument(
         "--shard-size", default="512MiB", metavar="SIZE", help="most bytes of a shard (default: 512MiB)"

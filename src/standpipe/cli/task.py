@@ -106,9 +106,9 @@ def check_times(args: argparse.Namespace) -> None:
         raise sp.PlanError(f"--step-ms must be from 0 to below 1000000, got {args.step_ms:g}")
 
 
-def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where the samples are, which ``source_of`` reads."""
-    parser.add_argument("path", metavar="PATH", help=WHERE)
+def add_source_arguments(parser: argparse.ArgumentParser, *, where: str = WHERE) -> None:
+    """Add the arguments that say where the samples are, which ``source_of`` reads; ``where``: help for the path."""
+    parser.add_argument("path", metavar="PATH", help=where)
     parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
     parser.add_argument(
         "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"

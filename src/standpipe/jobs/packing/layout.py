@@ -108,6 +108,8 @@ class PackFacts:
 
 def packed_facts(folder: str | os.PathLike[str]) -> PackFacts:
     """Return the facts of a folder whose shards are complete. Raises ``PlanError`` for other folders."""
+    if Path(folder).is_file():
+        raise PlanError(f"{folder} is a file; name the folder of the shards, {Path(folder).parent}")
     facts = PackFacts.read(Path(folder))
     if facts is None:
         raise PlanError(f"{folder} has no {FACTS}: it isn't a folder that standpipe pack wrote")
