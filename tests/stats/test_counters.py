@@ -95,9 +95,10 @@ def test_who_has_no_processor_isnt_said_to_wait_for_storage() -> None:
             return x
 
         pipeline = sp.Pipeline(sp.Arrays(x=np.arange(32))).map(spins, field="x").batch(4)
-        with pipeline.loader(memory="300MiB", num_workers=2, prefetch=2, executor="process") as loader:
+        with pipeline.loader(memory="300MiB", num_workers=2, executor="process") as loader:
+            before = loader.stats()
             list(loader)
-            print(loader.diagnose().what, loader.stats().transform.queued_s > 0.1)
+            print(loader.diagnose(before).what, loader.stats().transform.queued_s > 0.1)
     """)
     assert "for a processor, which others have True" in told
 

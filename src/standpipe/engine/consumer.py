@@ -102,6 +102,8 @@ class Consumer:
 
     def leave(self) -> None:
         """Record that the training loop takes no more batches of the current epoch."""
+        if self._queue.closed:
+            return  # as at the interpreter's end, when modules may be gone
         if not self._queue.is_here:
             return  # in a forked child the lock may be held for ever, by a thread that exists only in the parent
         with self._queue.lock:
