@@ -4,6 +4,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "bind/bind.h"
 #include "memory/mapping.h"
@@ -21,6 +23,7 @@ namespace standpipe {
 namespace {
 
 using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 
 // A RowMaker, and what the sample that it is at holds of the side arena: its frame, and its file where that
@@ -105,6 +108,49 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint
     maker.truncated += outcome.truncated;
     maker.redecoded += outcome.redecoded;
     return verdict(std::move(outcome));
+}
+
+// The keys of rows of one epoch, row by row.
+struct Keys {
+    uint64_t seed, epoch;
+    const std::vector<uint64_t>&positions, &attempts;
+};
+
+std::vector<std::string> decoded(SampleMaker& maker, const Program& program,
+                                 const std::vector<Column<uint8_t>>& data, const Keys& keys,
+                                 const std::vector<size_t>& rows, const Table& out) {
+    const HeartbeatScope at(maker);
+    Words& words = *Words::mine();
+    std::vector<std::string> verdicts;
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const auto now = Heartbeat::Clock::now().time_since_epoch();
+        std::atomic_ref(words.since_ns) = std::chrono::nanoseconds(now).count();
+        std::atomic_ref(words.row) = static_cast<int64_t>(rows[i]);
+        Outcome outcome =
+            maker.rows.from_encoded(program, {data[i].data(), data[i].shape(0)},
+                                    {epoch_key(keys.seed, keys.epoch), keys.positions[i], keys.attempts[i]},
+                                    out.data() + rows[i] * out.shape(1), 0, maker.part);
+        maker.part.release();
+        maker.damaged += outcome.damaged;
+        maker.truncated += outcome.truncated;
+        maker.redecoded += outcome.redecoded;
+        verdicts.push_back(verdict(std::move(outcome)));
+    }
+    return verdicts;
+}
+
+std::vector<std::string> rows_from_encoded(SampleMaker& maker, const Program& program,
+                                           const std::vector<Column<uint8_t>>& data, uint64_t seed,
+                                           uint64_t epoch, const std::vector<uint64_t>& positions,
+                                           const std::vector<uint64_t>& attempts,
+                                           const std::vector<size_t>& rows, Table out) {
+    if (out.shape(1) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
+    if (data.size() != rows.size() || positions.size() != rows.size() || attempts.size() != rows.size())
+        throw nb::value_error("rows: one image, position and attempt for each");
+    for (const size_t row : rows)
+        if (row >= out.shape(0)) throw nb::index_error("rows: outside of out");
+    nb::gil_scoped_release unlocked;
+    return decoded(maker, program, data, {seed, epoch, positions, attempts}, rows, out);
 }
 
 std::string reserve(SampleMaker& maker, const Program& program, int height, int width, uint64_t seed,
@@ -298,6 +344,11 @@ void bind_makers(nb::module_& m) {
              "there will be none.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
+        .def(
+            "rows_from_encoded", &rows_from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a,
+            "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
+            "Write ``rows`` of ``out`` from one image each, and the row on the heartbeat when it begins; for "
+            "each '' or 'foreign' or what is wrong.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
         .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
         .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo alone decoded again.")

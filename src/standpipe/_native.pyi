@@ -945,6 +945,23 @@ class SampleMaker:
     ) -> str:
         """Write the row; '' or 'foreign' or what is wrong."""
 
+    def rows_from_encoded(
+        self,
+        program: Program,
+        data: Sequence[
+            Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        ],
+        seed: int,
+        epoch: int,
+        positions: Sequence[int],
+        attempts: Sequence[int],
+        rows: Sequence[int],
+        out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> list[str]:
+        """
+        Write ``rows`` of ``out`` from one image each, and the row on the heartbeat when it begins; for each '' or 'foreign' or what is wrong.
+        """
+
     @property
     def damaged(self) -> int:
         """Rows made of JPEGs that were decoded over damage."""

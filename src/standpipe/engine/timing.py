@@ -71,15 +71,17 @@ class Laps:
         self._rows.append(time.monotonic_ns() - since_ns)
         self.on = False
 
-    def together(self, rows: int, since_ns: int) -> None:
-        """Record that the dataset has made ``rows`` samples at once; their mean time counts as one row.
+    def together(self, rows: int, *since_ns: int) -> None:
+        """Record that ``rows`` samples were made at once; their mean time counts as one row.
 
-        since_ns  when the first sample began, in nanoseconds of ``time.monotonic_ns()``
+        since_ns  when the first sample began, and when each later step of all samples began, in nanoseconds of
+                  ``time.monotonic_ns()``
         """
         if self.on:
-            each = (time.monotonic_ns() - since_ns) // rows
-            self._rows.append(each)
-            self._steps[0] = self._steps.get(0, 0) + each
+            ends_ns = *since_ns[1:], time.monotonic_ns()
+            self._rows.append((ends_ns[-1] - since_ns[0]) // rows)
+            for number, (begin_ns, end_ns) in enumerate(zip(since_ns, ends_ns, strict=True)):
+                self._steps[number] = self._steps.get(number, 0) + (end_ns - begin_ns) // rows
             self.on = False
 
     def step(self, number: int, begin_ns: int) -> int:

@@ -13,6 +13,7 @@ from PIL import Image
 
 import standpipe as sp
 from photos import encoded, picture, write_list
+from programs import output
 
 COUNT = 23
 GOOD = encoded(picture(0))
@@ -151,6 +152,78 @@ def test_a_run_goes_on_from_files_to_processes(folder: Path, of_files: list[dict
         loader.load_state_dict(state)
         rest = [{name: np.array(value) for name, value in batch.items()} for batch in loader]
     check_equal(rest, of_files[3:6])
+
+
+class OneBuffer:
+    """Images that all come in one array, which the next sample overwrites; ``kinds``: bytes among them."""
+
+    def __init__(self, folder: Path, kinds: int) -> None:
+        self.images = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
+        self.kinds = kinds
+        self.buffer = bytearray(max(map(len, self.images)))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        data = self.images[index]
+        if index % self.kinds:
+            return data, index
+        self.buffer[: len(data)] = data
+        return memoryview(self.buffer)[: len(data)], index
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("kinds", [1, 5])
+def test_a_dataset_may_use_its_memory_again(
+    executor: str, kinds: int, folder: Path, of_files: list[dict[str, Any]]
+) -> None:
+    source = sp.MapSource(OneBuffer(folder, kinds), encoded="image")
+    pipeline = recipe(source, last_batch="partial")
+    check_equal(batches(pipeline, executor=executor), of_files)
+
+
+def test_a_task_of_many_bytes(folder: Path, of_files: list[dict[str, Any]]) -> None:
+    """Zeros behind an image change no pixel: each of these takes more than half of a worker's memory for files."""
+    every = [path.read_bytes() + bytes(5 << 19) for path in sorted(folder.glob("*.jpg"))[:8]]
+    (whole,) = batches(
+        sp.Pipeline(sp.MapSource(every, encoded="image")).map(sp.CenterCrop(24)).batch(8),
+        1,
+        executor="inline",
+    )
+    some = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))[:8]]
+    (expected,) = batches(
+        sp.Pipeline(sp.MapSource(some, encoded="image")).map(sp.CenterCrop(24)).batch(8), 1, executor="inline"
+    )
+    check_equal([whole], [expected])
+
+
+KILLED = """
+class Images:
+    def __init__(self):
+        self.image = {image!r}
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return self.image, index
+
+pipeline = sp.Pipeline(sp.MapSource(Images(), encoded="image")).map(sp.CenterCrop(24)).batch(16)
+try:
+    with pipeline.loader(memory="300MiB", num_workers=1, executor="process") as loader:
+        for batch in loader:
+            assert batch["label"].tolist() == list(range(16))
+except sp.WorkerDiedError as error:
+    print(error.index, error)
+"""
+
+
+def test_the_image_that_kills_its_worker_is_named() -> None:
+    """All images of a task are decoded in one call."""
+    told = output(KILLED.format(image=GOOD), environment={"STANDPIPE_FAULTS": "decode.row=kill@#21"})
+    assert told.startswith("21 ")
+    assert "while it made record 21 (decode + " in told
 
 
 def test_python_functions_get_decoded_images(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.engine.rows import EncodedFile, RowFailed
+from standpipe.engine.rows import EncodedFile, RowFailed, RowKey, Sample
 from standpipe.source import shown
 from standpipe.spec import UInt8Array
 from standpipe.transform.values import as_array, is_picture, is_tensor
@@ -34,6 +34,16 @@ class EncodedBytes:
 
     data: UInt8Array
     name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRow:
+    """A row whose image waits to be decoded, with the other values of its sample."""
+
+    row: int
+    key: RowKey
+    sample: Sample
+    image: EncodedBytes
 
 
 def encoded_image(value: Any) -> EncodedFile | EncodedBytes:

@@ -22,6 +22,7 @@ from standpipe.engine.python.collating import numbered
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
 from standpipe.engine.python.encoded import is_part_of_file
+from standpipe.engine.python.encoded_rows import Calls, encoded_rows
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, marks, moved
 from standpipe.engine.python.images import ImageMaker
@@ -89,6 +90,8 @@ class SampleMaker:
             None  # generators by the function that uses them, during a probe
         )
         self.laps = Laps()
+        calls = Calls(self.at, self._begun, self._write_rest, self._check)
+        self._encoded = encoded_rows(recipe, self._images, self.laps, calls)
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
@@ -174,6 +177,8 @@ class SampleMaker:
         """Make rows [first, stop) inside ``task()``, and return the failures of rows that can't be made."""
         if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
             return []
+        if self._encoded is not None and not self._looks_at_each and self._encoded.suits(rows):
+            return self._encoded.fill(rows, first, stop)
         image = rows.views.get("image")
         out: Mapping[str, AnyArray] = {}
         bad = []
@@ -204,8 +209,7 @@ class SampleMaker:
         Return False if the samples must be made one by one: the dataset can't do this, it raised an error, or
         ``use`` raised ``Uneven`` as the samples don't fit the slot.
         """
-        looked_at = self._draws is not None and not self._draws.together
-        if self._columns is None or looked_at or not rows.inputs.empty:
+        if self._columns is None or self._looks_at_each or not rows.inputs.empty:
             return False
         self.begins(first)
         begin_ns = self.heartbeat[SINCE]
@@ -218,6 +222,11 @@ class SampleMaker:
             return False
         self.laps.together(stop - first, begin_ns)
         return True
+
+    @property
+    def _looks_at_each(self) -> bool:
+        """True if generators are compared after each sample, so that samples are made one by one."""
+        return self._draws is not None and not self._draws.together
 
     def given(self, rows: Rows, row: int) -> Any:
         """Make the sample of a row, and return it in the form that the dataset uses, or its ``RowFailed``."""
@@ -253,9 +262,20 @@ class SampleMaker:
         else:
             sample = self._begun(key, sample)
         sample = self._through(first, len(self._steps), key, sample, out)
+        self._check(sample)
+        return sample
+
+    def _check(self, sample: Sample) -> None:
+        """Raise ``RowFailed`` for a finished sample with a wrong value."""
         if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
-        return sample
+
+    def _write_rest(self, key: RowKey, sample: Sample, row: int, rows: Rows) -> None:
+        """Make a sample from the dataset's values, and write it into its row. Raises ``RowFailed``."""
+        out = {"image": rows.views["image"][row]}
+        sample = self._through(0, len(self._steps), key, sample, out)
+        self._check(sample)
+        write_row(sample, row, rows, out)
 
     def as_given(self, sample: Sample) -> Any:
         """Return a sample in the form of the dataset's last sample: a dict, a tuple, or its only value."""
