@@ -133,8 +133,12 @@ def test_a_sample_may_be_a_part_of_a_file(fields: Any, folder: Path, of_files: l
 
 def test_a_list_of_bytes_and_a_declared_label(folder: Path, of_files: list[dict[str, Any]]) -> None:
     every = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
-    alone = batches(recipe(sp.MapSource(every, encoded="image"), last_batch="partial"), executor="thread")
-    check_equal(alone, [{name: batch[name] for name in ("image", "index")} for batch in of_files])
+    structs = [{"bytes": data, "path": None} for data in every]  # Hugging Face's, as the whole sample
+    for images in (every, structs):
+        alone = batches(
+            recipe(sp.MapSource(images, encoded="image"), last_batch="partial"), executor="thread"
+        )
+        check_equal(alone, [{name: batch[name] for name in ("image", "index")} for batch in of_files])
     spec = {"label": sp.ArraySpec((), np.dtype(np.int64))}
     labelled = sp.MapSource(list(zip(every, range(COUNT), strict=True)), spec=spec, encoded="image")
     pipeline = recipe(labelled, last_batch="partial")

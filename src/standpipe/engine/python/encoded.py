@@ -65,6 +65,11 @@ def encoded_image(value: Any) -> EncodedFile | EncodedBytes:
             return EncodedBytes(_viewed(value))
 
 
+def is_struct(value: Mapping[Any, Any]) -> bool:
+    """Return True for Hugging Face's dict of an image, which a dataset of images alone gives as its sample."""
+    return bool(value) and OF_HUGGING_FACE.issuperset(value)
+
+
 def is_part_of_file(value: Any) -> bool:
     """Return True for a tuple (path, offset, length), which a dataset without further fields gives alone."""
     match value:

@@ -21,7 +21,7 @@ from standpipe.engine.python.calls import PythonCall, python_call, said
 from standpipe.engine.python.collating import numbered
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
-from standpipe.engine.python.encoded import is_part_of_file
+from standpipe.engine.python.encoded import is_part_of_file, is_struct
 from standpipe.engine.python.encoded_rows import Calls, encoded_rows
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, marks, moved
@@ -363,6 +363,9 @@ class SampleMaker:
             raise RowFailed("source", f"dataset[{asked!r}] returned None; return the sample")
         kind = type(item)
         if kind is dict:
+            if self.recipe.decodes and is_struct(item):
+                self._gives = object
+                return {names[0]: item}
             self._gives = dict
             return {**item}
         if kind is tuple or kind is list or kind in _VALUES:  # asking for more takes half a microsecond
