@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -267,13 +268,50 @@ def test_damage_of_the_end_is_found(packed: Path) -> None:
     assert sp.verify_shards(packed).ok
 
 
+def test_lists_of_checksums_that_dont_follow_one_another_are_damaged(packed: Path, tmp_path: Path) -> None:
+    sums = packed / "shard-000001.crc32c"
+    text = sums.read_text()
+    head = text.split("\n", 1)[0]
+    _, start, stop = map(int, re.findall(r"\d+", head))
+    for wrong in (f"{start + 1} to {stop + 1}", f"{start} to {start + 1}"):
+        sums.write_text(text.replace(head, f"# standpipe pack 1: records {wrong}"))
+        assert any("records don't follow" in each for each in sp.verify_shards(packed).differences)
+        with pytest.raises(sp.StandpipeError, match="records don't follow"):
+            sp.unpack_shards(packed, tmp_path / wrong)
+
+
 def test_damaged_shards_arent_unpacked(packed: Path, tmp_path: Path) -> None:
     overwrite(packed / "shard-000001.tar", 3000, b"damage")
     with pytest.raises(sp.StandpipeError, match=r"shard-000001.tar is damaged: \d+.jpg has changed"):
         sp.unpack_shards(packed, tmp_path / "restored")
 
 
-@pytest.mark.parametrize("path", ["../outside.jpg", "/outside.jpg", "cat/../../outside.jpg", "a\0b"])
+def test_an_interrupted_unpack_starts_again(packed: Path, photos: Path, tmp_path: Path) -> None:
+    restored = tmp_path / "restored"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sp.unpack_shards(packed, restored, on_progress=interrupt)
+    assert any(restored.glob("*/*.JPG"))
+    with pytest.raises(sp.PlanError, match="has files in it"):
+        sp.unpack_shards(pack_again(photos, tmp_path), restored)
+    sp.unpack_shards(packed, restored)
+    assert sp.ImageFolder(restored).open().digest == sp.ImageFolder(photos).open().digest
+    assert not list(restored.glob(".*"))
+    with pytest.raises(sp.PlanError, match="has files in it"):
+        sp.unpack_shards(packed, restored)
+
+
+def pack_again(photos: Path, tmp_path: Path) -> Path:
+    sp.pack_shards(sp.ImageFolder(photos), tmp_path / "others", seed=5)
+    return tmp_path / "others"
+
+
+@pytest.mark.parametrize(
+    "path", [".standpipe-unpacking", "../outside.jpg", "/outside.jpg", "cat/../../outside.jpg", "a\0b"]
+)
 def test_no_file_is_restored_outside(packed: Path, tmp_path: Path, path: str) -> None:
     """Shards may come from others: a record's path there is no reason to write elsewhere."""
     shard, sums = packed / "shard-000000.tar", packed / "shard-000000.crc32c"

@@ -244,11 +244,18 @@ class OpenShard:
     sums: Sums
 
     @classmethod
-    def open(cls, folder: Path, number: int) -> Self:
-        """Open a shard. Raises ``StandpipeError`` if it or its checksums are missing or can't be used."""
+    def open(cls, folder: Path, number: int, start: int | None, stop: int | None) -> Self:
+        """Open the shard of the records [start, stop), as far as they are known.
+
+        Raises ``StandpipeError`` if it or its checksums are missing or can't be used.
+        """
         path, sums = shard_path(folder, number), sums_path(folder, number)
         try:
             found = Sums.read(sums)
+            if start not in (None, found.start) or stop not in (None, found.stop):
+                raise StandpipeError(
+                    f"{sums} is damaged: its records don't follow those of the shard before it"
+                )
             return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), found)
         except FileNotFoundError as error:
             raise StandpipeError(f"{error.filename} is missing") from error
@@ -280,12 +287,13 @@ Result = TypeVar("Result")
 
 
 def in_parts(
-    folder: Path, shards: int, workers: int, work: Callable[[OpenShard, slice], Result]
+    folder: Path, facts: PackFacts, workers: int, work: Callable[[OpenShard, slice], Result]
 ) -> Iterator[list[Result] | StandpipeError]:
     """Call ``work`` for parts of the records of all shards, in threads; yield the results, shard by shard.
 
     A shard that can't be opened gives its error. While the parts of one shard are at work, the next one is opened.
     """
+    shards = facts.shards or 0
     waiting: deque[tuple[OpenShard, list[Future[Result]]] | StandpipeError] = deque()
 
     def finished() -> list[Result] | StandpipeError:
@@ -301,13 +309,17 @@ def in_parts(
 
     with ThreadPoolExecutor(workers, "standpipe shards") as pool:
         try:
+            begin: int | None = 0
             for number in range(shards):
+                last = number + 1 == shards
                 try:
-                    shard = OpenShard.open(folder, number)
+                    shard = OpenShard.open(folder, number, begin, facts.records if last else None)
+                    begin = shard.sums.stop
                     waiting.append(
                         (shard, [pool.submit(work, shard, part) for part in shard.parts(JOB_BYTES)])
                     )
                 except StandpipeError as error:
+                    begin = None
                     waiting.append(error)
                 if len(waiting) > 1:
                     yield finished()

@@ -281,7 +281,8 @@ class _Packer:
         files = located.files["image"]
         if files.offset.any() or (files.length >= 0).any():
             raise PlanError(
-                "records that are parts of files, as in tar shards, can't be packed; unpack them, and pack the files"
+                "records that are parts of files, as in tar shards, can't be packed; unpack them, for example with "
+                "tar -x, and pack the files"
             )
         sizes, _ = _native.file_marks(files.paths.blob, files.paths.ends)
         columns = {name: values.tolist() for name, values in located.plain.items() if name != "label"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from standpipe.source import shown
 from standpipe.spec import UInt8Array
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
+MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ def unpack_shards(
 ) -> UnpackReport:
     """Restore the files that ``pack_shards`` packed, with the same names and bytes.
 
-    Each file's bytes are compared with the CRC-32C that they had when they were packed.
+    Each file's bytes are compared with the CRC-32C that they had when they were packed. If it is interrupted, the same
+    call writes all files again.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def unpack_shards(
         A folder that ``pack_shards`` wrote.
     to : path
         The folder in which the files get their paths as they were below the packed folder. It is created, and must be
-        empty.
+        empty, or have what an interrupted call left.
     num_workers : int, optional
         Number of threads. Default: one per CPU that this process may use.
     on_progress : callable, optional
@@ -93,22 +95,32 @@ def unpack_shards(
     """
     facts = packed_facts(folder)
     target = Path(to)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()):
-            raise PlanError(f"{target} has files in it; use an empty folder")
-    except OSError as error:
-        raise StandpipeError(f"can't write to {target}: {error.strerror}") from error
+    _begin(target, json.dumps(asdict(facts)))
     files = size_bytes = 0
     unpacking = _Unpacking(os.fsencode(os.path.join(target, "")))  # noqa: PTH118 (as bytes)
-    for found in in_parts(Path(folder), facts.shards or 0, threads_of(num_workers), unpacking.restored):
+    for found in in_parts(Path(folder), facts, threads_of(num_workers), unpacking.restored):
         if isinstance(found, StandpipeError):
             raise found
         for count, size in found:
             files, size_bytes = files + count, size_bytes + size
         if on_progress is not None:
             on_progress("records", files, facts.records)
+    (target / MARK).unlink(missing_ok=True)
     return UnpackReport(files, size_bytes)
+
+
+def _begin(target: Path, facts: str) -> None:
+    """Create the folder of the files, and mark it as incomplete. Raises ``PlanError`` if it has other files."""
+    mark = target / MARK
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()) and not (
+            mark.is_file() and facts.startswith(mark.read_text("utf-8", "replace"))
+        ):
+            raise PlanError(f"{target} has files in it; use an empty folder")
+        mark.write_text(facts, "utf-8")
+    except OSError as error:
+        raise StandpipeError(f"can't write to {target}: {error.strerror}") from error
 
 
 class _Unpacking:
@@ -179,7 +191,7 @@ def _relative(path: Path, text: bytes) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StandpipeError(f"{path} has a record without a path: {text[:80]!r}") from error
     parts = found.split(b"/")
-    if b"\0" in found or not {b"", b".", b".."}.isdisjoint(parts):
+    if b"\0" in found or not {b"", b".", b"..", MARK.encode()}.isdisjoint(parts):
         raise StandpipeError(f"{path} has a record whose path leads out of its folder: {shown(found)}")
     return bytes(found)
 

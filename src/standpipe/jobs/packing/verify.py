@@ -81,9 +81,10 @@ def verify_shards(
     >>> sp.verify_shards("shards").ok
     False
     """
-    path, shards = Path(folder), packed_facts(folder).shards or 0
+    path, facts = Path(folder), packed_facts(folder)
+    shards = facts.shards or 0
     members, size_bytes, differences = 0, 0, []
-    for number, found in enumerate(in_parts(path, shards, threads_of(num_workers), _compared), 1):
+    for number, found in enumerate(in_parts(path, facts, threads_of(num_workers), _compared), 1):
         if isinstance(found, StandpipeError):
             differences.append(str(found))
         else:
