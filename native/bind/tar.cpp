@@ -40,7 +40,8 @@ nb::object fault_of(const TarReader& reader) {
 }
 
 nb::object record_fault_of(const TarRecords& records) {
-    constexpr const char* names[] = {"none", "tar", "missing", "unexpected", "two", "no_number", "pickle"};
+    constexpr const char* names[] = {"none", "tar",       "missing", "unexpected",
+                                     "two",  "no_number", "pickle",  "objects"};
     if (records.fault() == TarRecordFault::none) return nb::none();
     if (records.fault() == TarRecordFault::tar) return fault_of(records.reader());
     return nb::make_tuple(names[static_cast<int>(records.fault())], records.fault_at(),
@@ -124,6 +125,8 @@ void bind_tar(nb::module_& m) {
             },
             nb::sig("def duplicates(self) -> list[tuple[int, int]]"),
             "Of the shard that was taken: records, and earlier ones with the same key.")
+        .def_prop_ro("unmarked", &TarRecords::unmarked,
+                     "Whether the shard that was taken has no zeros that mark its end.")
         .def_prop_ro(
             "left_out",
             [](const TarRecords& records) {

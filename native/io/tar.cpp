@@ -171,7 +171,12 @@ bool TarReader::next(TarMember& member) {
         if (at_ - first > kMostHeaders - kTarBlock) return fail(TarFault::too_long);
         const Block header = view(at_, kTarBlock);
         if (fault_ != TarFault::none) return false;
-        if (header.empty()) return fail(at_ == first ? TarFault::no_end : TarFault::cut);
+        if (header.empty()) {
+            if (at_ != first) return fail(TarFault::cut);
+            // Some programs write no zeros. Without the padding of the last member, more may be missing.
+            unmarked_ = at_ > begin_ && size_ % kTarBlock == 0;
+            return unmarked_ ? false : fail(TarFault::no_end);
+        }
         if (header.size() < kTarBlock) {
             if (at_ == begin_ && is_compressed(header)) return fail(TarFault::compressed);
             return fail(at_ == begin_ ? TarFault::not_tar : TarFault::cut);

@@ -23,7 +23,7 @@ enum class TarFault : int {
     not_tar,     // the first header isn't one
     bad_header,  // a later one isn't
     cut,         // the archive ends inside of a member or its headers
-    no_end,      // the archive ends without the zeros that mark its end
+    no_end,      // the archive ends without the zeros that mark its end, and not behind a whole member
     more,        // something follows the zeros
     too_long,    // a name or an extended header is longer than allowed
     sparse,      // a member is stored without its holes
@@ -48,6 +48,9 @@ class TarReader {
 
     // Up to `most` bytes of data of the last member, there until the next call. Less for a fault.
     std::span<const uint8_t> content(const TarMember& member, uint64_t most);
+
+    // Whether the archive ended behind a whole member without the zeros that mark its end.
+    bool unmarked() const noexcept { return unmarked_; }
 
     TarFault fault() const noexcept { return fault_; }
     int error() const noexcept { return error_; }
@@ -79,6 +82,7 @@ class TarReader {
     uint64_t window_at_ = 0, window_size_ = 0;
     Pax global_;
     std::string name_;
+    bool unmarked_ = false;
     TarFault fault_ = TarFault::none;
     int error_ = 0;
     uint64_t told_ = 0;

@@ -8,6 +8,7 @@ namespace standpipe {
 namespace {
 
 constexpr uint64_t kLongestNumber = 64;
+constexpr uint64_t kNpyHead = 1024;      // bytes in which the dtype of a .npy member is
 constexpr size_t kMostExtensions = 100;  // that are counted apart
 constexpr std::string_view kOthers = "others";
 constexpr std::string_view kBlank = " \t\r\n\f\v";
@@ -111,6 +112,8 @@ bool TarRecords::add(const TarMember& member) {
         return fail(TarRecordFault::unexpected, member.header, member.name);
     if (refuses_pickles_ && is_pickle(parts.extension))
         return fail(TarRecordFault::pickle, member.header, member.name);
+    if (refuses_pickles_ && has_objects(member, parts.extension))
+        return fail(TarRecordFault::objects, member.header, member.name);
     count_left_out(parts.extension);
     return true;
 }
@@ -125,6 +128,8 @@ bool TarRecords::put(const TarMember& member, size_t field, std::string_view ext
         group_.header = member.header;
         group_.headers = (member.data - member.header) / kTarBlock;
     }
+    if (has_objects(member, extension))
+        return fail(TarRecordFault::objects, member.header, member.name, field);
     if (!fields_[field].number) return true;
     if (read_number(member, value.number)) return true;
     return fail(TarRecordFault::no_number, member.header, member.name, field);
@@ -140,6 +145,14 @@ bool TarRecords::read_number(const TarMember& member, int64_t& number) {
     if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+bool TarRecords::has_objects(const TarMember& member, std::string_view extension) {
+    if (extension.substr(extension.rfind('.') + 1) != "npy") return false;
+    const auto bytes = reader_->content(member, kNpyHead);
+    const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    // The header is a text, such as {'descr': '|O', …}; the data behind it may be anything.
+    return head.substr(0, head.find('\n')).find("|O'") != head.npos;
 }
 
 bool TarRecords::end_group() {

@@ -29,6 +29,7 @@ enum class TarRecordFault : int {
     two,         // a record has two members for a field
     no_number,   // the text of a number isn't one
     pickle,      // a member may hold code
+    objects,     // a .npy member has Python objects, so it holds a pickle
 };
 
 class TarRecords {
@@ -62,6 +63,8 @@ class TarRecords {
     // Of the shard whose end was reached: pairs of a record and an earlier one with the same key, by their
     // numbers in the shard.
     std::vector<std::pair<int64_t, int64_t>> duplicates();
+    // Of that shard: whether it has no zeros that mark its end.
+    bool unmarked() const noexcept { return reader_->unmarked(); }
     // Members of all shards so far that no field takes, by their extension.
     const std::map<std::string, uint64_t, std::less<>>& left_out() const noexcept { return left_out_; }
 
@@ -92,6 +95,7 @@ class TarRecords {
     bool add(const TarMember& member);
     bool put(const TarMember& member, size_t field, std::string_view extension);
     bool read_number(const TarMember& member, int64_t& number);
+    bool has_objects(const TarMember& member, std::string_view extension);
     bool end_group();
     void count_left_out(std::string_view extension);
     bool fail(TarRecordFault fault, uint64_t at, std::string_view name, size_t field = 0);

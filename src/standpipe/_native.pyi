@@ -207,6 +207,10 @@ class TarRecords:
         """
 
     @property
+    def unmarked(self) -> bool:
+        """Whether the shard that was taken has no zeros that mark its end."""
+
+    @property
     def left_out(self) -> dict[bytes, int]:
         """How many members of all shards so far no field takes, by extension."""
 

@@ -68,11 +68,12 @@ def test_a_bad_record_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_what_a_path_is(here: Path) -> None:
     Path("list.txt").write_text("photos/cat/00.jpg 1\n")
-    kinds = {
-        path: type(source_at(path)).__name__
-        for path in ("photos", "list.txt", "shards", "a-{0..9}.tar", "b.tar.gz")
-    }
-    assert list(kinds.values()) == ["ImageFolder", "FileList", "TarShards", "TarShards", "TarShards"]
+    shards = ("shards", "a-{0..9}.tar", "b.tar.gz", "a-*.idx", "shards/*.tra", "a-{0..9}.tr")
+    assert {type(source_at(path)) for path in shards} == {sp.TarShards}
+    assert isinstance(source_at("photos"), sp.ImageFolder)
+    assert isinstance(source_at("list.txt"), sp.FileList)
+    Path("shards/shard-000000.tar.idx").touch()
+    assert source_at("shards").open().num_records == PHOTOS
     Path("shards/README").touch()
     assert isinstance(source_at("shards"), sp.TarShards)
     Path("shards/cat").mkdir()

@@ -85,6 +85,20 @@ def tar_shards(tmp_path: Path) -> Source:
     return TarShards(tmp_path / "{0,1}.tar")
 
 
+def fixed_records(tmp_path: Path) -> Source:
+    fields = np.dtype([("label", "<i4"), ("image", "u1", (3, 2, 2))])
+    for number in range(2):
+        np.frombuffer(np.arange(48, dtype=np.uint8), fields).tofile(tmp_path / f"{number}.bin")
+    return sp.FixedRecords([tmp_path / "0.bin", tmp_path / "1.bin"], fields=fields, image_axes="CHW")
+
+
+def idx_files(tmp_path: Path) -> Source:
+    header = bytes([0, 0, 8, 3]) + b"".join(size.to_bytes(4, "big") for size in (5, 2, 2))
+    (tmp_path / "images").write_bytes(header + bytes(range(20)))
+    (tmp_path / "labels").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 5]) + bytes(range(5)))
+    return sp.IdxFiles(image=tmp_path / "images", label=tmp_path / "labels")
+
+
 def mixed(tmp_path: Path) -> Source:
     parts = [sp.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
     return sp.Mixture({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
@@ -104,6 +118,8 @@ def mixed(tmp_path: Path) -> Source:
         concatenated,
         concatenated_arrays,
         tar_shards,
+        fixed_records,
+        idx_files,
         mixed,
     ],
 )

@@ -381,6 +381,71 @@ class Wids:
         return True
 
 
+class IndexLists:
+    """What DALI and Energon write beside a shard: the shard's records, or a ``PlanError``."""
+
+    words = (b"v1.2 2\n", b"v1.0 1\n", b"jpg 512 1 a.jpg\n", b" ", b"-1", b"9" * 20, bytes(8), b"\xff" * 8)
+
+    def __init__(self) -> None:
+        self._folder = Path(mkdtemp(prefix="fuzz-"))
+        path = shard(self._folder / "a.tar", [(f"{name}.jpg", b"1") for name in "ab"])
+        offsets = struct.pack("<3Q", 0, 1024, path.stat().st_size)
+        self.seeds = [
+            b"v1.2 2\njpg 512 1 a.jpg\njpg 1536 1 b.jpg\n",
+            b"v1.0 2\njpg 512 1\njpg 1536 1\n",
+            offsets,
+        ]
+
+    def run(self, data: bytes) -> bool:
+        taken = []
+        for name in ("a.idx", "a.tar.idx"):
+            (self._folder / name).write_bytes(data)
+            try:
+                taken.append(sp.TarShards(self._folder / name).open().num_records)
+            except sp.PlanError:
+                continue
+        assert set(taken) <= {2}
+        return bool(taken)
+
+
+class Checksums:
+    """The list of a packed shard's checksums: the files that were packed, or an error."""
+
+    words = (
+        b"# end\n",
+        b"# standpipe pack 1: records 0 to 2\n",
+        b" 99999999999 ",
+        b" 0 ",
+        b"-1",
+        b"0" * 9,
+        b"\n",
+    )
+
+    def __init__(self) -> None:
+        self._folder = Path(mkdtemp(prefix="fuzz-"))
+        self._photos = {f"cat/{n}.jpg": bytes([n]) * 700 for n in range(3)}
+        for name, content in self._photos.items():
+            (self._folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / "photos" / name).write_bytes(content)
+        sp.pack_shards(sp.ImageFolder(self._folder / "photos"), self._folder / "shards")
+        self._sums = self._folder / "shards/shard-000000.crc32c"
+        self.seeds = [self._sums.read_bytes()]
+
+    def run(self, data: bytes) -> bool:
+        self._sums.write_bytes(data)
+        try:
+            good = sp.verify_shards(self._folder / "shards", num_workers=1).ok
+        except sp.StandpipeError:
+            good = False
+        with TemporaryDirectory(dir=self._folder) as restored:
+            with suppress(sp.StandpipeError):
+                sp.unpack_shards(self._folder / "shards", restored, num_workers=1)
+            if good:
+                found = {name: (Path(restored) / name).read_bytes() for name in self._photos}
+                assert found == self._photos
+        return good
+
+
 class State:
     """States, as JSON says them, with values that JSON has no word for: taken whole, or a ``StateError``."""
 
@@ -769,6 +834,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "idx": Idx,
     "tar": Tar,
     "wids": Wids,
+    "index lists": IndexLists,
+    "checksums": Checksums,
     "state": State,
     "conditions": Conditions,
     "excluded": Excluded,

@@ -17,7 +17,10 @@ from standpipe.formats import FORMATS
 TASKS = ("train", "eval")
 DTYPES = ("float32", "uint8", "float16")
 WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
-SHARD = re.compile(r"\.(tar(\.\w+)?|tgz)$", re.IGNORECASE)  # compressed ones too, whose error says what to do
+SHARD = re.compile(
+    r"\.(tar(\.\w+)?|tgz|idx)$", re.IGNORECASE
+)  # compressed ones too, whose error says what to do
+PATTERN = re.compile(r"[*?{\[]")
 IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 
 
@@ -131,8 +134,8 @@ def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder | sp.Tar
 def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
     """Return the source at a path that a command got.
 
-    ``TarShards`` for names of tar files, also with braces and globs, and for a folder of tar files; ``ImageFolder``
-    for another folder or a missing path; ``FileList`` for another file.
+    ``TarShards`` for names of tar files, for patterns with braces and globs, and for a folder of tar files;
+    ``ImageFolder`` for another folder or a missing path; ``FileList`` for another file.
     """
     if SHARD.search(path) and not Path(path).is_dir():
         return sp.TarShards(path)
@@ -140,7 +143,7 @@ def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
         shards = _shards_in(path)
         return sp.TarShards(shards) if shards else sp.ImageFolder(path)
     if not Path(path).exists():
-        return sp.ImageFolder(path)
+        return sp.TarShards(path) if PATTERN.search(path) else sp.ImageFolder(path)
     if Path(path).suffix.lower() in IMAGE_SUFFIXES:
         from standpipe.cli.terminal import printable
 
@@ -158,7 +161,7 @@ def _shards_in(folder: str) -> list[str]:
             suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 (any bytes)
             if suffix in IMAGE_SUFFIXES or entry.is_dir():
                 return []
-            if SHARD.search(entry.name):
+            if SHARD.search(entry.name) and suffix != ".idx":  # what other programs wrote beside their shards
                 shards.append(entry.path)
     return sorted(shards)
 

@@ -13,6 +13,7 @@ from standpipe.source._paths import AnyPath, absolute, shown
 MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
 RANGE = re.compile(rb"(-?\d{1,18})\.\.(-?\d{1,18})")
+BRACE = re.compile(rb"[{}]")
 GLOB = re.compile(rb"[*?[]")
 ADDRESS = re.compile(rb"pipe:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -23,7 +24,8 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
     A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
     ``?`` and ``[…]``.
 
-    Raises ``PlanError`` for no shards, an address, a pattern that fits none, and more than about a million.
+    Raises ``PlanError`` for no shards, an address, a pattern that fits none, braces that aren't a range or a choice,
+    and more than about a million.
     """
     given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
     found: set[bytes] = set()
@@ -38,6 +40,11 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
                 "TarShards('train-{000..146}.tar')"
             )
         for name in _expanded(os.path.expanduser(os.fsencode(each)), shown(each)):  # noqa: PTH111 (bytes)
+            if BRACE.search(name) and not os.path.lexists(name):
+                raise PlanError(
+                    f"TarShards: the braces of {shown(name)} aren't a range or a choice; write them as in "
+                    "'train-{000..146}.tar' or 'train-{a,b}.tar'"
+                )
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
                 raise PlanError(f"TarShards: no file fits {shown(name)}; check the pattern")

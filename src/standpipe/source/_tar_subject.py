@@ -42,6 +42,8 @@ NUMBERS = (
     "inx",
     "id",
 )  # extensions of integers, as WebDataset reads them
+PICKLES = ("pth", "pt", "pkl", "pickle")
+UNMARKED = "no end mark: "  # in an index's counts, before the first shard without the zeros at its end
 LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
 
 Fields = Mapping[str, tuple[str, ...]]  # extensions by field
@@ -179,7 +181,7 @@ class TarSubject:
         return Facts(
             kind=self.kind,
             options=self._options(),
-            seen={SKIPPED: work.skipped, REPEATED: work.repeated, **left_out},
+            seen={SKIPPED: work.skipped, REPEATED: work.repeated, **left_out, **work.unmarked},
             began_ns=began_ns,
             rows=work.rows,
             manifest=work.manifest.hexdigest(labels="label" in fields, classes=None),
@@ -213,6 +215,8 @@ class TarSubject:
             samples = work.end(records)
             if listed is not None:
                 _compare(listed, samples, before.st_size, self.name)
+            if records.unmarked:
+                work.count_unmarked()
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise PlanError(f"{shown(shard)} changed while it was read; start again when it is complete")
@@ -224,7 +228,7 @@ class TarSubject:
         if self.listed is not None:
             from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
-            says = repr([(shard.samples, shard.size) for shard in self.listed])
+            says = repr([(shard.samples, shard.size or shard.end) for shard in self.listed])
             options[f"listed {blake2b(says.encode(), digest_size=16).hexdigest()}"] = True
         return options
 
@@ -283,8 +287,13 @@ class TarSubject:
                 )
             case "no_number":
                 text = (
-                    f"{where}: {named} isn't an integer of 64 bits as text, as a label must be; leave it out of "
-                    "fields= if it isn't one"
+                    f"{where}: {named} isn't an integer of 64 bits as text, as a label must be. If it is a name, read "
+                    "its bytes as another field: fields={'image': 'jpg', 'name': 'cls'} and map(…, field='name')"
+                )
+            case "objects":
+                text = (
+                    f"{where}: {named} has Python objects, which standpipe never loads; save an array of numbers, or "
+                    "name the fields that you need, such as fields={'image': 'jpg', 'label': 'cls'}"
                 )
             case "pickle":
                 text = (
@@ -303,6 +312,8 @@ def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
     says = f"{listed.samples:,}"
     if listed.size is not None and size != listed.size:
         wrong, says = f"{size:,} bytes", f"{listed.size:,}"
+    if size < listed.end:
+        wrong, says = f"{size:,} bytes", f"at least {listed.end:,}"
     if wrong:
         raise PlanError(
             f"{shown(listed.path)} has {wrong}, but {name} says {says}; copy the shard or the list again, or name the "
@@ -321,6 +332,7 @@ class _Work:
         self._labels = Labels(writer)
         self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
         self._skipped_before = 0
+        self.unmarked: dict[str, int] = {}
 
     def begin(self, shard: bytes, at: int) -> None:
         """Begin with a shard; ``at``: offset of its name in the text of all names."""
@@ -356,6 +368,11 @@ class _Work:
             self.writer.add(REPEATED, np.array(pairs, "<i8") + self._begin)
             self.repeated += len(pairs)
         return self.rows - self._begin + self.skipped - self._skipped_before
+
+    def count_unmarked(self) -> None:
+        """Count a shard without the zeros that mark its end, under the name of the first one."""
+        first = next(iter(self.unmarked), f"{UNMARKED}{shown(self._shard)}")
+        self.unmarked[first] = self.unmarked.get(first, 0) + 1
 
     def finish_labels(self) -> str | None:
         """Write the labels; return their dtype."""

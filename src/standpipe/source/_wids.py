@@ -21,11 +21,13 @@ class ListedShard:
     path     absolute path
     samples  number of samples
     size     bytes of the file; None if the list doesn't say
+    end      bytes that the file has at least
     """
 
     path: bytes
     samples: int
     size: int | None
+    end: int = 0
 
 
 def listed_shards(path: bytes) -> tuple[ListedShard, ...]:

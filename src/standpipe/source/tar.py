@@ -11,12 +11,14 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
+from standpipe.source._idx_lists import SUFFIX as INDEX_SUFFIX
+from standpipe.source._idx_lists import indexed_shards
 from standpipe.source._index_file import HEADERS, LENGTH_SHIFT, PLACE, REPEATED, IndexFile
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
 from standpipe.source._shard_names import shard_paths
-from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, Fields, TarSubject
+from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UNMARKED, Fields, TarSubject
 from standpipe.source._wids import SUFFIX, listed_shards
 from standpipe.spec import Int64Array
 
@@ -45,21 +47,25 @@ class TarShards:
 
     - ``explain()`` counts members that aren't read, by extension, and groups without an image.
       ``standpipe scan`` names the groups, and records whose key the shard has twice.
-    - A shard that ends too soon, or isn't a tar file, is a ``PlanError`` with shard, member and byte.
+    - A shard that ends too soon, or isn't a tar file, is a ``PlanError`` with shard, member and byte. If it ends
+      behind a whole member, only without the zeros at the end of a tar file, it is read, and ``explain()`` names it.
     - Compressed shards, sparse members and archives in several volumes are refused.
-    - A member that may be a pickle (.pth, .pt, .pkl, .pickle) is refused, unless ``fields=`` leaves it out.
+    - A member that may be a pickle (.pth, .pt, .pkl, .pickle, .npy with objects) is refused, unless ``fields=``
+      leaves it out.
 
     Parameters
     ----------
     shards : path or sequence of paths
         Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
-        ``[…]`` as in a shell. They are sorted by name. Or a list of shards that wids wrote, ``"train.json"``:
-        its numbers of samples and bytes are compared with the shards.
+        ``[…]`` as in a shell. They are sorted by name. Or what other programs wrote about shards, whose numbers of
+        samples and bytes are compared with the shards: a list of wids, ``"train.json"``, or an index beside each
+        shard, of DALI, ``"train-*.idx"``, or of Megatron-Energon, ``"train-*.tar.idx"``.
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
-        Each record must have one member for each field, and other members are left out. ``image`` is needed;
-        ``label`` is an integer as text; others are encoded images. Default: ``image`` with the suffixes of all
-        supported formats, and ``label``.
+        Each record must have one member for each field, and other members are left out. ``image`` is needed,
+        and ``label`` is an integer as text. A function gets the bytes of any other field, (n,) uint8, such as a
+        mask, a text or an array: ``.map(fn, field="mask")``. Default: ``image`` with the suffixes of all supported
+        formats, and ``label``.
     index : path, optional
         Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
         folder, or in memory if it is small.
@@ -114,7 +120,11 @@ class TarShards:
         if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
             listed = listed_shards(absolute(self.shards, field="TarShards' list"))
             return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
-        return TarSubject(shard_paths(self.shards), name, fields, index)
+        paths = shard_paths(self.shards)
+        if any(path.endswith(INDEX_SUFFIX) for path in paths):
+            listed = indexed_shards(paths)
+            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
+        return TarSubject(paths, name, fields, index)
 
     def _name(self) -> str:
         if isinstance(self.shards, str | bytes | os.PathLike):
@@ -138,20 +148,32 @@ def _checked(fields: object) -> Fields | None:
         if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
             raise PlanError(f"TarShards: the field {name!r} needs extensions as text, {such}, got {text!r}")
         extensions = tuple(part.strip().lstrip(".").lower() for part in text.split(";"))
-        kinds, kind = (NUMBERS, "an integer") if name == "label" else (IMAGES, "an image")
         for extension in extensions:
-            if extension.rpartition(".")[2] not in kinds:
-                known = ", ".join(kinds[:7])
-                raise PlanError(
-                    f"TarShards: the field {name!r} is {kind}, but {extension!r} isn't one of {known}; read other "
-                    "members with a dataset of yours in MapSource"
-                )
+            _check_kind(name, extension)
             if taken.setdefault(extension, name) != name:
                 raise PlanError(
                     f"TarShards: {extension!r} can't be both {taken[extension]!r} and {name!r}, {such}"
                 )
         checked[name] = extensions
     return checked
+
+
+def _check_kind(name: str, extension: str) -> None:
+    """Raise ``PlanError`` if members with an extension can't be a field of this name."""
+    last = extension.rpartition(".")[2]
+    if last in PICKLES:
+        raise PlanError(
+            f"TarShards: {extension!r} members may hold Python code, which standpipe never loads; leave the field "
+            f"{name!r} out"
+        )
+    kinds, kind = {"image": (IMAGES, "an image"), "label": (NUMBERS, "an integer")}.get(name, ((last,), ""))
+    if last not in kinds:
+        known = ", ".join(kinds[:7])
+        raise PlanError(
+            f"TarShards: the field {name!r} is {kind}, but {extension!r} isn't one of {known}. A field of another "
+            f"name may be any member, whose bytes a function gets: fields={{…, 'text': {extension!r}}} and "
+            "map(…, field='text')"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,6 +230,10 @@ class ShardListing(Listing):
             most = sorted(left_out, key=lambda name: (-left_out[name], name))
             named = ", ".join(f"{left_out[name]:,} {name}" for name in most[:5])
             parts.append(f"members left out, by extension: {named}{', …' if len(most) > 5 else ''}")
+        for name in seen:
+            if name.startswith(UNMARKED):
+                first = name.removeprefix(UNMARKED)
+                parts.append(f"shards without an end mark, which may be cut: {seen[name]:,}, first {first}")
         if n := seen.get(SKIPPED):
             parts.append(f"groups without an image: {n:,}")
         if n := seen.get(REPEATED):
@@ -215,10 +241,14 @@ class ShardListing(Listing):
         return "; ".join(parts)
 
     def skipped(self) -> Iterator[str]:
-        """Yield the shard and a member of each group without an image."""
+        """Yield the shard and a member of each group without an image, and the first shard that may be cut."""
         folder = shown(self.subject.base)
         for name in Listing.skipped(self):
             yield f"{name} (no image of this key, below {folder})"
+        for name, count in self.index.facts.seen.items():
+            if name.startswith(UNMARKED):
+                more = f", as {count - 1:,} other shards" if count > 1 else ""
+                yield f"{folder}{name.removeprefix(UNMARKED)} (ends without an end mark{more}, so it may be cut)"
 
     def repeated(self) -> Iterator[tuple[int, int]]:
         """Yield each record whose key an earlier record of its shard has, and that record."""
