@@ -365,7 +365,7 @@ class SampleMaker:
         if kind is dict:
             if self.recipe.decodes and is_struct(item):
                 self._gives = object
-                return {names[0]: item}
+                return {"image": item}
             self._gives = dict
             return {**item}
         if kind is tuple or kind is list or kind in _VALUES:  # asking for more takes half a microsecond
