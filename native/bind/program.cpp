@@ -16,6 +16,8 @@
 namespace standpipe {
 namespace {
 
+constexpr int kMostPadding = 65535;  // pixels on one side
+
 template <typename Value>
 using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
 
@@ -24,6 +26,26 @@ Filter filter_named(const std::string& name) {
     for (int i = 0; i < 6; ++i)
         if (name == names[i]) return static_cast<Filter>(i);
     throw nb::value_error(("unknown interpolation " + name).c_str());
+}
+
+using Sides = std::tuple<int, int, int, int>;  // left, top, right, bottom
+using Colour = std::tuple<uint8_t, uint8_t, uint8_t>;
+
+Padding padding_of(const Sides& sides, const std::string& mode, const Colour& fill) {
+    constexpr const char* names[] = {"constant", "edge", "reflect", "symmetric"};
+    const auto [left, top, right, bottom] = sides;
+    for (const int side : {left, top, right, bottom})
+        if (side < 0 || side > kMostPadding)
+            throw nb::value_error(("padding must be from 0 to " + std::to_string(kMostPadding)).c_str());
+    for (int i = 0; i < 4; ++i)
+        if (mode == names[i])
+            return {left,
+                    top,
+                    right,
+                    bottom,
+                    static_cast<PadMode>(i),
+                    {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)}};
+    throw nb::value_error(("unknown padding mode " + mode).c_str());
 }
 
 const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
@@ -64,9 +86,26 @@ void bind_stages(nb::module_& m) {
             "window",
             [](GeometryStage& s, int height, int width) {
                 s.has_window = true;
-                s.window = {height, width};
+                s.window = {Window::Place::centred, {height, width}, {}, false, 0};
             },
             "height"_a, "width"_a)
+        .def(
+            "pad",
+            [](GeometryStage& s, const Sides& sides, const std::string& mode, const Colour& fill) {
+                s.has_window = true;
+                s.window = {Window::Place::everything, {}, padding_of(sides, mode, fill), false, 0};
+            },
+            "sides"_a, "mode"_a, "fill"_a, "``sides``: left, top, right and bottom, in pixels.")
+        .def(
+            "random_window",
+            [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
+               const std::string& mode, const Colour& fill) {
+                s.has_window = true;
+                s.window = {
+                    Window::Place::random, {height, width}, padding_of(sides, mode, fill), pad_if_needed, op};
+            },
+            "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
+            "``sides``: padding left, top, right and bottom, in pixels.")
         .def(
             "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
             "p"_a);

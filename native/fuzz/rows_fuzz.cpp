@@ -91,7 +91,7 @@ GeometryStage shorter_side(int size, int max_size, Filter filter, Size window) {
     stage.max_size = max_size;
     stage.filter = filter;
     stage.has_window = true;
-    stage.window = window;
+    stage.window.size = window;
     return stage;
 }
 
@@ -117,7 +117,7 @@ std::vector<Program> make_programs() {
     using enum Filter;
     GeometryStage window;
     window.has_window = true;
-    window.window = {29, 53};
+    window.window.size = {29, 53};
     GeometryStage enlarged = shorter_side(120, 0, hamming, {131, 97});
     std::vector<Program> programs{
         program_of({with_crop(resize_to(48, 40, bilinear))}, {48, 40}, f32, true),

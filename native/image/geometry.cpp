@@ -3,32 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "system/portable_math.h"
+
 namespace standpipe {
 namespace {
-
-// exp and log from additions, multiplications and divisions alone, so that every machine rounds them alike:
-// a C library's may differ in the last bit from one version or processor to the next. Error below 4e-16
-// relative, for arguments as small as ratios and scales have.
-double portable_log(double x) noexcept {
-    int exponent = 0;
-    double m = std::frexp(x, &exponent);  // x = m * 2^exponent, m in [0.5, 1): exact
-    if (m < 0.70710678118654752440) {
-        m *= 2;
-        --exponent;
-    }
-    const double t = (m - 1) / (m + 1), t2 = t * t;
-    double sum = 0.0;
-    for (int k = 23; k >= 1; k -= 2) sum = sum * t2 + 1.0 / k;
-    return exponent * 0.69314718055994530942 + 2 * t * sum;
-}
-
-double portable_exp(double x) noexcept {
-    const double halvings = std::nearbyint(x * 1.44269504088896340736);
-    const double r = x - halvings * 0.69314718055994530942;
-    double sum = 1.0;
-    for (int k = 18; k >= 1; --k) sum = 1.0 + r * sum / k;
-    return std::ldexp(sum, static_cast<int>(halvings));
-}
 
 // Python's round(): halves go to the even neighbour.
 int round_half_even(double x) noexcept { return static_cast<int>(std::nearbyint(x)); }
@@ -46,15 +24,37 @@ AxisResize axis_of(int low, int size, int virtual_size, int first, int count, in
     return axis;
 }
 
-struct Span {
-    int first, count, pad;  // of the resized image; zeros in front of it
-};
+// The part of a window in an image, from where the window begins. With constant padding, a window without any
+// pixel of the image keeps the nearest one, so that no pass is empty.
+WindowSpan span_at(int offset, int wanted, int length, PadMode mode) noexcept {
+    WindowSpan span{0, 0, std::max(-offset, 0), offset, length};
+    int last = 0;
+    if (mode == PadMode::constant || (offset >= 0 && offset + wanted <= length)) {
+        span.first = std::clamp(offset, 0, length - 1);
+        last = std::clamp(offset + wanted - 1, span.first, length - 1);
+    } else {
+        span.first = length - 1;
+        for (int i = 0; i < wanted; ++i) {
+            const int place = inside(mode, offset + i, length);
+            span.first = std::min(span.first, place);
+            last = std::max(last, place);
+        }
+    }
+    span.count = last - span.first + 1;
+    return span;
+}
 
 // A centred window, placed as torchvision's center_crop: pads where the image is smaller, and rounds half an
 // odd surplus to the even side.
-Span centred(int size, int wanted) noexcept {
-    if (wanted > size) return {0, size, (wanted - size) / 2};
-    return {round_half_even((size - wanted) / 2.0), wanted, 0};
+WindowSpan centred(int size, int wanted) noexcept {
+    const int offset = wanted > size ? -((wanted - size) / 2) : round_half_even((size - wanted) / 2.0);
+    return span_at(offset, wanted, size, PadMode::constant);
+}
+
+// The pixels of padding in front of an axis, with those that the window needs.
+int in_front(const Window& window, int padding, int padded_size, int wanted) noexcept {
+    const bool lacks = window.place == Window::Place::random && window.pad_if_needed && padded_size < wanted;
+    return padding + (lacks ? wanted - padded_size : 0);
 }
 
 }  // namespace
@@ -112,14 +112,78 @@ Size resized(const GeometryStage& stage, Size source) noexcept {
     return portrait ? Size{b, a} : Size{a, b};
 }
 
-SampleGeometry sample_geometry(const GeometryStage& stage, Box box, bool mirror, int denominator,
+int inside(PadMode mode, int place, int length) noexcept {
+    if (place >= 0 && place < length) return place;
+    if (mode == PadMode::edge || length == 1) return std::clamp(place, 0, length - 1);
+    const int period = mode == PadMode::reflect ? 2 * (length - 1) : 2 * length;
+    place %= period;
+    if (place < 0) place += period;
+    if (place < length) return place;
+    return mode == PadMode::reflect ? period - place : period - 1 - place;
+}
+
+Size padded(const Window& window, Size whole) noexcept {
+    const Padding& padding = window.padding;
+    Size size{whole.height + padding.top + padding.bottom, whole.width + padding.left + padding.right};
+    if (window.place != Window::Place::random || !window.pad_if_needed) return size;
+    size.height += 2 * std::max(window.size.height - size.height, 0);
+    size.width += 2 * std::max(window.size.width - size.width, 0);
+    return size;
+}
+
+bool fits(const GeometryStage& stage, Size whole) noexcept {
+    if (!stage.has_window || stage.window.place != Window::Place::random) return true;
+    const Size size = padded(stage.window, whole);
+    return stage.window.size.height <= size.height && stage.window.size.width <= size.width;
+}
+
+namespace {
+
+// Fills in the output's size and the spans of both axes.
+void place_window(const Window& window, Size whole, const SampleKey& key, SampleGeometry& out) noexcept {
+    if (window.place == Window::Place::centred) {
+        out.out = window.size;
+        out.y = centred(whole.height, window.size.height);
+        out.x = centred(whole.width, window.size.width);
+        return;
+    }
+    const Padding& padding = window.padding;
+    const Size size = padded(window, whole);
+    int top = 0, left = 0;
+    out.out = size;
+    if (window.place == Window::Place::random) {
+        Draws draws(key.op(window.op));
+        out.out = window.size;
+        top = static_cast<int>(draws.below(static_cast<uint64_t>(size.height - window.size.height) + 1));
+        left = static_cast<int>(draws.below(static_cast<uint64_t>(size.width - window.size.width) + 1));
+    }
+    const int above =
+        in_front(window, padding.top, whole.height + padding.top + padding.bottom, window.size.height);
+    const int beside =
+        in_front(window, padding.left, whole.width + padding.left + padding.right, window.size.width);
+    out.y = span_at(top - above, out.out.height, whole.height, padding.mode);
+    out.x = span_at(left - beside, out.out.width, whole.width, padding.mode);
+    out.mode = padding.mode;
+    out.fill = padding.fill;
+    const auto hides = [](const WindowSpan& span, int wanted) {
+        return span.offset >= span.length || span.offset + wanted <= 0;
+    };
+    out.hidden =
+        padding.mode == PadMode::constant && (hides(out.y, out.out.height) || hides(out.x, out.out.width));
+}
+
+}  // namespace
+
+SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
                                Size decoded) noexcept {
     const Size whole = resized(stage, {box.height, box.width});
-    const Span y = stage.has_window ? centred(whole.height, stage.window.height) : Span{0, whole.height, 0};
-    const Span x = stage.has_window ? centred(whole.width, stage.window.width) : Span{0, whole.width, 0};
-
+    const bool mirror = draw_mirror(stage.mirrors, key);
     SampleGeometry out;
-    out.out = stage.has_window ? stage.window : whole;
+    out.out = whole;
+    out.y = {0, whole.height, 0, 0, whole.height};
+    out.x = {0, whole.width, 0, 0, whole.width};
+    if (stage.has_window) place_window(stage.window, whole, key, out);
+    const WindowSpan &x = out.x, &y = out.y;
     out.pad_top = y.pad;
     // A mirrored picture has its odd column of padding on the other side.
     out.pad_left = mirror ? out.out.width - x.count - x.pad : x.pad;

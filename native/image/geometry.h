@@ -1,6 +1,7 @@
 // Computes the box of pixels that a sample needs, from its geometric transforms and its random key.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -25,8 +26,28 @@ struct Mirror {
     double p = 0.5;
 };
 
+// How a picture goes on beyond its border, as numpy.pad names the ways.
+enum class PadMode : uint8_t { constant, edge, reflect, symmetric };
+
+struct Padding {
+    int left = 0, top = 0, right = 0, bottom = 0;  // pixels, none below 0
+    PadMode mode = PadMode::constant;
+    std::array<uint8_t, 3> fill{};  // constant: the colour
+};
+
+// The part of the resized and padded picture that is wanted.
+struct Window {
+    enum class Place : uint8_t { centred, random, everything };
+
+    Place place = Place::centred;
+    Size size;  // unused for everything
+    Padding padding;
+    bool pad_if_needed = false;  // random: a picture that is too small gets what it lacks on both sides
+    uint32_t op = 0;             // random: part of the key of random numbers
+};
+
 // Adjacent geometric transforms that one pass over the pixels can do:
-// [random crop] → [resize] → [centred window, padded with zeros] → [mirror …].
+// [random crop] → [resize] → [window with padding] → [mirror …].
 struct GeometryStage {
     enum class Resize : uint8_t { none, exact, shorter_side };
 
@@ -37,8 +58,16 @@ struct GeometryStage {
     int max_size = 0;  // shorter_side: cap of the longer one; 0: none
     Filter filter = Filter::bilinear;
     bool has_window = false;
-    Size window;
+    Window window;
     std::vector<Mirror> mirrors;
+};
+
+// One axis of a window: which pixels of the resized image it needs, and how many pixels of padding are in
+// front of them.
+struct WindowSpan {
+    int first = 0, count = 0, pad = 0;
+    int offset = 0;  // of the window's first pixel in the image; below 0 in front of it
+    int length = 0;  // of the image
 };
 
 // One stage of one sample: the resampling, and where its result lies in the output with its padding.
@@ -46,6 +75,10 @@ struct SampleGeometry {
     Size out;  // with padding
     int pad_top = 0, pad_left = 0;
     Geometry resample;
+    PadMode mode = PadMode::constant;
+    std::array<uint8_t, 3> fill{};
+    bool hidden = false;  // the window lies in the padding altogether
+    WindowSpan x, y;      // for modes other than constant
 };
 
 // Draws the stage's crop and mirror for an image of `source`. `key`: the sample's.
@@ -55,9 +88,18 @@ struct Box {
 Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept;
 Size resized(const GeometryStage& stage, Size source) noexcept;
 
+// The size with padding of a picture of size `whole` before its window is taken.
+Size padded(const Window& window, Size whole) noexcept;
+
+// Whether the window lies in the padded picture; a centred one always does.
+bool fits(const GeometryStage& stage, Size whole) noexcept;
+
+// The pixel that stands at `place` along an axis of `length` pixels, where `mode` isn't constant.
+int inside(PadMode mode, int place, int length) noexcept;
+
 // `box` in pixels of the full-size image; `denominator` 1, 2, 4 or 8: the image was decoded at 1/denominator,
 // which makes it `decoded`.
-SampleGeometry sample_geometry(const GeometryStage& stage, Box box, bool mirror, int denominator,
+SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
                                Size decoded) noexcept;
 
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept;

@@ -16,16 +16,23 @@ uint64_t picture_bytes(Size size) noexcept {
     return uint64_t{3} * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width) + kSlack;
 }
 
-// Puts an inner picture's rows into a larger one whose border is zero.
+// Puts an inner picture's rows into a larger one: the border has one colour, or goes on as the mode says.
 class Frame : public RowSink {
   public:
     void row(int y, const uint8_t* rgb) noexcept final {
-        if (padded_) {
+        if (hidden_) return;
+        if (!columns_.empty()) {
+            for (size_t x = 0; x < columns_.size(); ++x)
+                std::memcpy(line_.data() + 3 * x, rgb + 3 * static_cast<size_t>(columns_[x]), 3);
+            rgb = line_.data();
+        } else if (padded_) {
             std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb,
                         3 * static_cast<size_t>(inner_width_));
             rgb = line_.data();
         }
-        write(top_ + y, rgb);
+        if (first_.empty()) return write(top_ + y, rgb);
+        for (int to = first_[static_cast<size_t>(y)]; to >= 0; to = next_[static_cast<size_t>(to)])
+            write(to, rgb);
     }
 
   protected:
@@ -34,20 +41,61 @@ class Frame : public RowSink {
         top_ = geometry.pad_top;
         left_ = geometry.pad_left;
         inner_width_ = x.count;
-        padded_ = x.count != geometry.out.width;
-        const bool rows_missing = y.count != geometry.out.height;
-        if (padded_ || rows_missing) line_.assign(3 * static_cast<size_t>(geometry.out.width) + kSlack, 0);
+        hidden_ = geometry.hidden;
+        columns_.clear();
+        first_.clear();
+        padded_ = hidden_ || x.count != geometry.out.width;
+        const bool rows_missing = hidden_ || y.count != geometry.out.height;
+        if (geometry.mode != PadMode::constant) return continue_picture(geometry);
+        if (padded_ || rows_missing) fill_line(geometry);
         if (!rows_missing) return;
         for (int i = 0; i < geometry.out.height; ++i)
-            if (i < top_ || i >= top_ + y.count) write(i, line_.data());
+            if (hidden_ || i < top_ || i >= top_ + y.count) write(i, line_.data());
     }
 
     virtual void write(int y, const uint8_t* rgb) noexcept = 0;
 
   private:
-    bool padded_ = false;
+    void fill_line(const SampleGeometry& geometry) {
+        const auto width = static_cast<size_t>(geometry.out.width);
+        line_.assign(3 * width + kSlack, 0);
+        if (geometry.fill == std::array<uint8_t, 3>{}) return;
+        for (size_t x = 0; x < width; ++x) std::memcpy(line_.data() + 3 * x, geometry.fill.data(), 3);
+    }
+
+    // Finds the inner picture's column of each column, and the rows that each of its rows becomes.
+    void continue_picture(const SampleGeometry& geometry) {
+        const WindowSpan &x = geometry.x, &y = geometry.y;
+        const int width = geometry.out.width, height = geometry.out.height;
+        const auto leaves = [](const WindowSpan& span, int wanted) {
+            return span.offset < 0 || span.offset + wanted > span.length;
+        };
+        if (leaves(x, width)) {
+            line_.assign(3 * static_cast<size_t>(width) + kSlack, 0);
+            columns_.resize(static_cast<size_t>(width));
+            for (int i = 0; i < width; ++i) {
+                const int from = inside(geometry.mode, x.offset + i, x.length) - x.first;
+                const bool mirror = geometry.resample.mirror;
+                columns_[static_cast<size_t>(mirror ? width - 1 - i : i)] =
+                    mirror ? x.count - 1 - from : from;
+            }
+        }
+        if (!leaves(y, height)) return;
+        first_.assign(static_cast<size_t>(y.count), -1);
+        next_.resize(static_cast<size_t>(height));
+        for (int i = 0; i < height; ++i) {
+            int& first = first_[static_cast<size_t>(inside(geometry.mode, y.offset + i, y.length) - y.first)];
+            next_[static_cast<size_t>(i)] = first;
+            first = i;
+        }
+    }
+
+    bool padded_ = false, hidden_ = false;
     int top_ = 0, left_ = 0, inner_width_ = 0;
     std::vector<uint8_t> line_;
+    std::vector<int> columns_;  // empty: one after another
+    std::vector<int> first_,
+        next_;  // the rows that a row becomes, as lists that end with -1; empty: one each
 };
 
 // A picture between two passes.
@@ -215,6 +263,14 @@ namespace {
 // boxes.
 constexpr int kMaxSide = 1 << 24;
 
+std::string too_small(const Window& window, Size whole) {
+    const auto text = [](Size size) {
+        return std::to_string(size.width) + " × " + std::to_string(size.height) + " pixels";
+    };
+    return "too small: RandomCrop needs " + text(window.size) + ", but the image has " +
+           text(padded(window, whole)) + "; use RandomCrop(..., pad_if_needed=True), or resize it first";
+}
+
 // What a pass allocates: rows and weights, copies of two rows of its source, a line of its result with
 // planes of it, the result itself where that isn't the slot, and what its pixel stages need one by one.
 uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels,
@@ -225,7 +281,12 @@ uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage
     uint64_t most = 0;
     for (const PixelStage& stage : pixels)
         most = std::max<uint64_t>(most, stage.scratch_bytes(geometry.out.height, geometry.out.width));
-    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack + most +
+    // Lists of rows and columns.
+    const uint64_t continued = geometry.mode == PadMode::constant
+                                   ? 0
+                                   : sizeof(int) * (out + static_cast<uint64_t>(geometry.out.height) +
+                                                    static_cast<uint64_t>(geometry.y.count));
+    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack + most + continued +
            (last ? 0 : picture_bytes(geometry.out));
 }
 
@@ -246,12 +307,13 @@ Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, 
         if (whole.height > kMaxSide || whole.width > kMaxSide)
             return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
                                          " × " + std::to_string(whole.height) + " pixels");
+        if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
         const int denominator = i == 0 && scales ? scale_denominator(stage, box) : 1;
         if (i == 0) scratch_->denominator = denominator;
         const Size decoded{(from.height + denominator - 1) / denominator,
                            (from.width + denominator - 1) / denominator};
         SampleGeometry& geometry = scratch_->geometries[i];
-        geometry = sample_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
+        geometry = sample_geometry(stage, box, key, denominator, decoded);
         bytes += pass_bytes(geometry, program.passes[i].pixels, i + 1 == program.passes.size());
         from = geometry.out;
     }

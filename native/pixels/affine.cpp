@@ -3,7 +3,7 @@
 #include <cstring>
 #include <span>
 
-#include "pixels/pixels.h"
+#include "pixels/operations.h"
 
 namespace standpipe {
 namespace {
@@ -53,16 +53,24 @@ void turned(std::span<const double> matrix, const Warp& warp) noexcept {
     }
 }
 
+}  // namespace
+
+void move_nearest(Pixels pixels, std::span<const double> matrix, const uint8_t* fill,
+                  uint8_t* scratch) noexcept {
+    std::memcpy(scratch, pixels.rgb, pixels.bytes());
+    const Warp warp{scratch, pixels, {fill[0], fill[1], fill[2]}};
+    if (matrix[1] == 0 && matrix[3] == 0) scaled(matrix, warp);
+    else turned(matrix, warp);
+}
+
+namespace {
+
 // Nine numbers: the matrix (2, 3) from a place in the result to one in the picture, and the colour outside.
 void move(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
     const std::span<const double> numbers(stage.parameters);
-    std::memcpy(scratch, pixels.rgb, pixels.bytes());
-    const Warp warp{scratch,
-                    pixels,
-                    {static_cast<uint8_t>(numbers[6]), static_cast<uint8_t>(numbers[7]),
-                     static_cast<uint8_t>(numbers[8])}};
-    if (numbers[1] == 0 && numbers[3] == 0) scaled(numbers, warp);
-    else turned(numbers, warp);
+    const uint8_t fill[3] = {static_cast<uint8_t>(numbers[6]), static_cast<uint8_t>(numbers[7]),
+                             static_cast<uint8_t>(numbers[8])};
+    move_nearest(pixels, numbers.first(6), fill, scratch);
 }
 
 }  // namespace

@@ -5,13 +5,13 @@
 namespace standpipe {
 
 extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
-    kGrayscale, kHue, kInvert, kPosterize, kSaturation, kSharpness, kSolarize;
+    kGrayscale, kHue, kInvert, kLevel, kPosterize, kSaturation, kSharpness, kSolarize;
 
 namespace {
 
-constexpr std::array kKinds{&kAffine,    &kAutocontrast, &kBrightness, &kContrast, &kEqualize,
-                            &kFlip,      &kGaussianBlur, &kGrayscale,  &kHue,      &kInvert,
-                            &kPosterize, &kSaturation,   &kSharpness,  &kSolarize};
+constexpr std::array kKinds{&kAffine, &kAutocontrast, &kBrightness, &kContrast,  &kEqualize,
+                            &kFlip,   &kGaussianBlur, &kGrayscale,  &kHue,       &kInvert,
+                            &kLevel,  &kPosterize,    &kSaturation, &kSharpness, &kSolarize};
 
 }  // namespace
 

@@ -1,12 +1,10 @@
 // A picture is blended with its grey one, as Pillow's ImageEnhance.Color does it.
+#include "pixels/operations.h"
 #include "pixels/tables.h"
 
 namespace standpipe {
-namespace {
 
-// Two numbers: the lowest factor and the highest.
-void saturate(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) noexcept {
-    const auto factor = static_cast<float>(drawn_factor(stage, draws));
+void saturate(Pixels pixels, float factor) noexcept {
     uint8_t* const end = pixels.rgb + pixels.bytes();
     for (uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3) {
         const int level = grey(rgb);
@@ -14,9 +12,16 @@ void saturate(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) no
     }
 }
 
+namespace {
+
+// Two numbers: the lowest factor and the highest.
+void apply(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) noexcept {
+    saturate(pixels, static_cast<float>(drawn_factor(stage, draws)));
+}
+
 }  // namespace
 
 extern const PixelKind kSaturation;
-constinit const PixelKind kSaturation{"saturation", 2, no_scratch, saturate};
+constinit const PixelKind kSaturation{"saturation", 2, no_scratch, apply};
 
 }  // namespace standpipe

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "pixels/pixels.h"
+#include "pixels/operations.h"
 
 namespace standpipe {
 namespace {
@@ -29,9 +29,9 @@ void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
     }
 }
 
-// One number: 0 is the smoothed picture, 1 the picture itself, more is sharper. Its border stays.
-void sharpen(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
-    const auto factor = static_cast<float>(stage.parameters[0]);
+}  // namespace
+
+void sharpen(Pixels pixels, float factor, uint8_t* scratch) noexcept {
     if (factor == 1 || pixels.width < 3 || pixels.height < 3) return;
     const size_t bytes = row_bytes(pixels.width);
     uint8_t *above = scratch, *at = scratch + bytes;
@@ -44,9 +44,16 @@ void sharpen(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) n
     }
 }
 
+namespace {
+
+// One number: the factor.
+void apply(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
+    sharpen(pixels, static_cast<float>(stage.parameters[0]), scratch);
+}
+
 }  // namespace
 
 extern const PixelKind kSharpness;
-constinit const PixelKind kSharpness{"sharpness", 1, scratch_bytes, sharpen};
+constinit const PixelKind kSharpness{"sharpness", 1, scratch_bytes, apply};
 
 }  // namespace standpipe

@@ -103,6 +103,8 @@ from standpipe.transform.geometry import (
 from standpipe.transform.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
+from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
+from standpipe.transform.window import PadImage, RandomCrop
 
 __all__ = [
     "ArraySpec",
@@ -137,6 +139,7 @@ __all__ = [
     "Mixture",
     "Normalize",
     "Pad",
+    "PadImage",
     "Pipeline",
     "PlaceStats",
     "Plan",
@@ -148,6 +151,7 @@ __all__ = [
     "RandomApply",
     "RandomAutocontrast",
     "RandomChoice",
+    "RandomCrop",
     "RandomEqualize",
     "RandomGrayscale",
     "RandomHorizontalFlip",
@@ -171,6 +175,8 @@ __all__ = [
     "Stats",
     "StepStats",
     "TarShards",
+    "ThreeAugment",
+    "TimmRandAugment",
     "ToDtype",
     "ToLayout",
     "TooManyBadSamples",

@@ -228,6 +228,21 @@ class GeometryStage:
     def resize(self, height: int, width: int, filter: str) -> None: ...
     def resize_shorter(self, size: int, max_size: int, filter: str) -> None: ...
     def window(self, height: int, width: int) -> None: ...
+    def pad(self, sides: tuple[int, int, int, int], mode: str, fill: tuple[int, int, int]) -> None:
+        """``sides``: left, top, right and bottom, in pixels."""
+
+    def random_window(
+        self,
+        op: int,
+        height: int,
+        width: int,
+        sides: tuple[int, int, int, int],
+        pad_if_needed: bool,
+        mode: str,
+        fill: tuple[int, int, int],
+    ) -> None:
+        """``sides``: padding left, top, right and bottom, in pixels."""
+
     def mirror(self, op: int, p: float) -> None: ...
 
 class PixelStage:

@@ -57,7 +57,7 @@ class RandomResizedCrop(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        _pair("RandomResizedCrop", "size", self.size)
+        side_pair("RandomResizedCrop", "size", self.size)
         _interpolation("RandomResizedCrop", self.interpolation)
         _range("RandomResizedCrop", "scale", self.scale, most=1.0)
         _range("RandomResizedCrop", "ratio", self.ratio, most=None)
@@ -65,7 +65,7 @@ class RandomResizedCrop(GeometricTransform):
     @property
     def output_px(self) -> Size:
         """The (height, width) of the result, in pixels."""
-        return _pair("RandomResizedCrop", "size", self.size)
+        return side_pair("RandomResizedCrop", "size", self.size)
 
     def size_after(self, size: Size | None) -> Size:
         """Return ``output_px``, whatever the image's size is."""
@@ -122,13 +122,13 @@ class Resize(GeometricTransform):
         """Raise ``PlanError`` for invalid parameters."""
         _interpolation("Resize", self.interpolation)
         if not isinstance(self.size, int):
-            _pair("Resize", "size", self.size)
+            side_pair("Resize", "size", self.size)
             if self.max_size is not None:
                 raise PlanError(
                     f"Resize(max_size={self.max_size!r}) needs an int size, got size={self.size!r}; leave out max_size"
                 )
             return
-        _pair("Resize", "size", self.size)
+        side_pair("Resize", "size", self.size)
         if self.max_size is not None and not (_is_side(self.max_size) and self.max_size > self.size):
             raise PlanError(
                 f"Resize(max_size={self.max_size!r}): max_size must be an integer, larger than the shorter side's "
@@ -141,7 +141,7 @@ class Resize(GeometricTransform):
         size  (height, width) before, or None if sizes differ; then the result is None, except for an exact size
         """
         if not isinstance(self.size, int):
-            return _pair("Resize", "size", self.size)
+            return side_pair("Resize", "size", self.size)
         if size is None:
             return None
         height, width = size
@@ -155,7 +155,7 @@ class Resize(GeometricTransform):
         if isinstance(self.size, int):
             stage.resize_shorter(size=self.size, max_size=self.max_size or 0, filter=self.interpolation)
         else:
-            height, width = _pair("Resize", "size", self.size)
+            height, width = side_pair("Resize", "size", self.size)
             stage.resize(height=height, width=width, filter=self.interpolation)
 
 
@@ -189,12 +189,12 @@ class CenterCrop(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        _pair("CenterCrop", "size", self.size)
+        side_pair("CenterCrop", "size", self.size)
 
     @property
     def output_px(self) -> Size:
         """The (height, width) of the result, in pixels."""
-        return _pair("CenterCrop", "size", self.size)
+        return side_pair("CenterCrop", "size", self.size)
 
     def size_after(self, size: Size | None) -> Size:
         """Return ``output_px``, whatever the image's size is."""
@@ -276,7 +276,8 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
         return _native.PixelStage("flip", op, self.p, [])
 
 
-def _pair(owner: str, name: str, size: object) -> tuple[int, int]:
+def side_pair(owner: str, name: str, size: object) -> tuple[int, int]:
+    """Return (height, width) of a size in pixels; raise ``PlanError`` if it is none. ``owner``: the transform."""
     height, width = (size, size) if isinstance(size, int) else _two(owner, name, size)
     for side in (height, width):
         if not _is_side(side):

@@ -1,0 +1,45 @@
+// Operations on a picture that several kinds of stages share. Each has Pillow's pixels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "pixels/pixels.h"
+
+namespace standpipe {
+
+// ImageEnhance's: factor 0 is black, the mean grey level, the grey picture, or the smoothed one; 1 the
+// picture.
+void brighten(Pixels pixels, float factor) noexcept;
+void change_contrast(Pixels pixels, float factor) noexcept;
+void saturate(Pixels pixels, float factor) noexcept;
+// `scratch`: two rows. The border stays.
+void sharpen(Pixels pixels, float factor, uint8_t* scratch) noexcept;
+
+// ImageOps'. `bits`: 0 to 8.
+void posterize(Pixels pixels, int bits) noexcept;
+void solarize(Pixels pixels, double threshold) noexcept;
+
+// ImageFilter.GaussianBlur(radius), which is three box blurs. `scratch`: blur_bytes.
+void blur_boxes(Pixels pixels, double radius, uint8_t* scratch) noexcept;
+size_t blur_bytes(int height, int width) noexcept;
+
+// Image.transform(AFFINE, matrix, NEAREST). `matrix`: six numbers, from a place in the result to one in the
+// picture. `fill`: the colour outside. `scratch`: a copy of the picture.
+void move_nearest(Pixels pixels, std::span<const double> matrix, const uint8_t* fill,
+                  uint8_t* scratch) noexcept;
+
+enum class Sampling : uint8_t { nearest, bilinear, bicubic };
+
+// Image.transform by AFFINE with six numbers, or by PERSPECTIVE with eight. Likewise.
+void warp(Pixels pixels, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+          uint8_t* scratch) noexcept;
+
+// The matrix of Image.rotate, about `x`, `y`.
+struct AffineMatrix {
+    double numbers[6];
+};
+AffineMatrix rotation(double degrees, double x, double y) noexcept;
+
+}  // namespace standpipe

@@ -1,0 +1,113 @@
+// A picture moved by a matrix, as Pillow's Image.transform does it, with interpolation in double precision.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "pixels/operations.h"
+#include "system/portable_math.h"
+
+namespace standpipe {
+namespace {
+
+struct Source {
+    const uint8_t* rgb;
+    int height, width;
+
+    bool has(double x, double y) const noexcept { return x >= 0 && x < width && y >= 0 && y < height; }
+    const uint8_t* row(int y) const noexcept {
+        return rgb + 3 * static_cast<size_t>(std::clamp(y, 0, height - 1)) * static_cast<size_t>(width);
+    }
+    size_t column(int x) const noexcept { return 3 * static_cast<size_t>(std::clamp(x, 0, width - 1)); }
+};
+
+int floored(double value) noexcept { return static_cast<int>(std::floor(value)); }
+
+void nearest(const Source& from, double x, double y, uint8_t* out) noexcept {
+    std::memcpy(out, from.row(static_cast<int>(y)) + from.column(static_cast<int>(x)), 3);
+}
+
+void bilinear(const Source& from, double x, double y, uint8_t* out) noexcept {
+    x -= 0.5;
+    y -= 0.5;
+    const int left = floored(x), top = floored(y);
+    const double dx = x - left, dy = y - top;
+    const size_t a = from.column(left), b = from.column(left + 1);
+    const uint8_t *const upper = from.row(top), *const lower = from.row(top + 1);
+    for (size_t c = 0; c < 3; ++c) {
+        const double above = upper[a + c] + (upper[b + c] - upper[a + c]) * dx;
+        const double below = lower[a + c] + (lower[b + c] - lower[a + c]) * dx;
+        out[c] = static_cast<uint8_t>(above + (below - above) * dy);
+    }
+}
+
+double cubic(double v1, double v2, double v3, double v4, double d) noexcept {
+    const double p2 = -v1 + v3, p3 = 2 * (v1 - v2) + v3 - v4, p4 = -v1 + v2 - v3 + v4;
+    return v2 + d * (p2 + d * (p3 + d * p4));
+}
+
+void bicubic(const Source& from, double x, double y, uint8_t* out) noexcept {
+    x -= 0.5;
+    y -= 0.5;
+    const int left = floored(x), top = floored(y);
+    const double dx = x - left, dy = y - top;
+    size_t columns[4];
+    for (int i = 0; i < 4; ++i) columns[i] = from.column(left - 1 + i);
+    double across[4][3];
+    for (int i = 0; i < 4; ++i) {
+        const uint8_t* const row = from.row(top - 1 + i);
+        for (size_t c = 0; c < 3; ++c)
+            across[i][c] =
+                cubic(row[columns[0] + c], row[columns[1] + c], row[columns[2] + c], row[columns[3] + c], dx);
+    }
+    for (size_t c = 0; c < 3; ++c) {
+        const double value = cubic(across[0][c], across[1][c], across[2][c], across[3][c], dy);
+        out[c] = static_cast<uint8_t>(std::clamp(value, 0.0, 255.0));
+    }
+}
+
+template <typename Sample>
+void warp_by(Pixels pixels, std::span<const double> m, const uint8_t* fill, const Source& from,
+             Sample sample) noexcept {
+    uint8_t* out = pixels.rgb;
+    const bool flat = m.size() < 8;
+    for (int y = 0; y < pixels.height; ++y)
+        for (int x = 0; x < pixels.width; ++x, out += 3) {
+            const double px = x + 0.5, py = y + 0.5;
+            double from_x = m[0] * px + m[1] * py + m[2], from_y = m[3] * px + m[4] * py + m[5];
+            if (!flat) {
+                const double depth = m[6] * px + m[7] * py + 1;
+                from_x /= depth;
+                from_y /= depth;
+            }
+            if (from.has(from_x, from_y)) sample(from, from_x, from_y, out);
+            else std::memcpy(out, fill, 3);
+        }
+}
+
+}  // namespace
+
+void warp(Pixels pixels, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+          uint8_t* scratch) noexcept {
+    if (sampling == Sampling::nearest && matrix.size() < 8)
+        return move_nearest(pixels, matrix, fill, scratch);
+    std::memcpy(scratch, pixels.rgb, pixels.bytes());
+    const Source from{scratch, pixels.height, pixels.width};
+    switch (sampling) {
+        case Sampling::nearest: return warp_by(pixels, matrix, fill, from, nearest);
+        case Sampling::bilinear: return warp_by(pixels, matrix, fill, from, bilinear);
+        case Sampling::bicubic: return warp_by(pixels, matrix, fill, from, bicubic);
+    }
+}
+
+// Pillow takes angles from 0 to 360, and rounds both functions to 15 digits.
+AffineMatrix rotation(double degrees, double x, double y) noexcept {
+    double angle = std::fmod(degrees, 360.0);
+    if (angle < 0) angle += 360.0;
+    const auto turn = portable_sine_cosine(-(angle * (3.14159265358979323846 / 180.0)));
+    const double cosine = std::nearbyint(turn.cosine * 1e15) / 1e15,
+                 sine = std::nearbyint(turn.sine * 1e15) / 1e15;
+    return {{cosine, sine, cosine * -x + sine * -y + x, -sine, cosine, -sine * -x + cosine * -y + y}};
+}
+
+}  // namespace standpipe

@@ -1,0 +1,143 @@
+"""RandomCrop and PadImage have torchvision's places and pixels, fused with decoding and flips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import standpipe as sp
+from draws import Sample
+from jpegs import kinds, photo, saved
+from reference import decoded, delivered, explain_difference, in_order, listed
+from standpipe.spec import UInt8Array
+from standpipe.transform import simd_paths
+
+KIND = 20 << 16
+MODES = ("constant", "edge", "reflect", "symmetric")
+FILL = (7, 100, 255)
+
+
+def noise(seed: int, *shape: int) -> UInt8Array:
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def padded(image: UInt8Array, sides: tuple[int, int, int, int], mode: Any, fill: Any = 0) -> UInt8Array:
+    """As torchvision pads a Pillow image: by NumPy, except for one colour. ``sides``: left, top, right, bottom."""
+    left, top, right, bottom = sides
+    if mode != "constant":
+        return np.pad(image, ((top, bottom), (left, right), (0, 0)), mode)
+    height, width = image.shape[:2]
+    result = np.empty((height + top + bottom, width + left + right, 3), np.uint8)
+    result[:] = fill
+    result[top : top + height, left : left + width] = image
+    return result
+
+
+def cropped(image: UInt8Array, crop: sp.RandomCrop, sides: Any, sample: Sample) -> UInt8Array:
+    """torchvision's rule: the padding, then what is missing on both sides, then a uniform place."""
+    left, top, right, bottom = sides
+    height, width = crop.output_px
+    if crop.pad_if_needed:
+        down = max(height - (image.shape[0] + top + bottom), 0)
+        across = max(width - (image.shape[1] + left + right), 0)
+        left, top, right, bottom = left + across, top + down, right + across, bottom + down
+    whole = padded(image, (left, top, right, bottom), crop.padding_mode, crop.fill)
+    draws = sample.draws(KIND)
+    y = draws.below(whole.shape[0] - height + 1)
+    x = draws.below(whole.shape[1] - width + 1)
+    return whole[y : y + height, x : x + width]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("padding", "sides"), [(3, (3,) * 4), ((1, 9), (1, 9, 1, 9)), ((0, 2, 13, 4),) * 2])
+def test_pad_is_numpys(padding: Any, sides: Any, mode: Any) -> None:
+    for size in ((1, 1), (1, 7), (9, 1), (2, 2), (12, 17)):
+        images = noise(1, 3, *size, 3)
+        rows = delivered(in_order(sp.Arrays(image=images), sp.PadImage(padding, FILL, mode)))
+        for image, row in zip(images, rows, strict=True):
+            assert explain_difference(row, padded(image, sides, mode, FILL)) == ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("simd", simd_paths())
+def test_crops_of_files_are_those_of_the_padded_picture(mode: Any, simd: str, tmp_path: Path) -> None:
+    files = [*kinds(41, 53).values()]
+    crop = sp.RandomCrop((23, 60), (5, 2, 1, 9), True, FILL, mode)
+    transforms = (crop, sp.RandomHorizontalFlip(1.0))
+    rows = delivered(in_order(listed(tmp_path, files), *transforms, seed=3), epoch=2, simd=simd)
+    for position, (data, row) in enumerate(zip(files, rows, strict=True)):
+        wanted = cropped(np.asarray(decoded(data)), crop, (5, 2, 1, 9), Sample(3, 2, position))
+        assert explain_difference(row, wanted[:, ::-1]) == ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("size", "padding"), [(3, 4), (32, 4), (5, None), ((40, 6), 0), ((64, 64), 1)])
+def test_windows_anywhere_even_in_the_padding_alone(size: Any, padding: Any, mode: Any) -> None:
+    for shape in ((1, 1), (1, 7), (9, 1), (32, 32)):
+        images = noise(4, 40, *shape, 3)
+        crop = sp.RandomCrop(size, padding, True, 9, mode)
+        for flips in ((), (sp.RandomHorizontalFlip(1.0),)):
+            rows = delivered(in_order(sp.Arrays(image=images), crop, *flips, seed=5))
+            for position, (image, row) in enumerate(zip(images, rows, strict=True)):
+                wanted = cropped(image, crop, (padding or 0,) * 4, Sample(5, 0, position))
+                assert explain_difference(row, wanted[:, ::-1] if flips else wanted) == "", (shape, position)
+
+
+def test_a_resize_before_and_a_crop_after_another() -> None:
+    images = noise(6, 8, 20, 31, 3)
+    first, second = sp.RandomCrop(24, pad_if_needed=True, padding_mode="reflect"), sp.RandomCrop((9, 24), 2)
+    rows = delivered(in_order(sp.Arrays(image=images), sp.Resize((26, 40)), first, second, seed=1))
+    for position, (image, row) in enumerate(zip(images, rows, strict=True)):
+        resized = np.asarray(Image.fromarray(image).resize((40, 26), Image.Resampling.BILINEAR))
+        sample = Sample(1, 0, position)
+        wanted = cropped(resized, first, (0,) * 4, sample)
+        whole = padded(wanted, (2,) * 4, "constant")
+        draws = sample.draws(KIND | 1)
+        y, x = draws.below(28 - 9 + 1), draws.below(28 - 24 + 1)
+        assert explain_difference(row, whole[y : y + 9, x : x + 24]) == ""
+
+
+def test_every_place_is_drawn_as_often_as_by_torchvision() -> None:
+    """Pixels that say where they are; 81 places of 1e5 crops, by a chi-squared test at 1e-4."""
+    count = 100_000
+    places = np.zeros((9, 9, 3), np.uint8)
+    places[..., 0], places[..., 1] = np.mgrid[:9, :9]
+    images = np.ascontiguousarray(np.broadcast_to(places, (count, 9, 9, 3)))
+    seen = np.zeros((9, 9), int)
+    with sp.Pipeline(sp.Arrays(image=images)).map(sp.RandomCrop(1)).batch(1000).loader() as loader:
+        for batch in loader:
+            np.add.at(seen, (batch["image"][:, 0, 0, 0], batch["image"][:, 0, 0, 1]), 1)
+    expected = count / 81
+    assert ((seen - expected) ** 2 / expected).sum() < 135.0
+
+
+def test_an_image_that_is_too_small_is_a_bad_sample(tmp_path: Path) -> None:
+    files = [saved(photo(40, 40)), saved(photo(9, 40))]
+    pipeline = in_order(listed(tmp_path, files), sp.RandomCrop(16, padding=(0, 1)))
+    says = r"too small: RandomCrop needs 16 × 16 pixels, but the image has 40 × 11 pixels; use .*pad_if_needed=True"
+    with pytest.raises(sp.DecodeError, match=says):
+        delivered(pipeline)
+    with pytest.raises(sp.PlanError, match=r"images have \(9, 40\)"):
+        sp.Pipeline(sp.Arrays(image=noise(0, 2, 9, 40, 3))).map(sp.RandomCrop(16)).batch(1).plan()
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (sp.RandomCrop(0), r"size=0.*each from 1"),
+        (sp.RandomCrop(8, padding=-1), r"padding=-1.*from 0 to"),
+        (sp.RandomCrop(8, padding=(1, 2, 3)), r"one, two or four integers"),
+        (sp.RandomCrop(8, padding_mode="wrap"), r"padding_mode='wrap'.*'constant', 'edge'"),  # type: ignore[arg-type]
+        (sp.RandomCrop(8, fill=256), r"fill=256.*0 to 255"),
+        (sp.RandomCrop(8, pad_if_needed=1), r"True or False"),  # type: ignore[arg-type]
+        (sp.PadImage(1.5), r"PadImage\(padding=1.5\)"),  # type: ignore[arg-type]
+        (sp.PadImage(1, fill=(1, 2)), r"three of them"),  # type: ignore[arg-type]
+    ],
+)
+def test_invalid_parameters_are_refused(transform: Any, says: str) -> None:
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(sp.Arrays(image=noise(0, 2, 9, 9, 3))).map(transform).batch(1).plan()
