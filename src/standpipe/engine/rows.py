@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,8 +199,30 @@ class PartOfRows:
     inputs: Inputs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields' values, in a tenth of the time that a frozen dataclass takes by default."""
-        return PartOfRows, (self.epoch, self.indices, self.positions, self.attempts, self.inputs)
+        """Pickle numbers as bytes, which takes a third of the time that lists take."""
+        count = len(self.indices)
+        attempts = self.attempts if any(self.attempts) else count
+        inputs = None if self.inputs.empty else self.inputs
+        return _unpickled, (
+            self.epoch,
+            struct.pack(f"{count}q", *self.indices),
+            self.positions,
+            attempts,
+            inputs,
+        )
+
+
+def _unpickled(
+    epoch: int, indices: bytes, positions: Sequence[int], attempts: list[int] | int, inputs: Inputs | None
+) -> PartOfRows:
+    """Return the rows that ``PartOfRows.__reduce__`` has described; ``attempts``: a number of zeros, or all."""
+    return PartOfRows(
+        epoch,
+        memoryview(indices).cast("q").tolist(),
+        positions,
+        [0] * attempts if isinstance(attempts, int) else attempts,
+        NO_INPUTS if inputs is None else inputs,
+    )
 
 
 @dataclass(slots=True)

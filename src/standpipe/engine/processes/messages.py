@@ -223,6 +223,8 @@ def receive_parcel(
         length, count = _HEADER.unpack(header)
         data = memoryview(_exactly(channel, length, process, patience_s))
         try:
+            if count == 0:
+                return pickle.loads(data), length
             table = count * _PLACE.size
             return pickle.loads(data[table:], buffers=_arrays(file, data[:table], mapped)), length
         except Exception as error:
@@ -276,8 +278,6 @@ def _arrays(file: int | None, table: memoryview, count: _native.ByteCount | None
     count  counter for the mapped bytes; None: not counted
     """
     places = list(_PLACE.iter_unpack(table))
-    if not places:
-        return []
     if file is None:
         raise OSError("no file descriptor was free for its arrays: raise the limit, ulimit -n")
     memory = _native.mapped(file, max(begin + length for begin, length in places), count)

@@ -19,7 +19,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from standpipe import _native
-from standpipe.engine.python.generators import GENERATORS, Marks, changed, read_marks, seed_all, those_there
+from standpipe.engine.python.generators import (
+    GENERATORS,
+    Marks,
+    begin_all,
+    changed,
+    go_back,
+    read_marks,
+    seed_all,
+    those_there,
+)
 from standpipe.engine.rows import RowKey
 from standpipe.transform import BATCH_OP, EPOCH_OP, SAMPLE_OP
 
@@ -138,15 +147,17 @@ class Draws:
             begin()
             if self._epoch != epoch:
                 self._epoch, self._base_key = epoch, _native.sample_key(self._seed, epoch, 0, 0, EPOCH_OP)
-                seed_all(self._base_key)
+                begin_all(self._base_key)
                 self._base = read_marks()
-                seed_all(self._base_key)
+                go_back(self._base_key)
             made = make()
             after = read_marks()
             drew = changed(self._base, after)
-            seed_all(self._base_key)
             if drew:
+                begin_all(self._base_key)
                 self._epoch, habit.generator = None, drew[0]
+            else:
+                go_back(self._base_key)
             if after.keys() == self._base.keys():
                 return made, bool(drew)
             self._epoch = None  # it has imported torch, whose generator nobody has set
