@@ -19,6 +19,8 @@ an iterable of batches, which are dicts of arrays::
 ``standpipe.jax`` deliver tensors and JAX arrays.
 """
 
+from typing import TYPE_CHECKING
+
 from standpipe.batch import Pad, Ragged
 from standpipe.cache import (
     Cache,
@@ -45,13 +47,7 @@ from standpipe.errors import (
 )
 from standpipe.habits import unknown_name
 from standpipe.jobs import runner as _runner  # noqa: F401 (registers what runs pipelines)
-from standpipe.jobs.epoch_digest import digest_epoch
-from standpipe.jobs.file_check import check_files
 from standpipe.jobs.fill_cache import fill_cache
-from standpipe.jobs.packing.pack import pack_shards
-from standpipe.jobs.packing.unpack import unpack_shards
-from standpipe.jobs.packing.verify import verify_shards
-from standpipe.jobs.read_speed import measure_reads
 from standpipe.loader.loader import Loader
 from standpipe.loader.ranks import check_ranks, check_states
 from standpipe.pipeline.mix import Mixture
@@ -105,6 +101,14 @@ from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
 from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
 from standpipe.transform.window import PadImage, RandomCrop
+
+if TYPE_CHECKING:
+    from standpipe.jobs.epoch_digest import digest_epoch
+    from standpipe.jobs.file_check import check_files
+    from standpipe.jobs.packing.pack import pack_shards
+    from standpipe.jobs.packing.unpack import unpack_shards
+    from standpipe.jobs.packing.verify import verify_shards
+    from standpipe.jobs.read_speed import measure_reads
 
 __all__ = [
     "ArraySpec",
@@ -208,8 +212,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    """Return ``standpipe.__version__`` on first use, since importlib.metadata costs 20 ms.
+# Functions that training doesn't call, and their modules.
+_AT_FIRST_USE = {
+    "check_files": "file_check",
+    "digest_epoch": "epoch_digest",
+    "measure_reads": "read_speed",
+    "pack_shards": "packing.pack",
+    "unpack_shards": "packing.unpack",
+    "verify_shards": "packing.verify",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a function that training doesn't call, or find ``__version__``: both would make each import slower.
 
     Raise ``AttributeError`` for other names, with what to write instead if that is known.
     """
@@ -217,4 +232,15 @@ def __getattr__(name: str) -> str:
         from importlib.metadata import version
 
         return version("standpipe")
+    if name in _AT_FIRST_USE:
+        from importlib import import_module
+
+        found = getattr(import_module(f"standpipe.jobs.{_AT_FIRST_USE[name]}"), name)
+        globals()[name] = found
+        return found
     raise unknown_name(name, __all__)
+
+
+def __dir__() -> list[str]:
+    """Return all names, also of functions that aren't imported yet."""
+    return sorted({*globals(), *__all__})

@@ -139,7 +139,7 @@ class _Parts(pickle.Pickler):
             self._note_draws(value, draws(value))
             self._note_package(type(value).__module__)
             return _tuple(type(value).__qualname__, value.to_dict(), getattr(value, "transforms", None))
-        self._note_draws(value, isinstance(value, _GENERATORS) or _is_of_torch(value, "Generator"))
+        self._note_draws(value, isinstance(value, _generators()) or _is_of_torch(value, "Generator"))
         if _is_of_torch(value, "Tensor") and not value.is_sparse and not value.is_quantized:
             return _tuple("tensor", *_tensor_parts(value))
         match value:
@@ -242,7 +242,10 @@ class _Parts(pickle.Pickler):
             self.draws[f"{type(value).__name__} of {type(value).__module__.partition('.')[0]}"] = None
 
 
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+@functools.cache
+def _generators() -> tuple[type, ...]:
+    """Return the classes of generators. NumPy imports its own at first use, which most pipelines don't need."""
+    return np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random
 
 
 def _is_of_torch(value: object, name: str) -> bool:

@@ -112,7 +112,8 @@ def note_costs(source: OpenSource, costs: Costs) -> None:
 
 def mean_file_bytes(source: OpenSource) -> float:
     """Return the mean size of some files, spread evenly over the records; 0 without files."""
-    records = np.unique(np.linspace(0, source.num_records - 1, LOOKED_AT, dtype=np.int64))
+    count = min(source.num_records, LOOKED_AT)
+    records = np.linspace(0, source.num_records - 1, count, dtype=np.int64)
     files = source.locate(records).files.get("image")
     if files is None:
         return 0.0

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 Marks = dict[str, Any]  # states by a generator's name
-_numpy: Any = np.random  # whose stubs lack some of its public functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class GlobalGenerator:
     moves     True if ``mark`` changes the state
     state     returns the generator's state without changing it
     is_same   returns True if two states are equal
-    mark      returns a value that identifies the state, but may change it. With NumPy it takes a fiftieth of the time of
-              ``state``. Two states with one mark are as rare as a collision of 64 random bits
+    mark      returns a value that identifies the state, but may change it. With NumPy it takes a fiftieth of the time
+              of ``state``. Two states with one mark are as rare as a collision of 64 random bits
     """
 
     name: str
@@ -93,24 +92,29 @@ def _has_cuda() -> bool:
     return "torch.cuda" in sys.modules and bool(_torch().cuda.is_initialized())
 
 
+def _numpy() -> Any:  # as the stubs lack some of its public functions
+    """Return NumPy's module, which is imported at its first use."""
+    return np.random
+
+
 def _seed_numpy(key: int) -> None:
-    bits = _numpy.get_bit_generator()
+    bits = _numpy().get_bit_generator()
     if isinstance(bits, np.random.MT19937):
-        _numpy.seed([key & 0xFFFFFFFF, key >> 32])
+        _numpy().seed([key & 0xFFFFFFFF, key >> 32])
     else:  # of code that has chosen another one, which seed() refuses
-        _numpy.set_bit_generator(type(bits)(key))
+        _numpy().set_bit_generator(type(bits)(key))
 
 
 def _begin_numpy(key: int) -> None:
-    if isinstance(_numpy.get_bit_generator(), np.random.MT19937):
-        _numpy.seed(key & 0xFFFFFFFF)
+    if isinstance(_numpy().get_bit_generator(), np.random.MT19937):
+        _numpy().seed(key & 0xFFFFFFFF)
     else:
         _seed_numpy(key)
 
 
 def _numpy_mark() -> tuple[int, int]:
     """Return two raw random numbers of NumPy's global generator: 32 bits each by default, 64 with most others."""
-    bits = _numpy.get_bit_generator()
+    bits = _numpy().get_bit_generator()
     return bits.random_raw(), bits.random_raw()
 
 
@@ -154,7 +158,7 @@ GENERATORS = (  # the one that is read soonest first
         _seed_numpy,
         _begin_numpy,
         True,
-        lambda: _numpy.get_state(legacy=False),
+        lambda: _numpy().get_state(legacy=False),
         _is_same_numpy,
         _numpy_mark,
     ),
