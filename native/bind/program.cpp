@@ -29,6 +29,7 @@ Filter filter_named(const std::string& name) {
 }
 
 using Sides = std::tuple<int, int, int, int>;  // left, top, right, bottom
+using Pair = std::tuple<double, double>;
 using Colour = std::tuple<uint8_t, uint8_t, uint8_t>;
 
 Padding padding_of(const Sides& sides, const std::string& mode, const Colour& fill) {
@@ -82,6 +83,19 @@ void bind_stages(nb::module_& m) {
                 s.filter = filter_named(filter);
             },
             "size"_a, "max_size"_a, "filter"_a)
+        .def(
+            "random_resize",
+            [](GeometryStage& s, uint32_t op, int first, int end, const std::string& filter) {
+                if (first < 1 || end <= first)
+                    throw nb::value_error("sizes must be above 0, and end above first");
+                s.resize = GeometryStage::Resize::shorter_side;
+                s.target = {first, first};
+                s.random_end = end;
+                s.resize_op = op;
+                s.filter = filter_named(filter);
+            },
+            "op"_a, "first"_a, "end"_a, "filter"_a,
+            "Resizes the shorter side to a random length from ``first`` to ``end`` - 1.")
         .def(
             "window",
             [](GeometryStage& s, int height, int width) {
@@ -163,20 +177,38 @@ void bind_kernel(nb::module_& m) {
             },
             "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");
 
+    nb::class_<Erasing>(m, "Erasing", "Rectangles of a finished row that get another value.")
+        .def(
+            nb::new_([](uint32_t op, double p, Pair scale, Pair ratio, std::tuple<int, int> count,
+                        const std::string& mode, std::tuple<float, float, float> value) {
+                const auto [low, high] = scale;
+                const auto [narrow, wide] = ratio;
+                const auto [fewest, most] = count;
+                if (!(low >= 0 && narrow > 0 && fewest >= 1 && most >= fewest))
+                    throw nb::value_error("scale, ratio or count is out of range");
+                using enum Erasing::Mode;
+                const Erasing::Mode chosen = mode == "const" ? constant : mode == "rand" ? colour : pixel;
+                return Erasing{
+                    op,   p,      low,  high,   narrow,
+                    wide, fewest, most, chosen, {std::get<0>(value), std::get<1>(value), std::get<2>(value)}};
+            }),
+            "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
+
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
                          int max_scans, bool allow_truncated, bool only_libjpeg,
-                         std::optional<std::string> simd) {
+                         std::optional<std::string> simd, const std::optional<Erasing>& erasing) {
                  auto program = std::make_shared<Program>();
                  program->passes = passes_of(std::move(stages));
                  program->format = format;
                  program->fast = fast;
                  program->limits = {max_pixels, max_scans, allow_truncated, only_libjpeg};
                  program->kernels = chosen_kernels(simd);
+                 if (erasing) program->erasing = *erasing;
                  return program;
              }),
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
-             "only_libjpeg"_a = false, "simd"_a.none() = nb::none())
+             "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none())
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 

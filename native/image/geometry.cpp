@@ -93,13 +93,16 @@ bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexc
 }
 
 // torchvision's rule for a shorter side: the longer one is truncated, and a cap on it shrinks both.
-Size resized(const GeometryStage& stage, Size source) noexcept {
+Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
     if (stage.resize == GeometryStage::Resize::none) return source;
     if (stage.resize == GeometryStage::Resize::exact) return stage.target;
     const bool portrait = source.width <= source.height;
     const int64_t shorter = portrait ? source.width : source.height,
                   longer = portrait ? source.height : source.width;
     int64_t new_short = stage.target.height;
+    if (stage.random_end > 0)
+        new_short +=
+            Draws(key.op(stage.resize_op)).below(static_cast<uint64_t>(stage.random_end - new_short));
     auto new_long =
         static_cast<int64_t>(static_cast<double>(new_short * longer) / static_cast<double>(shorter));
     if (stage.max_size > 0 && new_long > stage.max_size) {
@@ -176,7 +179,7 @@ void place_window(const Window& window, Size whole, const SampleKey& key, Sample
 
 SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
                                Size decoded) noexcept {
-    const Size whole = resized(stage, {box.height, box.width});
+    const Size whole = resized(stage, {box.height, box.width}, key);
     const bool mirror = draw_mirror(stage.mirrors, key);
     SampleGeometry out;
     out.out = whole;
@@ -202,8 +205,8 @@ SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const Sample
     return out;
 }
 
-int scale_denominator(const GeometryStage& stage, Box box) noexcept {
-    const Size whole = resized(stage, {box.height, box.width});
+int scale_denominator(const GeometryStage& stage, Box box, const SampleKey& key) noexcept {
+    const Size whole = resized(stage, {box.height, box.width}, key);
     for (int denominator : {8, 4, 2})
         if (box.width >= static_cast<int64_t>(whole.width) * denominator &&
             box.height >= static_cast<int64_t>(whole.height) * denominator)

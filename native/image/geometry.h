@@ -56,6 +56,9 @@ struct GeometryStage {
     Resize resize = Resize::none;
     Size target;       // exact: both; shorter_side: `height` is its length
     int max_size = 0;  // shorter_side: cap of the longer one; 0: none
+    // shorter_side: the side's length is drawn from [target.height, random_end); 0: it isn't.
+    int random_end = 0;
+    uint32_t resize_op = 0;
     Filter filter = Filter::bilinear;
     bool has_window = false;
     Window window;
@@ -86,7 +89,7 @@ struct Box {
     int x = 0, y = 0, width = 0, height = 0;
 };
 Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept;
-Size resized(const GeometryStage& stage, Size source) noexcept;
+Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 
 // The size with padding of a picture of size `whole` before its window is taken.
 Size padded(const Window& window, Size whole) noexcept;
@@ -105,6 +108,6 @@ SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const Sample
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept;
 
 // The largest of 8, 4, 2 and 1 at which the decoded box is still at least as large as what it is resized to.
-int scale_denominator(const GeometryStage& stage, Box box) noexcept;
+int scale_denominator(const GeometryStage& stage, Box box, const SampleKey& key) noexcept;
 
 }  // namespace standpipe

@@ -253,8 +253,8 @@ bool only_copies(const Program& program, Size size) noexcept {
         return stage.has_crop || stage.resize != GeometryStage::Resize::none || stage.has_window ||
                !stage.mirrors.empty() || !pass.pixels.empty();
     });
-    return !changes && format.type == ElementType::u8 && !format.planar && format.height == size.height &&
-           format.width == size.width;
+    return !changes && program.erasing.p <= 0 && format.type == ElementType::u8 && !format.planar &&
+           format.height == size.height && format.width == size.width;
 }
 
 namespace {
@@ -303,12 +303,12 @@ Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, 
         const GeometryStage& stage = program.passes[i].geometry;
         const Box box =
             stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
-        const Size whole = resized(stage, {box.height, box.width});
+        const Size whole = resized(stage, {box.height, box.width}, key);
         if (whole.height > kMaxSide || whole.width > kMaxSide)
             return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
                                          " × " + std::to_string(whole.height) + " pixels");
         if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
-        const int denominator = i == 0 && scales ? scale_denominator(stage, box) : 1;
+        const int denominator = i == 0 && scales ? scale_denominator(stage, box, key) : 1;
         if (i == 0) scratch_->denominator = denominator;
         const Size decoded{(from.height + denominator - 1) / denominator,
                            (from.width + denominator - 1) / denominator};
@@ -391,6 +391,7 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
     std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
     later_passes(program, key, out);
+    program.erasing.apply(key, program.format, out);
     return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated(), false, jpeg.redecoded()};
 }
 
@@ -428,6 +429,7 @@ Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size s
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     push_pixels(rgb, size, begin(program, 0, out));
     later_passes(program, key, out);
+    program.erasing.apply(key, program.format, out);
     scratch_->shrink();
     return outcome;
 }

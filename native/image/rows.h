@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "image/erasing.h"
 #include "image/geometry.h"
 #include "image/jpeg.h"
 #include "memory/no_memory.h"
@@ -52,6 +53,7 @@ std::vector<Pass> passes_of(std::vector<Stage> stages);
 struct Program : std::enable_shared_from_this<Program> {
     std::vector<Pass> passes = passes_of({});
     RowFormat format;
+    Erasing erasing;    // of the finished row
     bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first pass allows it
     DecodeLimits limits;
     const Kernels* kernels = &best_kernels();

@@ -89,9 +89,11 @@ from standpipe.transform.color import (
     RandomSolarize,
 )
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
+from standpipe.transform.erasing import RandomErasing
 from standpipe.transform.geometry import (
     CenterCrop,
     RandomHorizontalFlip,
+    RandomResize,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
@@ -100,6 +102,7 @@ from standpipe.transform.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
 from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
+from standpipe.transform.warps import RandomAffine, RandomPerspective, RandomRotation
 from standpipe.transform.window import PadImage, RandomCrop
 
 if TYPE_CHECKING:
@@ -152,17 +155,22 @@ __all__ = [
     "Raise",
     "RandAugment",
     "RandomAdjustSharpness",
+    "RandomAffine",
     "RandomApply",
     "RandomAutocontrast",
     "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
+    "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
     "RandomOrder",
+    "RandomPerspective",
     "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomRotation",
     "RandomSolarize",
     "RandomVerticalFlip",
     "ReadError",

@@ -227,6 +227,11 @@ class GeometryStage:
     def crop(self, op: int, scale: tuple[float, float], ratio: tuple[float, float]) -> None: ...
     def resize(self, height: int, width: int, filter: str) -> None: ...
     def resize_shorter(self, size: int, max_size: int, filter: str) -> None: ...
+    def random_resize(self, op: int, first: int, end: int, filter: str) -> None:
+        """
+        Resizes the shorter side to a random length from ``first`` to ``end`` - 1.
+        """
+
     def window(self, height: int, width: int) -> None: ...
     def pad(self, sides: tuple[int, int, int, int], mode: str, fill: tuple[int, int, int]) -> None:
         """``sides``: left, top, right and bottom, in pixels."""
@@ -286,6 +291,20 @@ class RowFormat:
     ) -> RowFormat:
         """``table``: float16 bit patterns."""
 
+class Erasing:
+    """Rectangles of a finished row that get another value."""
+
+    def __init__(
+        self,
+        op: int,
+        p: float,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        count: tuple[int, int],
+        mode: str,
+        value: tuple[float, float, float],
+    ) -> None: ...
+
 class Program:
     """A fused kernel for image rows."""
 
@@ -299,6 +318,7 @@ class Program:
         allow_truncated: bool = False,
         only_libjpeg: bool = False,
         simd: str | None = None,
+        erasing: Erasing | None = None,
     ) -> None: ...
     @property
     def simd(self) -> str: ...

@@ -141,3 +141,22 @@ def test_an_image_that_is_too_small_is_a_bad_sample(tmp_path: Path) -> None:
 def test_invalid_parameters_are_refused(transform: Any, says: str) -> None:
     with pytest.raises(sp.PlanError, match=says):
         sp.Pipeline(sp.Arrays(image=noise(0, 2, 9, 9, 3))).map(transform).batch(1).plan()
+
+
+def test_random_resizes_draw_every_length() -> None:
+    """The shorter side is from min_size to max_size - 1, and the pixels are those of Resize."""
+    images = noise(7, 60, 20, 30, 3)
+    transforms = (sp.RandomResize(10, 16), sp.CenterCrop((15, 22)))
+    rows = delivered(in_order(sp.Arrays(image=images), *transforms, seed=5))
+    seen = set()
+    for position, (image, row) in enumerate(zip(images, rows, strict=True)):
+        size = 10 + Sample(5, 0, position).draws(24 << 16).below(6)
+        seen.add(size)
+        (wanted,) = delivered(in_order(sp.Arrays(image=image[None]), sp.Resize(size), transforms[1]))
+        assert explain_difference(row, wanted) == "", position
+    assert seen == {*range(10, 16)}
+    for transform in (sp.RandomResize(16, 16), sp.RandomResize(0, 3), sp.RandomResize(3, 9, "cubic")):  # type: ignore[arg-type]
+        with pytest.raises(sp.PlanError, match="RandomResize"):
+            in_order(sp.Arrays(image=images), transform, sp.CenterCrop(8)).plan()
+    with pytest.raises(sp.PlanError, match="isn't fixed"):
+        in_order(sp.Arrays(image=images), sp.RandomResize(3, 9)).plan()

@@ -18,6 +18,7 @@ from standpipe.transform.image import (
     ImageTransform,
     PixelTransform,
     RowForm,
+    RowTransform,
     Size,
     ValueTransform,
 )
@@ -34,6 +35,7 @@ class ImageKernel:
     layout     order of that image's axes
     table      (3, 256) float: the number written for each channel's byte values 0 to 255; None: bytes are written
     normalize  True if ``Normalize`` made ``table``
+    erases     the transform that changes the finished image, with its part of the key of random numbers; or None
     """
 
     stages: tuple[Stage, ...]
@@ -41,6 +43,7 @@ class ImageKernel:
     layout: Layout
     table: AnyArray | None = field(compare=False)
     normalize: bool
+    erases: tuple[RowTransform, int] | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -73,12 +76,22 @@ class ImageKernel:
             allow_truncated=decoding.allow_truncated,
             only_libjpeg=only_libjpeg(),
             simd=simd,
+            erasing=None
+            if self.erases is None
+            else self.erases[0].erasing(self.erases[1], self.output.dtype),
         )
 
     @property
     def finish(self) -> Finish | None:
-        """The last step alone: the conversion of bytes to floats and the layout; None if bytes are written."""
-        return None if self.table is None else Finish("image", self.table, self.output, self.layout)
+        """The last step alone: the conversion of bytes to floats and the layout.
+
+        None if bytes are written, or if something follows that a device doesn't do.
+        """
+        return (
+            None
+            if self.table is None or self.erases is not None
+            else Finish("image", self.table, self.output, self.layout)
+        )
 
     def finished_by(self, finish: Finish | None) -> ImageKernel:
         """Return the kernel with ``finish`` as its last step; for None, the kernel writes (H, W, 3) uint8."""
@@ -100,6 +113,7 @@ class ImageKernel:
         """Return one line for ``explain()`` about the steps after decoding."""
         steps = [name for stage in self.stages for name in stage.names]
         steps += ["Normalize"] if self.normalize and self.table is not None else []
+        steps += [] if self.erases is None else [type(self.erases[0]).__name__]
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
@@ -130,6 +144,7 @@ def fuse(
     drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
     size = source_px
     form, last = RowForm(), list[str]()
+    erases: tuple[RowTransform, int] | None = None
     if done := [type(each).__name__ for each in earlier if isinstance(each, ValueTransform)]:
         raise PlanError(
             f"native transforms can't follow a Python one that comes after {' and '.join(done)}; move them before it"
@@ -142,6 +157,10 @@ def fuse(
         if isinstance(transform, ValueTransform):
             if name in last:
                 raise PlanError(f"the pipeline has {name} twice; leave one out")
+            if isinstance(transform, RowTransform):
+                erases = (transform, transform.draw_kind << 16 | drawn[transform.draw_kind])
+            elif erases is not None and isinstance(transform, Normalize):
+                raise PlanError(f"{erases[0].describe()} must come after Normalize; move it behind it")
             form, last = transform.applied_to(form), [*last, name]
             continue
         if last:
@@ -156,7 +175,10 @@ def fuse(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             "Resize((height, width))"
         )
-    return _with_output(stages, size, form)
+    kernel = _with_output(stages, size, form)
+    if erases is not None:
+        erases[0].erasing(erases[1], kernel.output.dtype)
+    return replace(kernel, erases=erases)
 
 
 def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> ImageKernel:

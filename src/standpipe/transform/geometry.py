@@ -160,6 +160,59 @@ class Resize(GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
+class RandomResize(GeometricTransform):
+    """Resize an image's shorter side to a random length, like ``torchvision.transforms.v2.RandomResize``.
+
+    All images of a batch have one size, so ``RandomCrop(size, pad_if_needed=True)`` or a similar transform must
+    follow.
+
+    Parameters
+    ----------
+    min_size, max_size : int
+        The length in pixels is from ``min_size`` to ``max_size`` − 1, each with the same probability. The other
+        side keeps the aspect ratio, truncated to an integer.
+    interpolation : str, default "bilinear"
+        One of the filters of ``RandomResizedCrop``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> train = photos.map(sp.RandomResize(24, 96), sp.RandomCrop(48, pad_if_needed=True)).batch(4)
+    >>> with train.loader() as loader:
+    ...     print(next(iter(loader))["image"].shape)
+    (4, 48, 48, 3)
+    """
+
+    draw_kind: ClassVar[int] = 24
+    step: ClassVar[Step] = Step.RESIZE
+
+    min_size: int
+    max_size: int
+    interpolation: InterpolationName = "bilinear"
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        _interpolation("RandomResize", self.interpolation)
+        if not _is_side(self.min_size) or not _is_side(self.max_size) or self.min_size >= self.max_size:
+            raise PlanError(
+                f"RandomResize({self.min_size!r}, {self.max_size!r}): sizes must be integers from 1 to {MOST_PX}, and "
+                "min_size below max_size"
+            )
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the resize to a native pass."""
+        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=self.interpolation)
+
+
+@dataclass(frozen=True, slots=True)
 class CenterCrop(GeometricTransform):
     """Crop the centre of an image, like ``torchvision.transforms.v2.CenterCrop``.
 

@@ -8,6 +8,8 @@ from enum import IntEnum
 from numbers import Real
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import Float32Array, Layout
@@ -157,6 +159,24 @@ class ValueTransform(ImageTransform):
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with the settings of this transform."""
+        raise NotImplementedError
+
+
+class RowTransform(ValueTransform):
+    """The base class of transforms that change the finished image in the slot, after ``Normalize``."""
+
+    __slots__ = ()
+
+    def applied_to(self, form: RowForm) -> RowForm:
+        """Return ``form``: the transform changes values only after they are written."""
+        return form
+
+    def erasing(self, op: int, dtype: np.dtype[np.generic]) -> _native.Erasing:
+        """Return the native step.
+
+        op     the transform's part of the key of random numbers
+        dtype  element type of the finished image
+        """
         raise NotImplementedError
 
 

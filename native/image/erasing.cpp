@@ -1,0 +1,99 @@
+#include "image/erasing.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "image/rows.h"
+#include "system/portable_math.h"
+
+namespace standpipe {
+namespace {
+
+constexpr int kTries = 10;
+
+struct Rectangle {
+    int top, left, height, width;
+};
+
+// Rounded to nearest, halves to even; normal numbers and values of a row are far from the ends of the range.
+uint16_t half_of(float value) noexcept {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);
+    const uint32_t magnitude = bits & 0x7fffffffU;
+    if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);  // infinity
+    if (magnitude < 0x38800000U) {                                               // subnormal
+        const float scaled = std::bit_cast<float>(magnitude) * 0x1.0p24F;
+        return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
+    }
+    const uint32_t odd = (magnitude >> 13) & 1U;
+    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000U + 0xfffU + odd) >> 13));
+}
+
+void put(const RowFormat& format, uint8_t* at, float value) noexcept {
+    switch (format.type) {
+        case ElementType::u8: *at = static_cast<uint8_t>(value); break;
+        case ElementType::f16: {
+            const uint16_t half = half_of(value);
+            std::memcpy(at, &half, sizeof half);
+            break;
+        }
+        case ElementType::f32: std::memcpy(at, &value, sizeof value); break;
+    }
+}
+
+// A rectangle that fits, as torchvision tries it: false after ten others.
+bool draw_rectangle(const Erasing& erasing, double area, Size size, Draws& draws, Rectangle& found) noexcept {
+    const double low = portable_log(erasing.ratio_low), high = portable_log(erasing.ratio_high);
+    for (int i = 0; i < kTries; ++i) {
+        const double target = area * draws.uniform(erasing.scale_low, erasing.scale_high);
+        const double ratio = portable_exp(draws.uniform(low, high));
+        const double height = std::nearbyint(std::sqrt(target * ratio)),
+                     width = std::nearbyint(std::sqrt(target / ratio));
+        if (height >= size.height || width >= size.width) continue;
+        found.height = static_cast<int>(height);
+        found.width = static_cast<int>(width);
+        found.top = static_cast<int>(draws.below(static_cast<uint64_t>(size.height - found.height) + 1));
+        found.left = static_cast<int>(draws.below(static_cast<uint64_t>(size.width - found.width) + 1));
+        return true;
+    }
+    return false;
+}
+
+// Normal numbers are drawn pixel by pixel, and for the three channels of each, whatever the layout.
+void erase(const Erasing& erasing, const Rectangle& part, const RowFormat& format, Draws& draws,
+           uint8_t* row) noexcept {
+    const size_t element = format.element_bytes(), width = static_cast<size_t>(format.width),
+                 plane = static_cast<size_t>(format.height) * width;
+    std::array<float, 3> value = erasing.value;
+    if (erasing.mode == Erasing::Mode::colour)
+        for (float& each : value) each = static_cast<float>(drawn_normal(draws));
+    for (int y = part.top; y < part.top + part.height; ++y)
+        for (int x = part.left; x < part.left + part.width; ++x) {
+            const size_t pixel = static_cast<size_t>(y) * width + static_cast<size_t>(x);
+            for (size_t c = 0; c < 3; ++c) {
+                if (erasing.mode == Erasing::Mode::pixel) value[c] = static_cast<float>(drawn_normal(draws));
+                put(format, row + element * (format.planar ? c * plane + pixel : 3 * pixel + c), value[c]);
+            }
+        }
+}
+
+}  // namespace
+
+void Erasing::apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept {
+    if (p <= 0) return;
+    Draws draws(key.op(op));
+    if (draws.uniform() >= p) return;
+    const int count =
+        min_count + (max_count > min_count
+                         ? static_cast<int>(draws.below(static_cast<uint64_t>(max_count - min_count) + 1))
+                         : 0);
+    const double area = static_cast<double>(format.height) * format.width / count;
+    for (int i = 0; i < count; ++i) {
+        Rectangle part{};
+        if (draw_rectangle(*this, area, {format.height, format.width}, draws, part))
+            erase(*this, part, format, draws, row);
+    }
+}
+
+}  // namespace standpipe

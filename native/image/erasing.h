@@ -1,0 +1,29 @@
+// Rectangles of a finished row that get another value: the rule of torchvision's and timm's RandomErasing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "system/keys.h"
+
+namespace standpipe {
+
+struct RowFormat;
+
+struct Erasing {
+    // constant: `value`; colour: a normal number for each channel of a rectangle; pixel: one for each
+    // element.
+    enum class Mode : uint8_t { constant, colour, pixel };
+
+    uint32_t op = 0;
+    double p = 0;  // 0: nothing is erased
+    double scale_low = 0, scale_high = 0, ratio_low = 1, ratio_high = 1;
+    int min_count = 1, max_count = 1;
+    Mode mode = Mode::constant;
+    std::array<float, 3> value{};
+
+    // `row`: of the slot, complete.
+    void apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept;
+};
+
+}  // namespace standpipe
