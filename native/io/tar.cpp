@@ -231,7 +231,12 @@ bool TarReader::next(TarMember& member) {
         told_ = bytes;
         if (bytes > size_ - data) return fail(TarFault::cut);
         const bool folder = type == '\0' && name_.ends_with('/');
-        member = {first, data, bytes, (type == '0' || type == '\0' || type == '7') && !folder, name_};
+        member = {first,
+                  data,
+                  bytes,
+                  (type == '0' || type == '\0' || type == '7') && !folder,
+                  type == '1' || type == '2',
+                  name_};
         // Padding may be missing behind the last member: then there is no end either.
         at_ = data + std::min(padded(bytes), size_ - data);
         return true;

@@ -35,6 +35,7 @@ struct TarMember {
     uint64_t data;          // first byte of its data
     uint64_t size;          // bytes of data
     bool regular;           // a file, not a folder, link or device
+    bool link;              // another name of a file
     std::string_view name;  // there until the next member
 };
 

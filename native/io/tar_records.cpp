@@ -11,6 +11,7 @@ constexpr uint64_t kLongestNumber = 64;
 constexpr uint64_t kNpyHead = 1024;      // bytes in which the dtype of a .npy member is
 constexpr size_t kMostExtensions = 100;  // that are counted apart
 constexpr std::string_view kOthers = "others";
+constexpr std::string_view kLinks = "links to other members";
 constexpr std::string_view kBlank = " \t\r\n\f\v";
 constexpr std::array<std::string_view, 4> kPickles = {"pth", "pt", "pkl", "pickle"};
 
@@ -87,6 +88,7 @@ bool TarRecords::take(size_t most) {
 }
 
 bool TarRecords::add(const TarMember& member) {
+    if (member.link) count_left_out(kLinks);
     if (!member.regular) return true;
     const Parts parts = parts_of(member.name);
     if (parts.extension.empty()) {

@@ -101,6 +101,14 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert "usage: standpipe" in capsys.readouterr().err
 
 
+def test_a_pattern_without_quotation_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shards = [str(tmp_path / f"{number}.tar") for number in range(2)]
+    for path in shards:
+        Path(path).touch()
+    assert main(["explain", *shards]) == 2
+    assert "put a pattern in quotation marks, such as 'train-*.tar'" in capsys.readouterr().err
+
+
 def test_ctrl_c_is_130_without_a_traceback() -> None:
     script = (
         "import signal, sys\n"

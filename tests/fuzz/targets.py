@@ -834,7 +834,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "idx": Idx,
     "tar": Tar,
     "wids": Wids,
-    "index lists": IndexLists,
+    "shard-indexes": IndexLists,
     "checksums": Checksums,
     "state": State,
     "conditions": Conditions,

@@ -294,6 +294,7 @@ def test_other_members_are_counted_and_named(tmp_path: Path) -> None:
     assert opened.num_records == 3
     assert "members left out, by extension: 2 json, 1 names without one" in opened.index_note
     assert "groups without an image: 1; keys that come again in their shard: 1" in opened.index_note
+    assert "pipes" not in opened.index_note
     (skipped,) = opened.skipped()
     assert "a.tar: 2.json (no image of this key" in skipped
     bare = shard(tmp_path / "b.tar", [("1.jpg", PHOTOS[0]), ("1.jpg", PHOTOS[1])])
@@ -302,6 +303,27 @@ def test_other_members_are_counted_and_named(tmp_path: Path) -> None:
     again, other = report.findings("repeated-key")
     assert (again.index, again.like, again.path) == (2, 0, f"{path}: 1.jpg")
     assert (other.index, other.like, other.text) == (4, 3, f"the same key as record 3, {bare}: 1.jpg")
+
+
+def test_links_are_counted_and_files_of_macos_are_no_members(tmp_path: Path) -> None:
+    apple = b"\0\5\x16\7"
+    path = raw(
+        tmp_path / "a.tar",
+        b"".join(
+            [
+                *(header(b"._1.jpg", 4) + padded(apple), header(b"1.jpg", 1) + padded(b"a")),
+                *(
+                    header(b"._1.cls", 4) + padded(apple),
+                    header(b"folder/", 0, b"5"),
+                    header(b"1.cls", 1) + padded(b"3"),
+                ),
+                *(header(b"2.jpg", 0, b"1"), header(b"3.jpg", 0, b"2"), END),
+            ]
+        ),
+    )
+    opened = sp.TarShards(path).open()
+    assert opened.column("label", 0, opened.num_records).tolist() == [3]
+    assert "2 links to other members, 2 names without one" in opened.index_note
 
 
 CUT = labelled(0, 2)
@@ -389,7 +411,7 @@ def test_a_shard_without_its_end_mark_is_read_and_named(tmp_path: Path) -> None:
         ("1.jpg 2.jpg", {"image": "jpg", "mask": "seg.png"}, "1.jpg has no mask next to it"),
         ("1.jpg 1.id", {"image": "jpg", "label": "id"}, "1.id isn't an integer of 64 bits as text"),
         ("1.cls 2.cls", None, "has no images; name the extensions of yours"),
-        ("1.x.jpg 1.cls", None, "no images, only members with .x.jpg; name"),
+        ("1.x.jpg 1.cls", None, "no images, only members with .x.jpg; a key ends at the first dot of a name"),
         ("1.jpg", {"image": "gif;png"}, "no images, only members with .jpg"),
         ("1.jpg", {"label": "cls"}, "must say what the image is"),
         ("1.jpg", "jpg", "must say what the image is"),
@@ -617,6 +639,7 @@ def test_indexes_of_dali_and_energon_are_compared_with_the_shards(shards: Path) 
         ("idx", lines(4, b"jpg 512 1", b"v1.0 4"), None),
         ("idx", b"", "isn't an index of DALI"),
         ("idx", b"v9 4\n", "isn't an index of DALI"),
+        ("idx", b" v1.2 0\n", "isn't an index of DALI"),
     ):
         (shards / f"train-001.{name}").write_bytes(content)
         source = sp.TarShards(shards / f"train-001.{name}")

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -207,6 +207,13 @@ class _Parser(argparse.ArgumentParser):
 
         with written():
             print(self.format_help(), end="", file=file)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with a message, which says what to do if the shell expanded a pattern of files."""
+        more = message.removeprefix("unrecognized arguments: ")
+        if more != message and not more.startswith("-") and os.path.exists(more.split(" ")[-1]):  # noqa: PTH110
+            message += "; put a pattern in quotation marks, such as 'train-*.tar'"
+        super().error(message)
 
 
 class _Version(argparse.Action):

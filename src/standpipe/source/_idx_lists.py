@@ -13,7 +13,7 @@ SUFFIX = b".idx"
 ENERGON_SUFFIX = b".tar.idx"
 MOST_BYTES = 1 << 30
 OFFSET_BYTES = 8  # of Energon's, little-endian
-VERSION = re.compile(rb"v1\.[012] (\d{1,18})")  # DALI's first line, with the number of samples
+VERSION = re.compile(rb"(v1\.[012]) (\d{1,18})")  # DALI's first line, with the number of samples
 COMPONENT_WORDS = {b"v1.0": 3, b"v1.1": 3, b"v1.2": 4}  # extension, offset, size, name
 
 
@@ -50,18 +50,18 @@ def _dali(path: bytes) -> ListedShard:
         if os.fstat(file.fileno()).st_size > MOST_BYTES:
             raise PlanError(f"{shown(path)} is larger than {MOST_BYTES:,} bytes; is it an index of DALI?")
         lines = file.read().splitlines()
-    head = VERSION.fullmatch(lines[0].strip()) if lines else None
+    head = VERSION.fullmatch(lines[0]) if lines else None
     if head is None:
         raise PlanError(
             f"{shown(path)} isn't an index of DALI: it doesn't begin with v1.2 and the number of samples"
         )
-    samples = int(head.group(1))
+    version, samples = head[1], int(head[2])
     if samples != len(lines) - 1:
         raise PlanError(
             f"{shown(path)} says that it has {samples:,} samples, but has {len(lines) - 1:,} lines"
         )
     words = lines[-1].split(b" ") if samples else []
-    each = COMPONENT_WORDS[lines[0][:4]]
+    each = COMPONENT_WORDS[version]
     numbers = [word for at, word in enumerate(words) if at % each in (1, 2)]
     if len(words) % each or not all(re.fullmatch(rb"\d{1,18}", number) for number in numbers):
         raise PlanError(f"{shown(path)}: the last line isn't the place of members: {shown(lines[-1][:80])}")

@@ -101,14 +101,16 @@ class Listing:
 
     @property
     def index_note(self) -> str:
-        """The index's location and size, for ``explain()``."""
-        size = f"{self.index.size:,} bytes"
-        place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
+        """The index's location and size, and the number of skipped files, for ``explain()``."""
         skipped = self.index.facts.seen.get(SKIPPED, 0)
-        return (
-            f"index: {size}, {'in memory' if self.index.held else place}"
-            f"{f'; skipped pipes, sockets and devices with image names: {skipped:,}' if skipped else ''}"
+        return self._place + (
+            f"; skipped pipes, sockets and devices with image names: {skipped:,}" if skipped else ""
         )
+
+    @property
+    def _place(self) -> str:
+        place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
+        return f"index: {self.index.size:,} bytes, {'in memory' if self.index.held else place}"
 
     def skipped(self) -> Iterator[str]:
         """Yield the printable paths of pipes, sockets and devices with image names, which aren't records."""

@@ -29,6 +29,7 @@ from standpipe.source._listing import SKIPPED
 from standpipe.source._paths import open_regular, reading, shown
 from standpipe.source._wids import ListedShard
 
+MOST_NAMED = 9  # extensions in a message
 AROUND = (b"\0", b"\0", b"\0")  # in the index, shards' names are between NUL bytes
 RECORDS_AT_ONCE = 1 << 14
 MEMBERS_AT_ONCE = 1 << 10
@@ -166,11 +167,7 @@ class TarSubject:
             if on_progress is not None:
                 on_progress("shards", number + 1, len(self.shards))
         if work.rows == 0:
-            found = ", ".join(f".{shown(each)}" for each in sorted(records.left_out) if each)
-            raise PlanError(
-                f"{self.name} has no images{f', only members with {found}' if found else ''}; name the extensions of "
-                "yours with fields={'image': 'jpg;png'}"
-            )
+            raise PlanError(f"{self.name} has no images{_others(sorted(records.left_out))}")
         if work.image_bytes == 0:
             raise PlanError(f"{self.name}: all images are empty; pack the shards again")
         writer.add("text", b"".join(name + b"\0" for name in self.names()))
@@ -248,10 +245,14 @@ class TarSubject:
                         at = data + -(-length // 512) * 512
                         folder, slash, last = name.rpartition(b"/")
                         stem, _, extension = last.partition(b".")
+                        if (
+                            not is_file or not stem or not extension
+                        ):  # as macOS's "._0.jpg", between a record's members
+                            continue
                         if folder + slash + stem != key:
                             yield extensions
                             key, extensions = folder + slash + stem, set()
-                        extensions |= {extension.decode("latin-1").lower()} if is_file else set()
+                        extensions.add(extension.decode("latin-1").lower())
                 yield extensions
 
     def _refuse(self, shard: bytes, size: int, fault: Fault) -> NoReturn:
@@ -304,6 +305,16 @@ class TarSubject:
                 last = f", {named}" if member else ""
                 text = f"{shown(shard)} {FAULTS[what]} (byte {at:,}{last})"
         raise PlanError(text)
+
+
+def _others(left_out: list[bytes]) -> str:
+    """Return which members shards without images have, by extension, and what to do."""
+    found = ", ".join(f".{shown(each)}" for each in left_out[:MOST_NAMED] if each)
+    more = ", …" if len(left_out) > MOST_NAMED else ""
+    dotted = any(each.rpartition(b".")[1:] == (b".", image.encode()) for each in left_out for image in IMAGES)
+    why = "; a key ends at the first dot of a name, so pack names without further dots, or" if dotted else ";"
+    only = f", only members with {found}{more}" if found else ""
+    return f"{only}{why} name the extensions of yours with fields={{'image': 'jpg;png'}}"
 
 
 def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:

@@ -222,7 +222,7 @@ class ShardListing(Listing):
     def index_note(self) -> str:
         """The index's location and size, and what isn't read, for ``explain()``."""
         seen = self.index.facts.seen
-        parts = [Listing.index_note.fget(self)]  # type: ignore[attr-defined]
+        parts = [self._place]
         left_out = {
             name.removeprefix(LEFT_OUT): n for name, n in seen.items() if name.startswith(LEFT_OUT) and n
         }
@@ -275,6 +275,10 @@ class ShardListing(Listing):
                 size = os.fstat(file.fileno()).st_size
                 members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)
         except (StandpipeError, OSError):  # the shard is gone, and reading the record says so
+            return shown(path)
+        if members and members[0][1] != int(
+            offset[0]
+        ):  # another shard has its place, where another member begins
             return shown(path)
         member = members[0][4] if members else fault[2] if fault else b""
         return f"{shown(path)}: {shown(member)}" if member else shown(path)
