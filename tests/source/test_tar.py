@@ -269,6 +269,15 @@ def test_index_is_used_until_a_shard_changes(shards: Path, tmp_path: Path) -> No
     assert source.open().name(4).endswith("train-001.tar: train/0020.jpg")
 
 
+def test_the_index_of_many_shards_is_stored_though_it_is_small(tmp_path: Path) -> None:
+    """Headers in many files take long to read where opens are slow."""
+    first = shard(tmp_path / "00.tar", labelled(0, 1))
+    for number in range(1, 65):
+        age(shutil.copyfile(first, tmp_path / f"{number:02}.tar"))
+    assert "in memory" in sp.TarShards(tmp_path / "{00..63}.tar").open().index_note
+    assert str(tmp_path / "cache") in sp.TarShards(tmp_path / "{00..64}.tar").open().index_note
+
+
 def test_columns_stay_while_records_are_the_same(shards: Path, tmp_path: Path) -> None:
     source = sp.TarShards(shards / "*.tar")
     sp.build_index(source, columns={"weight": np.arange(12.0)})

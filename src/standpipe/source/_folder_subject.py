@@ -37,6 +37,7 @@ class FolderSubject:
 
     kind = "folder"
     files = 0
+    costly = False
     around = AROUND
     stays = True
 

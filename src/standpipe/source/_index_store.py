@@ -1,8 +1,8 @@
 """Find index files, build them, and replace those that no longer fit.
 
 An index beside the data is used if it fits, otherwise one in the user's cache folder. Without one, a small
-index is built in memory, and a larger one in the cache folder, by one process while the others on the machine
-wait. If no folder is writable, each process builds its own in an unnamed temporary file.
+index is built in memory unless that may take long, and another one in the cache folder, by one process while the others
+on the machine wait. If no folder is writable, each process builds its own in an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class Subject(Protocol):
     def files(self) -> int:
         """The number of file descriptors that the subject holds."""
 
+    @property
+    def costly(self) -> bool:
+        """True if an index should be stored even if it is small: building it may take seconds."""
+
     def objection(self, index: IndexFile) -> str | None:
         """Return why an index doesn't fit, such as ``"the list changed since"``; None if it fits."""
 
@@ -132,7 +136,7 @@ def open_index(subject: Subject) -> IndexFile:
                     shown(path),
                     why,
                 )
-    if subject.index is None:
+    if subject.index is None and not subject.costly:
         try:
             with contextlib.suppress(TooLarge):
                 return build_unnamed(subject, Room(None))

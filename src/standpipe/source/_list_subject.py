@@ -59,6 +59,7 @@ class ListSubject:
 
     kind = "list"
     files = 1
+    costly = False
 
     @classmethod
     def open(

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from standpipe.source._index_writer import Manifest, Writer, places_of
 from standpipe.source._list_subject import Labels
 from standpipe.source._listing import SKIPPED
 from standpipe.source._paths import open_regular, reading, shown
+from standpipe.source._tar_faults import refuse
 from standpipe.source._wids import ListedShard
 
 MOST_NAMED = 9  # extensions in a message
@@ -43,25 +43,12 @@ NUMBERS = (
     "inx",
     "id",
 )  # extensions of integers, as WebDataset reads them
+CHEAP_SHARDS, CHEAP_BYTES = 64, 256 << 20  # that are indexed again each time
 PICKLES = ("pth", "pt", "pkl", "pickle")
 UNMARKED = "no end mark: "  # in an index's counts, before the first shard without the zeros at its end
 LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
 
 Fields = Mapping[str, tuple[str, ...]]  # extensions by field
-Fault = tuple[str, int, bytes, int, int]  # of ``_native.TarRecords``
-
-FAULTS = {
-    "compressed": "is compressed, and parts of a compressed shard can't be read alone; decompress it, for example with "
-    "gunzip or zstd -d",
-    "not_tar": "isn't a tar archive",
-    "bad_header": "is damaged: the bytes there are no header of a member; copy it again",
-    "no_end": "ends without the zeros that mark the end of a tar archive, so it may be cut; copy it again",
-    "more": "goes on after its end mark, as two archives that were joined do; unpack both and pack them again",
-    "too_long": "has a name or an extended header of more than a member's may have, 65,535 bytes and 1 MiB; pack it "
-    "again",
-    "sparse": "has a sparse member, which is stored without its holes; pack it again without tar's --sparse",
-    "volumes": "is a part of an archive in several volumes; join them, or pack again without tar's --multi-volume",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +99,16 @@ class TarSubject:
     def arguments(self) -> list[str]:
         """The arguments of ``standpipe index`` for the same index: none."""
         return []
+
+    @property
+    def costly(self) -> bool:
+        """True for many or large shards, whose headers may take long to read where storage is slow."""
+        if len(self.shards) > CHEAP_SHARDS:
+            return True
+        try:
+            return sum(os.stat(shard).st_size for shard in self.shards) > CHEAP_BYTES  # noqa: PTH116
+        except OSError:  # opening the shard says more
+            return False
 
     def text(self, index: IndexFile) -> SectionPlace:
         """Return the place of the shards' names, which are in the index itself."""
@@ -207,7 +204,7 @@ class TarSubject:
             while more:
                 more = records.take(RECORDS_AT_ONCE)
                 if (fault := records.fault) is not None:
-                    self._refuse(shard, before.st_size, fault)
+                    refuse(shard, before.st_size, fault, list(self.fields or ("image", "label")))
                 work.take(records)
             samples = work.end(records)
             if listed is not None:
@@ -254,57 +251,6 @@ class TarSubject:
                             key, extensions = folder + slash + stem, set()
                         extensions.add(extension.decode("latin-1").lower())
                 yield extensions
-
-    def _refuse(self, shard: bytes, size: int, fault: Fault) -> NoReturn:
-        """Raise the ``PlanError`` for a fault."""
-        what, at, member, number, code = fault
-        where = f"{shown(shard)} at byte {at:,}"
-        named = f"the member {shown(member)}" if member else "the member"
-        fields = list(self.fields or {"image": (), "label": ()})
-        match what:
-            case "cant_read":
-                raise OSError(code, os.strerror(code))
-            case "cut":
-                says = f"says that it has {number:,} bytes" if number else "isn't complete"
-                text = (
-                    f"{where}: {named} {says}, but the shard ends at byte {size:,}; it is cut: copy it again"
-                )
-            case "missing":
-                text = (
-                    f"{where}: {named} has no {fields[number]} next to it. Members of a record must follow one "
-                    f"another, as tar --sort=name packs them; if some records have no {fields[number]}, leave it "
-                    "out of fields="
-                )
-            case "unexpected":
-                text = (
-                    f"{where}: {named} is a label, but the first record has none next to it. Members of a record "
-                    "must follow one another, as tar --sort=name packs them; to read no labels, pass "
-                    "fields={'image': 'jpg'}"
-                )
-            case "two":
-                text = (
-                    f"{where}: {named} is a second {fields[number]} of its record; say which member is which "
-                    "field, such as fields={'image': 'jpg', 'mask': 'png'}"
-                )
-            case "no_number":
-                text = (
-                    f"{where}: {named} isn't an integer of 64 bits as text, as a label must be. If it is a name, read "
-                    "its bytes as another field: fields={'image': 'jpg', 'name': 'cls'} and map(…, field='name')"
-                )
-            case "objects":
-                text = (
-                    f"{where}: {named} has Python objects, which standpipe never loads; save an array of numbers, or "
-                    "name the fields that you need, such as fields={'image': 'jpg', 'label': 'cls'}"
-                )
-            case "pickle":
-                text = (
-                    f"{where}: {named} may hold Python code, which standpipe never loads; name the fields that "
-                    "you need, such as fields={'image': 'jpg', 'label': 'cls'}"
-                )
-            case _:
-                last = f", {named}" if member else ""
-                text = f"{shown(shard)} {FAULTS[what]} (byte {at:,}{last})"
-        raise PlanError(text)
 
 
 def _others(left_out: list[bytes]) -> str:

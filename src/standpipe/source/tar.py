@@ -68,7 +68,7 @@ class TarShards:
         formats, and ``label``.
     index : path, optional
         Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
-        folder, or in memory if it is small.
+        folder, or in memory for a few small shards.
 
     Raises
     ------
