@@ -101,6 +101,7 @@ from standpipe.transform.geometry import (
 from standpipe.transform.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
+from standpipe.transform.schedule import Schedule
 from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
 from standpipe.transform.warps import RandomAffine, RandomPerspective, RandomRotation
 from standpipe.transform.window import PadImage, RandomCrop
@@ -178,6 +179,7 @@ __all__ = [
     "Replace",
     "Resize",
     "SampleError",
+    "Schedule",
     "SharedList",
     "SlotStats",
     "SlowSample",

@@ -100,6 +100,7 @@ def test_every_example_is_tested() -> None:
         "lmdb_images.py",
         "nfs_cache.py",
         "parquet.py",
+        "progressive_resizing.py",
         "resume_elsewhere.py",
         "ten_million_images.py",
         "train_numpy.py",
@@ -107,6 +108,17 @@ def test_every_example_is_tested() -> None:
         "train_torch.py",
         "webdataset_shards.py",
     }
+
+
+def test_images_grow_and_a_resumed_run_goes_on_as_the_whole_one(photos: Path, tmp_path: Path) -> None:
+    whole, parts = ("--checkpoint", tmp_path / "whole.pt"), ("--checkpoint", tmp_path / "parts.pt")
+    arguments = (photos / "train", "--epochs", "3", "--batch", "32", "--size", "64")
+    turns = [(*arguments, *whole), (*arguments, *parts, "--until", "2"), (*arguments, *parts)]
+    lines = [line.rpartition(",")[0] for line in run_in_turn("progressive_resizing.py", *turns)]
+    assert [line.split(",")[0] for line in lines[:3]] == [
+        f"epoch {epoch}: {side} × {side} pixels" for epoch, side in enumerate((32, 48, 64))
+    ]
+    assert lines[:3] == lines[3:]
 
 
 def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path) -> None:

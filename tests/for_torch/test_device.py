@@ -129,6 +129,32 @@ def _darker(image: Any) -> Any:
     return image * np.float32(0.5)
 
 
+def test_static_buffers_cant_follow_a_schedule(late: LateStreams) -> None:
+    static = on(late, replace(EVERYTHING, static_buffers=True))
+    sizes: Any = sp.Schedule({0: 4, 1: 7})
+    with pytest.raises(sp.PlanError, match="static_buffers=True needs batches of one shape"):
+        images(ROWS, sp.CenterCrop(sizes)).plan(**SETTINGS, device=static)
+    chances: Any = sp.Schedule({0: 0.0, 1: 0.5})
+    assert images(ROWS, sp.RandomHorizontalFlip(chances)).plan(**SETTINGS, device=static).segments
+
+
+def test_images_that_grow_are_finished_on_the_device(late: LateStreams) -> None:
+    sizes: Any = sp.Schedule({0: 4, 1: 7})
+    pipeline = images(ROWS * STEPS, sp.CenterCrop(sizes), sp.Normalize())
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, device=on(late)) as loader:
+        shapes = []
+        for _ in range(2):
+            for batch in loader:
+                step(batch)
+                shapes.append(tuple(batch["image"].shape))
+        check_same(step.all(), host(pipeline, 2))
+    assert shapes == [(ROWS, 3, 4, 4)] * STEPS + [(ROWS, 3, 7, 7)] * STEPS
+    means: Any = sp.Schedule({0: (0.5, 0.5, 0.5), 1: (0.0, 0.0, 0.0)})
+    with pytest.raises(sp.PlanError, match="Normalize can't have a Schedule where the device normalizes"):
+        images(ROWS, sp.Normalize(mean=means)).plan(**SETTINGS, device=on(late))
+
+
 @pytest.mark.parametrize("static_buffers", [False, True])
 def test_a_caller_in_inference_mode_gets_them_too(late: LateStreams, static_buffers: bool) -> None:
     step = Step(late)

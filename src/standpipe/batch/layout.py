@@ -20,6 +20,7 @@ class SlotLayout:
     fields      shape and dtype of one row, by field name
     rows        number of rows of the largest batch
     regions     fields whose shape differs from batch to batch, by name
+    room        the most bytes of a row in any epoch, by field name; none for fields that stay the same
     offsets     first byte of each field, counted from the slot's start
     slot_bytes  bytes that the fields take together, rounded up to cache lines
     """
@@ -27,6 +28,7 @@ class SlotLayout:
     fields: Mapping[str, ArraySpec]
     rows: int
     regions: Mapping[str, Region] = field(default_factory=dict)
+    room: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(init=False)
     slot_bytes: int = field(init=False)
 
@@ -43,7 +45,8 @@ class SlotLayout:
     def in_slot(self) -> Mapping[str, SlotField]:
         """The size in bytes and the dtype of each field in the slot, by name."""
         fields = {
-            name: SlotField(self.rows * spec.row_bytes, spec.dtype) for name, spec in self.fields.items()
+            name: SlotField(self.rows * self.room.get(name, spec.row_bytes), spec.dtype)
+            for name, spec in self.fields.items()
         }
         return fields | {
             name: SlotField(region.nbytes, region.dtype) for name, region in self.regions.items()

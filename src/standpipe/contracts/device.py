@@ -74,6 +74,10 @@ class Device(Protocol):
     def mixes(self) -> bool:
         """True if the device can apply ``Mix`` to batches."""
 
+    @property
+    def same_shapes(self) -> bool:
+        """True if all batches must have the same shapes, as each overwrites the one before it."""
+
     def writes(self, finish: Finish) -> Finish | None:
         """Return the ``Finish`` that kernels apply to images in slots; None: kernels write bytes.
 

@@ -18,6 +18,7 @@ class HostMemory:
     """
 
     lends = True
+    same_shapes = False
     mixes = False
     copying_s = 0.0
 

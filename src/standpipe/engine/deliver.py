@@ -42,7 +42,7 @@ class Delivery:
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:
-        self._plan, self._layout, self._ring = plan, plan.batch.layout, ring
+        self._plan, self._ring = plan, ring
         self._device = plan.device.open(plan.batch.layout.in_slot, plan.samples.finish)
         self._epoch: int | None = None
 
@@ -98,9 +98,10 @@ class Delivery:
             _read_yet.append(self._ring)
 
     def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
+        layout = self._plan.layout_at(filled.at.epoch)
         batch = {
-            **self._layout.views(memory, filled.rows),
-            **self._layout.shaped(memory, filled.shapes),
+            **layout.views(memory, filled.rows),
+            **layout.shaped(memory, filled.shapes),
             **filled.lists,
         }
         if filled.made is None:

@@ -44,7 +44,7 @@ class Filler:
         self._queue, self._workers, self._ring = queue, workers, queue.ring
         self._ledger, self._watch, self._times = ledger, watch, times
         plan = queue.plan
-        self._layout, self._streams = plan.batch.layout, plan.samples.stream is not None
+        self._streams = plan.samples.stream is not None
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
@@ -81,7 +81,7 @@ class Filler:
         try:
             with self._own_task(at, "making it again in another slot"):
                 old = origins.assignment
-                views = self._views(slot, old.records.index, origins.valid)
+                views = self._views(slot, at.epoch, old.records.index, origins.valid)
                 assignment = origins.move(replace(old, slot=slot, views=views), failure)
                 job = self._workers.begin(assignment, self._ring)
                 return Filling(slot, at, filling.rows, origins, job)
@@ -121,7 +121,7 @@ class Filler:
             places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)
-        views = self._views(slot, drawn.indices, drawn.valid)
+        views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         job = self._workers.begin(assignment, self._ring)
         origins = Origins(plan, self._ledger, assignment, drawn.valid)
@@ -137,7 +137,8 @@ class Filler:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
         if self._mixes and not failures:
-            failures += unmixable(plan, self._layout.views(self._ring.view(slot), rows))
+            layout = plan.layout_at(filling.at.epoch)
+            failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
         if failures or not complete:
             self._count(failures)
             if (substitutes := origins.substitutes(failures)) is not None:
@@ -165,9 +166,11 @@ class Filler:
         """Count each bad row once, even if several fields or workers reported it."""
         self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
 
-    def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
-        """Return views of a slot's fields, with ``index`` and ``valid`` written."""
-        views = self._layout.views(self._ring.view(slot), len(indices))
+    def _views(
+        self, slot: int, epoch: int, indices: Int64Array, valid: NDArray[np.bool_]
+    ) -> dict[str, AnyArray]:
+        """Return views of a slot's fields in the shapes of an epoch, with ``index`` and ``valid`` written."""
+        views = self._queue.plan.layout_at(epoch).views(self._ring.view(slot), len(indices))
         views["index"][...] = indices
         if "valid" in views:
             views["valid"][...] = valid

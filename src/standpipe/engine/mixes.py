@@ -20,7 +20,8 @@ def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
 
     The batch has ``rows`` rows; its first row is at ``position`` of the epoch.
     """
-    image = plan.batch.fields["image"] if plan.samples.finish is None else plan.samples.finish.output
+    finish = plan.samples_at(epoch).finish
+    image = plan.layout_at(epoch).fields["image"] if finish is None else finish.output
     for number, mixing in enumerate(plan.samples.mixings):
         key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)
         rng = np.random.Generator(np.random.Philox(key=key))

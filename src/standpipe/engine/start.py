@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 from standpipe import _native
@@ -25,7 +25,8 @@ from standpipe.errors import StalledError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
-from standpipe.spec import ArraySpec, Executor, Listed
+from standpipe.plan.segments import Fields
+from standpipe.spec import Executor
 
 PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
 
@@ -95,23 +96,23 @@ def _in_threads(
 
 def _measured_in_threads(
     plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
-) -> tuple[Mapping[str, ArraySpec | Listed], int]:
+) -> tuple[Sequence[Fields], int]:
     side = _native.SideArena(plan.memory.forecast.side)
     with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
 
-        def measure(key: RowKey, inputs: Inputs) -> Measured:
+        def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
             if plan.pool.executor is Executor.THREAD:
                 maker = SampleMaker(recipe, supplies, catches=BaseException)
-                return _measured_aside(maker, watch, key, inputs)
+                return _measured_aside(maker, watch, key, inputs, epoch)
             maker = SampleMaker(recipe, supplies)
             with watch.own_task(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
-                return maker.measure(key, inputs)
+                return maker.measure(key, inputs, epoch)
 
         return measured_by(plan, at, measure)
 
 
-def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs) -> Measured:
-    """Make a sample in a separate thread, and return its fields or its failure.
+def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs, epoch: int) -> Measured:
+    """Make a sample by the program of an epoch in a separate thread, and return its fields or its failure.
 
     If the thread hangs, the watchdog reports that, and the thread is left behind.
     """
@@ -119,7 +120,7 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
 
     def measure() -> None:
         try:
-            answer = maker.measure(key, inputs)
+            answer = maker.measure(key, inputs, epoch)
         except BaseException as error:
             answer = unforeseen(0, error)
         answers.put(answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,14 @@ from standpipe.engine.workers import Failure, raised_for
 from standpipe.errors import StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
+from standpipe.plan.segments import Fields
 from standpipe.source import NAMES
 from standpipe.spec import ArraySpec, Listed, Replace
 from standpipe.system.machine import is_short_of_files
 from standpipe.units import show_bytes
 
 Measured = Mapping[str, ArraySpec | Listed] | Failure
-Measure = Callable[[RowKey, Inputs], Measured]
+Measure = Callable[[RowKey, Inputs, int], Measured]
 MEASURING = "measuring the fields of a sample"
 
 
@@ -66,6 +67,11 @@ def recipe_of(plan: Plan) -> Recipe:
         checks=Checks(plan.pipeline.finite, plan.samples.labels),
         cache=plan.cache,
         in_turn=plan.in_turn,
+        segments=tuple(
+            (each.first_epoch, each.samples.program)
+            for each in plan.segments
+            if each.samples.program is not None
+        ),
     )
 
 
@@ -86,20 +92,27 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
-def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, ArraySpec | Listed], int]:
-    """Return the fields of the first sample from a cursor on, and its record number.
+def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fields], int]:
+    """Return the fields of the first sample from a cursor on, for each segment of epochs, and its record number.
 
     at       the cursor
-    measure  makes one sample, and returns its fields or a failure
+    measure  makes one sample by the program of an epoch, and returns its fields or a failure
 
     If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced.
     """
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
+    epochs = [each.first_epoch for each in plan.segments] or [key.epoch]
     while True:
-        answer = measure(replace(key, index=index, attempt=attempt), Inputs(records))
-        if not isinstance(answer, Failure):
-            return answer, index
+        made = replace(key, index=index, attempt=attempt)
+        found: list[Fields] = []
+        while len(found) < len(epochs):
+            answer = measure(made, Inputs(records), epochs[len(found)])
+            if isinstance(answer, Failure):
+                break
+            found.append(answer)
+        else:
+            return found, index
         attempt += 1
         if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from standpipe.batch import placed
@@ -48,13 +48,15 @@ from standpipe.plan.order import (
     steps_of,
     whole_recipe,
 )
-from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
+from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan, Segment
 from standpipe.plan.plan import Plan
+from standpipe.plan.segments import Fields, Parts, first_of, in_segments
 from standpipe.plan.whole_frames import largest_frame
 from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
+from standpipe.transform import first_epochs
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 
@@ -71,6 +73,8 @@ class _Described:
     executor: Executor
     samples: SamplePlan
     batch: BatchPlan
+    segments: tuple[Segment, ...]
+    measured: Fields
     cache: CachePlan | None
     device: Device
 
@@ -85,19 +89,19 @@ def make_plan(
     options: LoaderOptions,
     *,
     before: Plan | None = None,
-    measured: Mapping[str, ArraySpec | Listed] | None = None,
+    measured: Sequence[Fields] | None = None,
 ) -> Plan:
     """Plan a run of a pipeline. ``Pipeline.plan`` documents the errors.
 
     before    an earlier plan of this pipeline, whose open source and order are used again
-    measured  measured shape and dtype of each field of a sample; None before the measurement
+    measured  measured shape and dtype of each field of a sample, for each segment; None before the measurement
     """
     _check(pipeline)
     described = _describe(pipeline, options, before, measured)
     budget = _budget(options) if before is None else before.memory.budget_bytes
     cost = _cost(described) if before is None else before.pool.cost
     frame = largest_frame(described.source, pipeline.decoding)
-    needs = _needs(described, cost, sum(frame), measured or {})
+    needs = _needs(described, cost, sum(frame), described.measured)
     alone = described.executor is Executor.INLINE or described.samples.stream is not None
     cpus = machine.cpu_count(near=described.device.cpus())
     sizes = fit(needs, budget, 1 if alone else options.num_workers, options, cpus=cpus)
@@ -126,15 +130,14 @@ def make_plan(
             batches_bytes=sizes.batches,
         ),
         recipe=whole_recipe(described.pipeline, described.source),
+        segments=described.segments,
     )
 
 
-def measured_plan(
-    plan: Plan, fields: Mapping[str, ArraySpec | Listed], record: int, cost: WorkerCost | None = None
-) -> Plan:
+def measured_plan(plan: Plan, fields: Sequence[Fields], record: int, cost: WorkerCost | None = None) -> Plan:
     """Make a plan again after a sample was measured. Raises the errors of ``make_plan``.
 
-    fields  shape and dtype of each field of the sample
+    fields  shape and dtype of each field of the sample, for each segment
     record  number of the sample's record
     cost    measured memory of worker processes; None: as in ``plan``
     """
@@ -150,6 +153,7 @@ def _check(pipeline: Pipeline) -> None:
             "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…)"
         )
     checked_source(pipeline.source, "Pipeline")
+    first_epochs(pipeline.transforms)
     check_limits(pipeline.limits)
     for function in pipeline.batch_functions:
         function.check()
@@ -159,7 +163,7 @@ def _describe(
     pipeline: Pipeline,
     options: LoaderOptions,
     before: Plan | None,
-    measured: Mapping[str, ArraySpec | Listed] | None,
+    measured: Sequence[Fields] | None,
 ) -> _Described:
     """Open the source, and plan the order, the samples, the batch and the cache, but no memory."""
     source = pipeline.source.open() if before is None else before.source
@@ -172,11 +176,16 @@ def _describe(
     executor = checked_executor(options.executor)
     _check_in_turn(options, order, executor)
     device = HostMemory() if options.device is None else options.device
-    samples = _samples(pipeline, source, executor, device, labels)
+    rows = _rows(order, steps)
+
+    def parts(part: Pipeline, fields: Fields | None) -> Parts:
+        made = _samples(part, source, executor, device, labels)
+        return made, _batch(part, source, made, rows, steps.last_batch, fields)
+
+    samples, batch, fields, segments = in_segments(pipeline, device, parts, measured)
     if samples.program is None and options.executor is None:
         executor = Executor.THREAD  # native ones
-    cache = cache_plan(pipeline, source, samples.program)
-    batch = _batch(pipeline, source, samples, _rows(order, steps), steps.last_batch, measured)
+    cache = cache_plan(first_of(pipeline), source, samples.program)
     return _Described(
         pipeline=pipeline,
         source=source,
@@ -186,6 +195,8 @@ def _describe(
         executor=executor,
         samples=samples,
         batch=batch,
+        segments=segments,
+        measured=fields,
         cache=cache,
         device=device,
     )

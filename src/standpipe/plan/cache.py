@@ -19,7 +19,14 @@ from standpipe.plan.cache_benefit import costs_of, here_of, payoff
 from standpipe.plan.fields import has_files, kernels_around
 from standpipe.plan.memory import WorkerCost
 from standpipe.spec import PIXEL_CONTRACT
-from standpipe.transform import Function, ImageKernel, SampleProgram, decoder_version, first_random
+from standpipe.transform import (
+    Function,
+    ImageKernel,
+    SampleProgram,
+    at_epoch,
+    decoder_version,
+    first_random,
+)
 
 Kind = Literal["encoded", "images", "samples"]
 WORTH = 0.03  # of what a record costs: a cache that saves less isn't worth its room
@@ -101,7 +108,8 @@ def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
     places = {0: payoff(costs.file_bytes, room, source.num_records, costs.read_s)}
     after = _deterministic(pipeline.transforms)
     if after and not any(isinstance(transform, Function) for transform in pipeline.transforms[:after]):
-        at = replace(pipeline, cached=replace(cached, after=after))
+        fixed = at_epoch(pipeline.transforms, 0)
+        at = replace(pipeline, transforms=fixed, cached=replace(cached, after=after))
         with contextlib.suppress(PlanError):  # no fixed size there
             row_bytes = kernels_around(at, source)[0].output.row_bytes
             places[after] = payoff(row_bytes, room, source.num_records, costs.read_s + costs.make_s)

@@ -18,7 +18,14 @@ from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.storage import storage_costs
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
-from standpipe.transform import FunctionStep, NativeStep, decoder_name, decoder_of_gpu, simd_paths
+from standpipe.transform import (
+    FunctionStep,
+    NativeStep,
+    decoder_name,
+    decoder_of_gpu,
+    is_scheduled,
+    simd_paths,
+)
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:  # which print themselves
@@ -132,6 +139,7 @@ def _transform(plan: Plan) -> list[str]:
     if plan.samples.program is not None:
         kinds = {NativeStep: "native", FunctionStep: "Python"}
         steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.samples.program.steps]
+        steps += [f"  {each.describe()}" for each in plan.pipeline.transforms if is_scheduled(each)]
         drawn = [] if plan.not_reproducible is None else [plan.not_reproducible]
         return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *drawn]
     kernel = plan.samples.kernel
@@ -246,6 +254,7 @@ def _batch(plan: Plan) -> list[str]:
             f"{name}: {region}, room for {region.most:,}"
             for name, region in plan.batch.layout.regions.items()
         ),
+        *_shapes_by_epoch(plan, rows),
         *(f"{name}: a list of {rows}, outside the slots" for name in plan.batch.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
@@ -257,6 +266,20 @@ def _batch(plan: Plan) -> list[str]:
         _deadlines(plan),
         f"{_slots(plan)}; {workers}",
     ]
+
+
+def _shapes_by_epoch(plan: Plan, rows: str) -> list[str]:
+    """Return a line for each epoch from which on a field has another shape than in the largest batches."""
+    lines: list[str] = []
+    for name, largest in plan.batch.fields.items():
+        before = largest
+        for segment in plan.segments:
+            if (spec := segment.layout.fields[name]) != before:
+                lines.append(
+                    f"  from epoch {segment.first_epoch} on, {name}: {shape_text(rows, *spec.shape)}"
+                )
+            before = spec
+    return lines
 
 
 def _checks(plan: Plan) -> list[str]:

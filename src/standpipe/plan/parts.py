@@ -38,6 +38,20 @@ class SamplePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Consecutive epochs in which scheduled parameters of transforms keep their values.
+
+    first_epoch  the first of these epochs; they end before the next segment's
+    samples      the making of samples in these epochs
+    layout       where the fields of a slot are in these epochs
+    """
+
+    first_epoch: int
+    samples: SamplePlan
+    layout: SlotLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """The contents of a batch.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from standpipe.batch import SlotLayout
 from standpipe.contracts import (
     Device,
     KeepsIndex,
@@ -27,7 +28,7 @@ from standpipe.plan.memory import (
 )
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import files_of
-from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
+from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan, Segment
 from standpipe.read import ReadAhead
 from standpipe.spec import ArraySpec, DecodeMode, Executor
 from standpipe.system.workers import WorkerOrigin, worker_id
@@ -62,6 +63,9 @@ class Plan:
         ``steps.world_size``.
     samples, batch, cache, device, pool, memory : object
         Parts for the engine, which may change in any version.
+    segments : tuple of object
+        Parts for the epochs between changes of a ``Schedule``; empty without one. Other attributes are those of
+        the segment with the largest slots.
     recipe : mapping
         Everything that ``digest`` depends on.
     drawing : tuple of str or None
@@ -89,6 +93,19 @@ class Plan:
     memory: MemoryPlan
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     drawing: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+    def segment(self, epoch: int) -> int:
+        """Return the number of an epoch's segment; 0 without a ``Schedule``."""
+        return max(sum(each.first_epoch <= epoch for each in self.segments) - 1, 0)
+
+    def samples_at(self, epoch: int) -> SamplePlan:
+        """Return how the samples of an epoch are made."""
+        return self.segments[self.segment(epoch)].samples if self.segments else self.samples
+
+    def layout_at(self, epoch: int) -> SlotLayout:
+        """Return where the fields of a slot are in an epoch."""
+        return self.segments[self.segment(epoch)].layout if self.segments else self.batch.layout
 
     @property
     def digest(self) -> str:
@@ -110,7 +127,10 @@ class Plan:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:
-        """The fields of a batch that are stored in its slot, with shape and dtype of one row."""
+        """The fields of a batch that are stored in its slot, with shape and dtype of one row.
+
+        With a ``Schedule``, these are the shapes of the epochs with the largest batches.
+        """
         return self.batch.fields
 
     @property

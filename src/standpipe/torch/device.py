@@ -35,6 +35,11 @@ class CudaDevice:
     lends = False
     mixes = True
 
+    @property
+    def same_shapes(self) -> bool:
+        """True with static buffers: each batch overwrites the one before it."""
+        return self.wanted.static_buffers
+
     def writes(self, finish: Any) -> None:
         """Return None: kernels write bytes into slots, and the device converts them to numbers.
 

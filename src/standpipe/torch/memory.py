@@ -27,6 +27,7 @@ class TensorMemory:
     wanted: Wanted
 
     lends = True
+    same_shapes = False
     mixes = False
 
     def cpus(self) -> None:

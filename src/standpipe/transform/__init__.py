@@ -15,10 +15,12 @@ from standpipe.transform.program import (
     FunctionStep,
     NativeStep,
     SampleProgram,
+    Step,
     check_moved,
     sample_program,
 )
 from standpipe.transform.randomness import first_random, what_draws
+from standpipe.transform.schedule import Schedule, at_epoch, first_epochs, is_scheduled
 from standpipe.transform.verdict import Fault, fault_of
 
 __all__ = [
@@ -38,14 +40,19 @@ __all__ = [
     "NvDecoder",
     "Rng",
     "SampleProgram",
+    "Schedule",
+    "Step",
+    "at_epoch",
     "check_moved",
     "decoder_name",
     "decoder_of_gpu",
     "decoder_version",
     "fault_of",
+    "first_epochs",
     "first_random",
     "fuse",
     "is_installed",
+    "is_scheduled",
     "numbered",
     "only_libjpeg",
     "sample_program",

@@ -2,7 +2,8 @@
 
 The following transforms count as random:
 
-- standpipe's random transforms, except with ``p=0`` or ``p=1``, where the result is certain.
+- standpipe's random transforms, except with ``p=0`` or ``p=1``, where the result is certain; and any of its transforms
+  with a ``Schedule``, whose result depends on the epoch.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their
   parameters.
@@ -22,6 +23,7 @@ from typing import Any
 from standpipe.contracts import Transform
 from standpipe.transform.function import Function, callable_name
 from standpipe.transform.image import ImageTransform
+from standpipe.transform.schedule import is_scheduled
 
 # torchvision's random classes whose names don't begin with Random.
 TORCHVISION = frozenset(
@@ -86,7 +88,7 @@ def what_draws(transform: Transform) -> str | None:
     """
     match transform:
         case ImageTransform():
-            return transform.describe() if transform.is_random else None
+            return transform.describe() if is_scheduled(transform) or transform.is_random else None
         case Function(takes_rng="numpy" | "torch"):
             return f"{callable_name(transform.fn)}, which takes rng"
         case Function():

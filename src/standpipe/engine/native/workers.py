@@ -116,10 +116,16 @@ class NativeWorkers(DrivesItself):
     """
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
-        kernel, gpu = plan.samples.kernel, plan.pipeline.gpu
+        gpu = plan.pipeline.gpu
         self._plan, self._bell, self._ends = plan, bell, ends
         self._overdue = Overdue(bell)
-        self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.samples.simd)
+        # A program for each segment of epochs; all are None where rows are only copied.
+        kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
+        self._programs = [
+            None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.samples.simd)
+            for kernel in kernels
+        ]
+        self._makes_images = plan.samples.kernel is not None
         self._pool = _native.Pool(
             plan.pool.workers,
             reading_threads(plan),
@@ -160,7 +166,7 @@ class NativeWorkers(DrivesItself):
 
     def start(self) -> None:
         """Start the Python threads: for Pillow, for the GPU and for the cache. The native threads already run."""
-        if self._program is not None:
+        if self._makes_images:
             self._start_thread()
         if self._gpu is not None:
             self._gpu.start()
@@ -196,7 +202,7 @@ class NativeWorkers(DrivesItself):
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
         """Return views of the slot's fields, except the image if the native kernel makes it."""
-        made = () if self._program is None else ("image",)
+        made = ("image",) if self._makes_images else ()
         return {name: view for name, view in assignment.views.items() if name not in made}
 
     def _job(
@@ -209,15 +215,16 @@ class NativeWorkers(DrivesItself):
         attempts: Int64Array | None = None,
     ) -> _native.Job:
         """Return the native job of an assignment; ``_native.Job`` describes the arrays."""
-        plan, layout, slot = self._plan, self._plan.batch.layout, assignment.slot
+        epoch, slot = assignment.at.epoch, assignment.slot
+        plan, layout = self._plan, self._plan.layout_at(epoch)
         job = _native.Job(
             ring=ring,
             slot=slot,
             positions=positions,
-            program=self._program,
-            image_offset=layout.offsets["image"] if self._program is not None else 0,
+            program=self._programs[plan.segment(epoch)],
+            image_offset=layout.offsets["image"] if self._makes_images else 0,
             seed=plan.pipeline.seed,
-            epoch=assignment.at.epoch,
+            epoch=epoch,
             slot_rows=slot_rows,
             attempts=attempts,
         )
@@ -236,7 +243,7 @@ class NativeWorkers(DrivesItself):
         for name, rows in records.rows.items():
             partial = bool(rows.others)
             for part in rows.parts:
-                if name == "image" and self._program is not None:
+                if name == "image" and self._makes_images:
                     job.pixels(part.array.view(np.uint8), part.rows, partial)
                 else:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes

@@ -224,7 +224,7 @@ class Worker:
         )
         self._told = Flaws()
         self._arena: Any = None
-        self._layout: SlotLayout | None = None
+        self._layouts: Sequence[tuple[int, SlotLayout]] = ()
         self._stride = 0
         self._fields: tuple[str, ...] = ()
         self._listed: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ class Worker:
 
     def _map(
         self,
-        layout: SlotLayout,
+        layouts: Sequence[tuple[int, SlotLayout]],
         stride: int,
         slots: int,
         fields: tuple[str, ...],
@@ -285,7 +285,7 @@ class Worker:
         _, (descriptor,), _, _ = socket.recv_fds(self._channel, 1, 1)
         self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
         os.close(descriptor)
-        self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
+        self._layouts, self._stride, self._fields, self._listed = layouts, stride, fields, listed
         self._known_from, self._answers.row_bytes = known_from, row_bytes
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
@@ -335,7 +335,7 @@ class Worker:
         Return the failures, the values of fields outside the slot, and the functions' result or None.
         """
         count = len(part.indices)
-        every = self._views(slot, rows, slice(first, first + count))
+        every = self._views(slot, part.epoch, rows, slice(first, first + count))
         content = Rows(
             part.epoch,
             part.indices,
@@ -360,10 +360,10 @@ class Worker:
             return [_sendable(failure) for failure in made], {}, None
         return [], {}, made
 
-    def _views(self, slot: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
-        assert self._layout is not None
+    def _views(self, slot: int, epoch: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
+        layout = [each for first_epoch, each in self._layouts if first_epoch <= epoch][-1]
         begin = slot * self._stride
-        every = self._layout.views(self._arena[begin : begin + self._layout.slot_bytes], rows)
+        every = layout.views(self._arena[begin : begin + layout.slot_bytes], rows)
         return {name: array[chosen] for name, array in every.items()}
 
 

@@ -65,8 +65,8 @@ def in_processes(
         with refusals(plan):
             workers.append(WorkerProcess(server, 0))
 
-        def measure(key: RowKey, inputs: Inputs) -> Measured:
-            return _measured_in(workers, server, watch, key, inputs)
+        def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
+            return _measured_in(workers, server, watch, (key, inputs, epoch))
 
         fields, record = measured_by(plan, at, measure)
         with refusals(plan):
@@ -107,15 +107,16 @@ def _can_be_had(cache: CachePlan) -> bool:
 
 
 def _measured_in(
-    workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
+    workers: list[WorkerProcess], server: WorkerServer, watch: Watch, what: tuple[RowKey, Inputs, int]
 ) -> Measured:
     """Make a sample in the first worker, and return its fields or its failure.
 
     If the worker dies or hangs, replace it in ``workers``, and try once more.
 
-    key     the key of the sample's random numbers
-    inputs  what the workers get of the sample's record
+    what  the key of the sample's random numbers, the source's values for its record, and the epoch whose program
+          makes it
     """
+    key, inputs, _ = what
 
     def measured(worker: WorkerProcess) -> Measured:
         with watch.own_task(
@@ -125,7 +126,7 @@ def _measured_in(
             where=worker.where,
             give_up=lambda _: worker.kill(),
         ):
-            return worker.measure(key, inputs)
+            return worker.measure(*what)
 
     def successor() -> WorkerProcess:
         workers[0].close()

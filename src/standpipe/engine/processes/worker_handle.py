@@ -18,6 +18,7 @@ from standpipe.engine.watchdog.where import state_of
 from standpipe.engine.workers import Failure, Flaws
 from standpipe.errors import WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
+from standpipe.plan.segments import layouts
 from standpipe.spec import ArraySpec, Listed
 
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
@@ -48,16 +49,17 @@ class WorkerProcess:
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process})"
 
-    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
+    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> Mapping[str, ArraySpec | Listed] | Failure:
         """Make a sample in the worker, and return its fields' shapes and dtypes, or its failure.
 
         key     the key of the sample's random numbers
         inputs  what workers get of the sample's record
+        epoch   the epoch whose program makes it
 
         Raises ``WorkerDiedError`` if the worker ends.
         """
         try:
-            send(self.channel, ("measure", key, inputs))
+            send(self.channel, ("measure", key, inputs, epoch))
             answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
         except Unreadable as error:
             return Failure(0, "batch", str(error), error.__cause__)
@@ -84,7 +86,7 @@ class WorkerProcess:
         """Send the worker the slots' memory and layout. Raises ``Ended`` if the worker has ended."""
         message = (
             "slots",
-            plan.batch.layout,
+            layouts(plan.segments, plan.batch.layout),
             ring.stride_bytes,
             plan.memory.most_slots,
             plan.batch.sample_fields,

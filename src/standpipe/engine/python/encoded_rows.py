@@ -20,7 +20,7 @@ from standpipe.engine.timing import Laps
 from standpipe.engine.workers import Failure
 from standpipe.plan.memory import READ_BYTES
 from standpipe.system.faults import FAULTY, faultpoint
-from standpipe.transform import ImageKernel, NativeStep
+from standpipe.transform import ImageKernel, NativeStep, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,13 @@ class EncodedRows:
         return bad
 
 
-def encoded_rows(recipe: Recipe, images: ImageMaker, laps: Laps, calls: Calls) -> EncodedRows | None:
-    """Return an ``EncodedRows``, if one native kernel is all that follows the dataset; else None."""
-    steps = recipe.program.steps
+def encoded_rows(
+    recipe: Recipe, steps: Sequence[Step], images: ImageMaker, laps: Laps, calls: Calls
+) -> EncodedRows | None:
+    """Return an ``EncodedRows``, if one native kernel is all that follows the dataset; else None.
+
+    steps  the steps of the recipe's program
+    """
     if recipe.dataset is None or recipe.cache is not None or len(steps) != 1 or not recipe.decodes:
         return None
     (step,) = steps

@@ -43,7 +43,7 @@ class ImageMaker:
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._redecoded = 0  # less those of rows that were made twice
         self._looked_at: set[int] = set()  # numbers of steps
-        self._programs: dict[tuple[int, int, int], tuple[_native.Program, ArraySpec]] = {}
+        self._programs: dict[tuple[NativeStep, int, int], tuple[_native.Program, ArraySpec]] = {}
 
     @property
     def flaws(self) -> Flaws:
@@ -109,7 +109,7 @@ class ImageMaker:
         an image that Pillow decodes, or the error.
         """
         self._heartbeat[STEP] = 1
-        program, _ = self._program(0, step, 0, 0)
+        program, _ = self._program(step, 0, 0)
         return self._native.rows_from_encoded(
             program,
             [each.image.data for each in rows],
@@ -145,7 +145,7 @@ class ImageMaker:
         else:
             rgb = _as_rgb(image, step)
             size = (rgb.shape[0], rgb.shape[1])
-        program, spec = self._program(number, step, size[0], size[1])
+        program, spec = self._program(step, size[0], size[1])
         out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
@@ -212,7 +212,7 @@ class ImageMaker:
 
     def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
         def reserve(height: int, width: int, frame_bytes: int) -> str:
-            program, _ = self._program(number, step, height, width)
+            program, _ = self._program(step, height, width)
             return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
 
         try:
@@ -222,10 +222,8 @@ class ImageMaker:
         self._truncated += frame.truncated
         return frame.rgb
 
-    def _program(
-        self, number: int, step: NativeStep, height: int, width: int
-    ) -> tuple[_native.Program, ArraySpec]:
-        at = (number, height, width) if step.kernel is None else (number, 0, 0)
+    def _program(self, step: NativeStep, height: int, width: int) -> tuple[_native.Program, ArraySpec]:
+        at = (step, height, width) if step.kernel is None else (step, 0, 0)
         found = self._programs.get(at)
         if found is None:
             kernel = step.for_size(height, width)

@@ -14,7 +14,7 @@ from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
 from standpipe.spec import Decoding, Reads
-from standpipe.transform import BatchFunction, NativeStep, SampleProgram
+from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Recipe:
     collate     how fields whose samples differ in shape are put together
     checks      checks of the values of a finished sample
     cache       the cache of samples or files; None without one
+    segments    the first epoch and the program of each segment, if parameters change by epoch. The programs differ from
+                ``program`` in native steps only
     in_turn     True if workers make whole batches in turn, and leave global generators to the user's code
     """
 
@@ -45,6 +47,12 @@ class Recipe:
     checks: Checks
     cache: CachePlan | None
     in_turn: bool = False
+    segments: tuple[tuple[int, SampleProgram], ...] = ()
+
+    def steps(self, epoch: int) -> tuple[Step, ...]:
+        """Return the steps of an epoch's program."""
+        programs = [program for first_epoch, program in self.segments if first_epoch <= epoch]
+        return (programs[-1] if programs else self.program).steps
 
     @property
     def decodes(self) -> bool:

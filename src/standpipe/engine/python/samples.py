@@ -76,9 +76,10 @@ class SampleMaker:
             if recipe.dataset is None
             else PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
         )
+        self._own_steps = recipe.program.steps
         self._steps = [
             python_call(step, self.own) if isinstance(step, FunctionStep) else step
-            for step in recipe.program.steps
+            for step in self._own_steps
         ]
         self._checks = recipe.checks if recipe.checks.any else None
         self._kept = supplies.kept
@@ -90,17 +91,18 @@ class SampleMaker:
             None  # generators by the function that uses them, during a probe
         )
         self.laps = Laps()
-        calls = Calls(self.at, self._begun, self._write_rest, self._check)
-        self._encoded = encoded_rows(recipe, self._images, self.laps, calls)
+        self._calls = Calls(self.at, self._begun, self._write_rest, self._check)
+        self._encoded = encoded_rows(recipe, self._own_steps, self._images, self.laps, self._calls)
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
-    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
+    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> Mapping[str, ArraySpec | Listed] | Failure:
         """Make a sample, and return the shape and dtype of each field, or its failure.
 
         key     the sample's record and the key of its random numbers
         inputs  the source's values for the record
+        epoch   the epoch whose program makes it
         """
         set_back = self.recount()  # the same row is made, and counted, later
 
@@ -116,7 +118,7 @@ class SampleMaker:
                 self._proves = False
                 self.heartbeat[STEP] = IDLE
 
-        return self.task(key.epoch, lambda: self.sample(key, make))
+        return self.task(key.epoch, lambda: self.sample(key, make), program=epoch)
 
     def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
         """Call ``make()``, and return the names of the global generators that each call of user code used in it."""
@@ -148,12 +150,28 @@ class SampleMaker:
         if self.laps.on:
             self.laps.ends(self.heartbeat[SINCE])
 
-    def task(self, epoch: int, make: Callable[[], Result]) -> Result:
+    def task(self, epoch: int, make: Callable[[], Result], *, program: int | None = None) -> Result:
         """Return ``make()``, which makes the samples of a task, each inside ``sample()``.
+
+        program  the epoch whose program makes them, if it isn't ``epoch``
 
         In worker processes ``make()`` may be called twice, to get reproducible random numbers; see ``Draws``.
         """
+        if self.recipe.segments:
+            self._enter(epoch if program is None else program)
         return make() if self._draws is None else self._draws.task(epoch, make)
+
+    def _enter(self, epoch: int) -> None:
+        """Make samples by the program of an epoch from now on. Programs differ in native steps only."""
+        steps = self.recipe.steps(epoch)
+        if steps is self._own_steps:
+            return
+        self._own_steps = steps
+        self._steps = [
+            step if isinstance(step, NativeStep) else old
+            for step, old in zip(steps, self._steps, strict=True)
+        ]
+        self._encoded = encoded_rows(self.recipe, steps, self._images, self.laps, self._calls)
 
     def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
         """Return ``make()``, which makes one sample. In worker processes it may be called twice; see ``Draws``."""
