@@ -1,4 +1,4 @@
-"""Measure recipes with augmentations beside PyTorch's DataLoader with torchvision's transforms on Pillow images.
+"""Measure recipes with augmentations beside torchvision's transforms in PyTorch's DataLoader.
 
 Recipes, from JPEG files to float32 batches, NCHW, normalised:
 
@@ -6,7 +6,12 @@ Recipes, from JPEG files to float32 batches, NCHW, normalised:
 - ``simclr``: RandomResizedCrop(224), flip, ColorJitter(0.8, 0.8, 0.8, 0.2) with p 0.8, grey with p 0.2,
   GaussianBlur(23) with p 0.5
 
-Both loaders have the same number of workers, and files are in the page cache. Every run has its own process.
+Loaders are standpipe, torchvision on Pillow images (``torch``), the same on tensors after Pillow's decoding
+(``tensors``), and AlbumentationsX if ``--albumentationsx`` names a Python that has it with torch, such as that of
+
+    python -m venv peer && peer/bin/pip install torch "albumentationsx[headless]"
+
+All loaders have the same number of workers, and files are in the page cache. Every run has its own process.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import standpipe as sp
 from standpipe.cli.bench import PeakMemory
 
 TESTS = Path(__file__).parents[1] / "tests"  # its torchvision_cpu imports torchvision beside any torch
+PEER = Path(__file__).with_name("_albumentations.py")
 RECIPES = ("randaugment", "simclr")
 
 
@@ -35,36 +41,36 @@ def main() -> None:
     arguments.add_argument(
         "--only", nargs=2, help="run a loader with a recipe here, and print one JSON object"
     )
+    arguments.add_argument(
+        "--albumentationsx", metavar="PYTHON", help="measure AlbumentationsX in this Python"
+    )
     args = arguments.parse_args()
     if args.only is not None:
         loader, recipe = args.only
         print(json.dumps(LOADERS[loader](args.path, recipe, args.workers, args.batch, args.seconds)))
         return
 
+    settings = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
+
     def alone(loader: str, recipe: str) -> dict[str, Any]:
-        settings = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
+        if loader == "albumentationsx":
+            return last_json([args.albumentationsx, PEER, args.path, recipe, *settings])
         return last_json([sys.executable, __file__, args.path, "--only", loader, recipe, *settings])
 
+    loaders = [*LOADERS, *(["albumentationsx"] if args.albumentationsx else [])]
     results = in_turn(
         args.rounds,
-        {f"{loader} {recipe}": partial(alone, loader, recipe) for recipe in RECIPES for loader in LOADERS},
+        {f"{loader} {recipe}": partial(alone, loader, recipe) for recipe in RECIPES for loader in loaders},
     )
     rows: list[list[Any]] = []
     for recipe in RECIPES:
-        ours, torch = results[f"standpipe {recipe}"], results[f"torch {recipe}"]
-        faster = ratio(column(ours, "images_per_s"), column(torch, "images_per_s"))
-        rows += [
-            [recipe, "standpipe", Figure(column(ours, "images_per_s"), ".0f"), f"{faster.median:.2f}"],
-            [recipe, "torch", Figure(column(torch, "images_per_s"), ".0f"), "1"],
-        ]
+        rates = {loader: column(results[f"{loader} {recipe}"], "images_per_s") for loader in loaders}
+        for loader, rate in rates.items():
+            faster = ratio(rates["standpipe"], rate)
+            rows.append([recipe, loader, Figure(rate, ".0f"), f"{faster.median:.2f}"])
     note = f"float32, batch {args.batch}, {args.workers} workers"
-    report(
-        args,
-        ["recipe", "loader", "images/s", "÷ torch"],
-        rows,
-        note,
-        packages=("torch", "torchvision", "pillow"),
-    )
+    header = ["recipe", "loader", "images/s", "standpipe ÷ it"]
+    report(args, header, rows, note, packages=("torch", "torchvision", "pillow"))
 
 
 def measure_ours(path: str, recipe: str, workers: int, batch: int, seconds: float) -> dict[str, Any]:
@@ -93,8 +99,10 @@ class Pairs:
         return ((batch["image"], batch["label"]) for batch in self._loader)
 
 
-def measure_torch(path: str, recipe: str, workers: int, batch: int, seconds: float) -> dict[str, Any]:
-    """Run torch's DataLoader over torchvision's ImageFolder."""
+def measure_torch(
+    path: str, recipe: str, workers: int, batch: int, seconds: float, *, tensors: bool = False
+) -> dict[str, Any]:
+    """Run torch's DataLoader over torchvision's ImageFolder, whose transforms get Pillow images or tensors."""
     sys.path.append(str(TESTS))
     import torch
 
@@ -110,8 +118,9 @@ def measure_torch(path: str, recipe: str, workers: int, batch: int, seconds: flo
             v2.RandomGrayscale(0.2),
             v2.RandomApply([v2.GaussianBlur(23)], p=0.5),
         ]
-    last = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    transform = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *augment, *last])
+    steps = [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *augment]
+    steps.insert(0 if tensors else len(steps), v2.ToImage())
+    transform = v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
     images = Repeated(torchvision.datasets.ImageFolder(path, transform))
     kind: Any = torch.utils.data.DataLoader
     loader = kind(
@@ -120,7 +129,11 @@ def measure_torch(path: str, recipe: str, workers: int, batch: int, seconds: flo
     return measured(loader, memory, max(workers, 1), seconds)
 
 
-LOADERS = {"standpipe": measure_ours, "torch": measure_torch}
+LOADERS: dict[str, Any] = {
+    "standpipe": measure_ours,
+    "torch": measure_torch,
+    "tensors": partial(measure_torch, tensors=True),
+}
 
 
 if __name__ == "__main__":
