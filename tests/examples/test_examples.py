@@ -91,6 +91,7 @@ def last_accuracy(output: str) -> float:
 
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "cifar_resnet.py",
         "ddp.py",
         "eval_cache.py",
         "hf_trainer.py",
@@ -151,6 +152,20 @@ def test_torch_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     assert last_accuracy(lines[-1]) > 0.6
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
+def test_cifar_learns_and_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, rows in (("data_batch_1", 192), ("data_batch_2", 192), ("test_batch", 60)):
+        labels = (np.arange(rows) % 2).astype(np.uint8)[:, None]
+        pixels = rng.integers(0, 128, (rows, 3 * 32 * 32), np.uint8) + 127 * labels
+        np.hstack([labels, pixels]).astype(np.uint8).tofile(tmp_path / f"{name}.bin")
+    arguments = (tmp_path, "--batch", "32", "--width", "4", "--checkpoint", tmp_path / "run.pt")
+    lines = run_in_turn("cifar_resnet.py", (*arguments, "--epochs", "1"), (*arguments, "--epochs", "3"))
+    assert [line.partition(":")[0] for line in lines] == ["epoch 0", "epoch 1", "epoch 2"]
+    assert last_accuracy(lines[-1]) > 0.9
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
 def test_a_resnet_script_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     arguments = (*both(photos), "--model", "tiny", "--size", "48", "--batch", "16", "--rate", "0.02")
     arguments += (
