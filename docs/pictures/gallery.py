@@ -1,0 +1,95 @@
+"""Draw docs/images/gallery.webp, every image transform on synthesised photos:  python docs/pictures/gallery.py"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+import standpipe as sp
+
+OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
+PHOTOS = (0, 5)  # of those that ``standpipe synth`` draws, one in each class folder
+SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
+NOT_DRAWN = {"Normalize", "ToDtype", "ToLayout"}  # they change how numbers are written, not what is seen
+
+WHOLE = (sp.Resize((SIDE, SIDE)),)
+CALLS: dict[str, tuple[Any, ...]] = {
+    "Resize": WHOLE,
+    "CenterCrop": (sp.CenterCrop(SIDE),),
+    "RandomResizedCrop": (sp.RandomResizedCrop(SIDE),),
+    "RandomCrop": (sp.Resize((160, 160)), sp.RandomCrop(SIDE)),
+    "PadImage": (sp.Resize((96, 96)), sp.PadImage(16, padding_mode="reflect")),
+    "RandomResize": (sp.RandomResize(64, 256), sp.RandomCrop(SIDE, pad_if_needed=True)),
+    "RandomRotation": (*WHOLE, sp.RandomRotation(45)),
+    "RandomAffine": (*WHOLE, sp.RandomAffine(20, translate=(0.2, 0.2), scale=(0.7, 1.2), shear=20)),
+    "RandomPerspective": (*WHOLE, sp.RandomPerspective(p=1)),
+    "RandomErasing": (*WHOLE, sp.RandomErasing(p=1)),
+    "RandomHorizontalFlip": (*WHOLE, sp.RandomHorizontalFlip(p=1)),
+    "RandomVerticalFlip": (*WHOLE, sp.RandomVerticalFlip(p=1)),
+    "ColorJitter": (*WHOLE, sp.ColorJitter(0.4, 0.4, 0.4, 0.2)),
+    "RandomGrayscale": (*WHOLE, sp.RandomGrayscale(p=1)),
+    "RandomInvert": (*WHOLE, sp.RandomInvert(p=1)),
+    "RandomPosterize": (*WHOLE, sp.RandomPosterize(2, p=1)),
+    "RandomSolarize": (*WHOLE, sp.RandomSolarize(128, p=1)),
+    "RandomAutocontrast": (*WHOLE, sp.RandomAutocontrast(p=1)),
+    "RandomEqualize": (*WHOLE, sp.RandomEqualize(p=1)),
+    "RandomAdjustSharpness": (*WHOLE, sp.RandomAdjustSharpness(8, p=1)),
+    "GaussianBlur": (*WHOLE, sp.GaussianBlur(13, sigma=(2.0, 2.0))),
+    "RandAugment": (*WHOLE, sp.RandAugment(2, 15)),
+    "TrivialAugmentWide": (*WHOLE, sp.TrivialAugmentWide()),
+    "AutoAugment": (*WHOLE, sp.AutoAugment()),
+    "TimmRandAugment": (*WHOLE, sp.TimmRandAugment(magnitude=9, p=1)),
+    "ThreeAugment": (*WHOLE, sp.ThreeAugment()),
+    "RandomApply": (*WHOLE, sp.RandomApply([sp.GaussianBlur(5), sp.RandomInvert(p=1)], p=1)),
+    "RandomChoice": (*WHOLE, sp.RandomChoice([sp.RandomGrayscale(p=1), sp.RandomSolarize(64, p=1)])),
+    "RandomOrder": (*WHOLE, sp.RandomOrder([sp.RandomPosterize(3, p=1), sp.RandomEqualize(p=1)])),
+}
+
+
+def main() -> None:
+    shown = {name for name in sp.__all__ if sp_transform(name)} - NOT_DRAWN
+    if missing := sorted(shown - CALLS.keys()):
+        raise SystemExit(f"CALLS lacks {', '.join(missing)}: add an example of each")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "standpipe", "synth", folder, "--images", str(max(PHOTOS) + 1)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        cells = [("before", drawn(folder, WHOLE))]
+        cells += [(name, drawn(folder, transforms)) for name, transforms in CALLS.items()]
+    sheet(cells).save(OUT, quality=75, method=6)
+
+
+def sp_transform(name: str) -> bool:
+    """Return True if this name of standpipe is a transform of images."""
+    return hasattr(getattr(sp, name), "draw_kind")
+
+
+def drawn(folder: str, transforms: tuple[Any, ...]) -> list[Image.Image]:
+    """Return what the transforms make of the photos."""
+    pipeline = sp.Pipeline(sp.ImageFolder(folder)).map(*transforms).batch(max(PHOTOS) + 1)
+    with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+        images = next(iter(loader))["image"].copy()
+    return [Image.fromarray(images[photo]) for photo in PHOTOS]
+
+
+def sheet(cells: list[tuple[str, list[Image.Image]]]) -> Image.Image:
+    """Return one picture with a name above the photos of each cell."""
+    font = ImageFont.load_default(11)
+    width, height = SIDE + GAP, TEXT + len(PHOTOS) * SIDE + GAP
+    rows = -(-len(cells) // COLUMNS)
+    made = Image.new("RGB", (COLUMNS * width + GAP, rows * height), "white")
+    draw = ImageDraw.Draw(made)
+    for number, (name, photos) in enumerate(cells):
+        x, y = GAP + number % COLUMNS * width, number // COLUMNS * height
+        draw.text((x, y + 2), name, fill="black", font=font)
+        for below, photo in enumerate(photos):
+            made.paste(photo, (x, y + TEXT + below * SIDE))
+    return made
+
+
+if __name__ == "__main__":
+    main()
