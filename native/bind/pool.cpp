@@ -4,12 +4,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -106,20 +108,27 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
 }
 
 void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
-              std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch,
-              std::optional<Column<int64_t>> slot_rows, std::optional<Column<int64_t>> attempts) {
+              std::shared_ptr<Program> program, const std::vector<std::tuple<size_t, size_t>>& outputs,
+              uint64_t seed, uint64_t epoch, std::optional<Column<int64_t>> slot_rows,
+              std::optional<Column<int64_t>> attempts) {
     auto job = std::make_shared<Job>();
     job->program = std::move(program);
     job->rows = static_cast<int>(positions.shape(0));
     job->positions.assign(positions.data(), positions.data() + positions.shape(0));
     job->arena = ring.arena();
     job->epoch_key = epoch_key(seed, epoch);
-    job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
+    for (const auto& [offset, stride] : outputs)
+        job->outputs.push_back({job->arena->slot(static_cast<size_t>(slot)) + offset, stride});
     if (job->rows < 1) throw nb::value_error("a job needs rows");
     place_rows(*job, slot_rows, attempts);
-    if (job->program &&
-        image_offset + rows_spanned(*job) * job->program->format.row_bytes() > job->arena->slot_bytes())
-        throw nb::value_error("the image rows don't fit the slot");
+    if (outputs.size() != (job->program ? job->program->heads.size() : 0))
+        throw nb::value_error("outputs: one for each head");
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const auto& [offset, stride] = outputs[i];
+        const size_t bytes = job->program->heads[i].format.row_bytes();
+        if (stride < bytes || offset + (rows_spanned(*job) - 1) * stride + bytes > job->arena->slot_bytes())
+            throw nb::value_error("the image rows don't fit the slot");
+    }
     new (self) SubmittedJob{std::move(job), {}};
 }
 
@@ -151,7 +160,8 @@ void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int
                   std::shared_ptr<Program> before, bool checks) {
     check_rows(records.shape(0), s.job->rows, "cache: one record per row");
     if (store) records_of(records, store->records());
-    if (before && (before->format.type != ElementType::u8 || before->format.planar))
+    if (before &&
+        (before->heads.size() != 1 || before->format().type != ElementType::u8 || before->format().planar))
         throw nb::value_error("cache: what is kept is (height, width, 3) uint8");
     s.job->cache = JobCache{std::move(store), records.data(), std::move(before), checks};
     s.arrays.push_back(nb::cast(records));
@@ -220,7 +230,7 @@ void bind_stats(nb::module_& m) {
 
 void bind_job(nb::module_& m) {
     nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
-        .def("__init__", &make_job, "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a,
+        .def("__init__", &make_job, "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "outputs"_a,
              "seed"_a, "epoch"_a, "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
              "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
              "``attempts``.")

@@ -55,6 +55,19 @@ const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
     return kernels;
 }
 
+std::shared_ptr<Program> together(const std::vector<std::shared_ptr<Program>>& programs,
+                                  const std::vector<uint64_t>& salts) {
+    if (programs.empty() || programs.size() != salts.size())
+        throw nb::value_error("programs: at least one, and a salt for each");
+    auto all = std::make_shared<Program>(*programs.front());
+    all->heads.clear();
+    for (size_t i = 0; i < programs.size(); ++i) {
+        all->heads.push_back(programs[i]->heads.front());
+        all->heads.back().salt = salts[i];
+    }
+    return all;
+}
+
 void bind_stages(nb::module_& m) {
     nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())
@@ -199,16 +212,19 @@ void bind_kernel(nb::module_& m) {
                          int max_scans, bool allow_truncated, bool only_libjpeg,
                          std::optional<std::string> simd, const std::optional<Erasing>& erasing) {
                  auto program = std::make_shared<Program>();
-                 program->passes = passes_of(std::move(stages));
-                 program->format = format;
+                 program->heads.front().passes = passes_of(std::move(stages));
+                 program->heads.front().format = format;
                  program->fast = fast;
                  program->limits = {max_pixels, max_scans, allow_truncated, only_libjpeg};
                  program->kernels = chosen_kernels(simd);
-                 if (erasing) program->erasing = *erasing;
+                 if (erasing) program->heads.front().erasing = *erasing;
                  return program;
              }),
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
              "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none())
+        .def_static("together", &together, "programs"_a, "salts"_a,
+                    "One program with the head of each of several, which decode in the same way. ``salts``: "
+                    "of the random numbers of each.")
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 

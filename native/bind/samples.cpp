@@ -86,8 +86,15 @@ PyType_Slot in_turn_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(PyObject_Sel
                                {Py_tp_iternext, reinterpret_cast<void*>(next_in_turn)},
                                {0, nullptr}};
 
-void check_fits(const Program& program, const Row& out) {
-    if (out.shape(0) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
+std::vector<Output> outputs_of(const Program& program, const std::vector<Row>& outs) {
+    if (outs.size() != program.heads.size()) throw nb::value_error("outs: one for each head");
+    std::vector<Output> outputs;
+    for (size_t i = 0; i < outs.size(); ++i) {
+        if (outs[i].shape(0) != program.heads[i].format.row_bytes())
+            throw nb::value_error("outs: not the size of a row");
+        outputs.push_back({outs[i].data(), 0});
+    }
+    return outputs;
 }
 
 // "" for a row that was made, "foreign" for bytes that Pillow decodes, or what is wrong.
@@ -97,13 +104,13 @@ std::string verdict(Outcome outcome) {
 }
 
 std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint8_t> data, uint64_t seed,
-                         uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
-    check_fits(program, out);
+                         uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<Row>& outs) {
+    const std::vector<Output> outputs = outputs_of(program, outs);
     nb::gil_scoped_release unlocked;
     const HeartbeatScope at(maker);
     Outcome outcome =
         maker.rows.from_encoded(program, {data.data(), data.shape(0)},
-                                {epoch_key(seed, epoch), position, attempt}, out.data(), 0, maker.part);
+                                {epoch_key(seed, epoch), position, attempt}, {outputs, 0}, 0, maker.part);
     maker.damaged += outcome.damaged;
     maker.truncated += outcome.truncated;
     maker.redecoded += outcome.redecoded;
@@ -144,7 +151,8 @@ std::vector<std::string> rows_from_encoded(SampleMaker& maker, const Program& pr
                                            uint64_t epoch, const std::vector<uint64_t>& positions,
                                            const std::vector<uint64_t>& attempts,
                                            const std::vector<size_t>& rows, Table out) {
-    if (out.shape(1) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
+    if (program.heads.size() != 1 || out.shape(1) != program.format().row_bytes())
+        throw nb::value_error("out: not the size of a row");
     if (data.size() != rows.size() || positions.size() != rows.size() || attempts.size() != rows.size())
         throw nb::value_error("rows: one image, position and attempt for each");
     for (const size_t row : rows)
@@ -167,16 +175,16 @@ std::string reserve(SampleMaker& maker, const Program& program, int height, int 
 }
 
 std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
-                        uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
-    check_fits(program, out);
+                        uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<Row>& outs) {
+    const std::vector<Output> outputs = outputs_of(program, outs);
     const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
     nb::gil_scoped_release unlocked;
     const HeartbeatScope at(maker);
     const SampleKey key{epoch_key(seed, epoch), position, attempt};
     if (maker.part.bytes() == 0)
-        return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, out.data()));
+        return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, {outputs, 0}));
     SideArena reserved(maker.part.bytes());
-    return verdict(RowMaker(reserved).from_pixels(program, rgb.data(), size, key, out.data()));
+    return verdict(RowMaker(reserved).from_pixels(program, rgb.data(), size, key, {outputs, 0}));
 }
 
 std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_pixels, int max_scans) {
@@ -343,7 +351,8 @@ void bind_makers(nb::module_& m) {
              "Wait for the memory that a file of that size takes which is read from elsewhere. False when "
              "there will be none.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
+             "attempt"_a, "outs"_a.noconvert(),
+             "Write the row, each head into one of ``outs``; '' or 'foreign' or what is wrong.")
         .def(
             "rows_from_encoded", &rows_from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a,
             "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
@@ -357,7 +366,7 @@ void bind_makers(nb::module_& m) {
              "Wait for the memory that decoding an image of that size and making its row take; an error text "
              "when it can't be had.")
         .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "out"_a.noconvert(), "Likewise, from pixels.")
+             "attempt"_a, "outs"_a.noconvert(), "Likewise, from pixels.")
         .def(
             "release", [](SampleMaker& maker) { maker.part.release(); },
             "Give back what the sample held of the side arena, once nothing of it is in use any more.");

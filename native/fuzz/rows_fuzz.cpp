@@ -48,7 +48,7 @@ struct Row {
 // Bytes that a row fails to write show as a difference between two fills.
 template <typename Make>
 Row guarded(const Program& program, uint8_t fill, Make make) {
-    Row row{{}, std::vector<uint8_t>(program.format.row_bytes() + 2 * kGuard, kGuardByte)};
+    Row row{{}, std::vector<uint8_t>(program.format().row_bytes() + 2 * kGuard, kGuardByte)};
     std::fill(row.bytes.begin() + kGuard, row.bytes.end() - kGuard, fill);
     row.outcome = make(row.bytes.data() + kGuard);
     const auto intact = [](auto from, auto to) {
@@ -97,15 +97,16 @@ GeometryStage shorter_side(int size, int max_size, Filter filter, Size window) {
 
 Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool planar) {
     Program program;
-    program.passes = passes_of(std::move(stages));
-    program.format.height = size.height;
-    program.format.width = size.width;
-    program.format.type = type;
-    program.format.planar = planar;
+    Head& head = program.heads.front();
+    head.passes = passes_of(std::move(stages));
+    head.format.height = size.height;
+    head.format.width = size.width;
+    head.format.type = type;
+    head.format.planar = planar;
     for (size_t c = 0; c < 3; ++c)
         for (size_t i = 0; i < 256; ++i) {
-            program.format.f32[c][i] = static_cast<float>(i) / 255 - static_cast<float>(c);
-            program.format.f16[c][i] = static_cast<uint16_t>(i * 3 + c);
+            head.format.f32[c][i] = static_cast<float>(i) / 255 - static_cast<float>(c);
+            head.format.f16[c][i] = static_cast<uint16_t>(i * 3 + c);
         }
     program.limits = kSmall;
     return program;

@@ -185,6 +185,50 @@ class IntoResampler final : public PixelSink {
     Resampler& resampler_;
 };
 
+// The smallest region that contains those of all resamplers.
+Region united(std::span<Resampler* const> resamplers) noexcept {
+    Region all;
+    for (const Resampler* resampler : resamplers) {
+        const Region one = resampler->region();
+        if (one.empty()) continue;
+        if (all.empty()) all = one;
+        all = {std::min(all.x0, one.x0), std::min(all.y0, one.y0), std::max(all.x1, one.x1),
+               std::max(all.y1, one.y1)};
+    }
+    return all;
+}
+
+// Gives rows of a region to several resamplers, to each the part that it needs.
+class IntoResamplers final : public PixelSink {
+  public:
+    IntoResamplers(std::span<Resampler* const> resamplers, const Region& region)
+        : resamplers_(resamplers), region_(region), y_(region.y0) {}
+
+    void pixels(const uint8_t* const* rows, int count) noexcept override {
+        for (Resampler* resampler : resamplers_) {
+            const Region part = resampler->region();
+            const int first = std::max(part.y0, y_), stop = std::min(part.y1, y_ + count);
+            const auto left = 3 * static_cast<size_t>(part.x0 - region_.x0);
+            for (int y = first; y < stop; y += 2) {
+                const uint8_t* const some[2] = {rows[y - y_] + left,
+                                                rows[std::min(y + 1, stop - 1) - y_] + left};
+                resampler->push(some, std::min(stop - y, 2));
+            }
+        }
+        y_ += count;
+    }
+
+    void restart() noexcept override {
+        y_ = region_.y0;
+        for (Resampler* resampler : resamplers_) resampler->restart();
+    }
+
+  private:
+    std::span<Resampler* const> resamplers_;
+    const Region region_;
+    int y_;  // the next row
+};
+
 }  // namespace
 
 std::vector<Pass> passes_of(std::vector<Stage> stages) {
@@ -208,31 +252,56 @@ std::string over_side_cap(uint64_t needed, uint64_t cap) {
            " bytes at once, more than large_image_memory=" + std::to_string(cap);
 }
 
-struct RowMaker::Scratch {
-    JpegImage jpeg;
+// What the passes of one head need.
+struct RowMaker::OfHead {
     std::vector<Resampler> resamplers;
     std::vector<SampleGeometry> geometries;
     std::vector<Picture> pictures;  // the result of each pass but the last
     SlotRow slot_row;
-    std::vector<uint8_t> work;     // two rows on their way out of a picture, or what a pixel stage needs
-    std::vector<uint8_t> between;  // two programs
+    SampleKey key{};
+
+    void fit(const Head& head) {
+        if (resamplers.size() == head.passes.size()) return;
+        geometries.resize(head.passes.size());
+        pictures.resize(head.passes.size());
+        resamplers.resize(head.passes.size());  // last: it tells that all of them fit
+    }
+
+    size_t picture_bytes() const noexcept {
+        size_t bytes = 0;
+        for (const Picture& picture : pictures) bytes += picture.pixels.capacity();
+        return bytes;
+    }
+};
+
+struct RowMaker::Scratch {
+    JpegImage jpeg;
+    std::vector<OfHead> heads;
+    std::vector<Resampler*> first;  // of each head, while rows come
+    std::vector<uint8_t> work;      // two rows on their way out of a picture, or what a pixel stage needs
+    std::vector<uint8_t> between;   // two programs
     int denominator = 1;
 
     void fit(const Program& program) {
-        if (resamplers.size() == program.passes.size()) return;
-        geometries.resize(program.passes.size());
-        pictures.resize(program.passes.size());
-        resamplers.resize(program.passes.size());  // last: it tells that all of them fit
+        if (heads.size() != program.heads.size()) heads.resize(program.heads.size());
+        for (size_t h = 0; h < heads.size(); ++h) heads[h].fit(program.heads[h]);
     }
 
-    // What stays is at most kKeptScratch over all passes.
+    // What stays is at most kKeptScratch over all passes: half of it for pictures, unless there is one pass.
     void shrink() {
         jpeg.close();
-        const size_t keep = kKeptScratch / (3 * std::max<size_t>(resamplers.size(), 1));
-        for (Resampler& resampler : resamplers) resampler.shrink(keep);
-        for (Picture& picture : pictures)
-            if (picture.pixels.capacity() > keep) std::vector<uint8_t>().swap(picture.pixels);
-        if (work.capacity() > keep) std::vector<uint8_t>().swap(work);
+        size_t passes = 0, of_pictures = 0;
+        for (const OfHead& head : heads) {
+            passes += head.resamplers.size();
+            of_pictures += head.picture_bytes();
+        }
+        const size_t keep = kKeptScratch / (3 * std::max<size_t>(passes, 1));
+        for (OfHead& head : heads) {
+            for (Resampler& resampler : head.resamplers) resampler.shrink(keep);
+            for (Picture& picture : head.pictures)
+                if (of_pictures > kKeptScratch / 2) std::vector<uint8_t>().swap(picture.pixels);
+        }
+        if (work.capacity() > std::max(keep, kKeptScratch / 6)) std::vector<uint8_t>().swap(work);
     }
 };
 
@@ -247,14 +316,15 @@ uint8_t* RowMaker::room(size_t bytes) {
 }
 
 bool only_copies(const Program& program, Size size) noexcept {
-    const RowFormat& format = program.format;
-    const bool changes = std::ranges::any_of(program.passes, [](const Pass& pass) {
+    if (program.heads.size() != 1) return false;
+    const RowFormat& format = program.format();
+    const bool changes = std::ranges::any_of(program.heads.front().passes, [](const Pass& pass) {
         const GeometryStage& stage = pass.geometry;
         return stage.has_crop || stage.resize != GeometryStage::Resize::none || stage.has_window ||
                !stage.mirrors.empty() || !pass.pixels.empty();
     });
-    return !changes && program.erasing.p <= 0 && format.type == ElementType::u8 && !format.planar &&
-           format.height == size.height && format.width == size.width;
+    return !changes && program.heads.front().erasing.p <= 0 && format.type == ElementType::u8 &&
+           !format.planar && format.height == size.height && format.width == size.width;
 }
 
 namespace {
@@ -290,6 +360,10 @@ uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage
            (last ? 0 : picture_bytes(geometry.out));
 }
 
+Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexcept {
+    return stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
+}
+
 }  // namespace
 
 // Draws and sizes every pass for an image of `source`; `bytes`: what they allocate. `scales`: whether the
@@ -298,24 +372,34 @@ Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, 
                               uint64_t& bytes) {
     scratch_->fit(program);
     bytes = 0;
-    Size from = source;
-    for (size_t i = 0; i < program.passes.size(); ++i) {
-        const GeometryStage& stage = program.passes[i].geometry;
-        const Box box =
-            stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
-        const Size whole = resized(stage, {box.height, box.width}, key);
-        if (whole.height > kMaxSide || whole.width > kMaxSide)
-            return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
-                                         " × " + std::to_string(whole.height) + " pixels");
-        if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
-        const int denominator = i == 0 && scales ? scale_denominator(stage, box, key) : 1;
-        if (i == 0) scratch_->denominator = denominator;
-        const Size decoded{(from.height + denominator - 1) / denominator,
-                           (from.width + denominator - 1) / denominator};
-        SampleGeometry& geometry = scratch_->geometries[i];
-        geometry = sample_geometry(stage, box, key, denominator, decoded);
-        bytes += pass_bytes(geometry, program.passes[i].pixels, i + 1 == program.passes.size());
-        from = geometry.out;
+    int first = scales ? 8 : 1;  // the denominator that suits all heads
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        const GeometryStage& stage = program.heads[h].passes.front().geometry;
+        SampleKey& own = scratch_->heads[h].key;
+        own = key.salted(program.heads[h].salt);
+        if (first > 1) first = std::min(first, scale_denominator(stage, crop_box(stage, source, own), own));
+    }
+    scratch_->denominator = first;
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        const std::vector<Pass>& passes = program.heads[h].passes;
+        OfHead& own = scratch_->heads[h];
+        Size from = source;
+        for (size_t i = 0; i < passes.size(); ++i) {
+            const GeometryStage& stage = passes[i].geometry;
+            const Box box = crop_box(stage, from, own.key);
+            const Size whole = resized(stage, {box.height, box.width}, own.key);
+            if (whole.height > kMaxSide || whole.width > kMaxSide)
+                return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
+                                             " × " + std::to_string(whole.height) + " pixels");
+            if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
+            const int denominator = i == 0 ? first : 1;
+            const Size decoded{(from.height + denominator - 1) / denominator,
+                               (from.width + denominator - 1) / denominator};
+            SampleGeometry& geometry = own.geometries[i];
+            geometry = sample_geometry(stage, box, own.key, denominator, decoded);
+            bytes += pass_bytes(geometry, passes[i].pixels, i + 1 == passes.size());
+            from = geometry.out;
+        }
     }
     return {};
 }
@@ -339,29 +423,35 @@ std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const
     return size_passes(program, size, false, key, bytes).text;
 }
 
-Resampler& RowMaker::begin(const Program& program, size_t pass, uint8_t* out) {
-    const SampleGeometry& geometry = scratch_->geometries[pass];
-    RowSink* sink = &scratch_->slot_row;
-    if (pass + 1 < program.passes.size()) {
-        scratch_->pictures[pass].begin(geometry);
-        sink = &scratch_->pictures[pass];
+Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out) {
+    OfHead& own = scratch_->heads[head];
+    const SampleGeometry& geometry = own.geometries[pass];
+    RowSink* sink = &own.slot_row;
+    if (pass + 1 < program.heads[head].passes.size()) {
+        own.pictures[pass].begin(geometry);
+        sink = &own.pictures[pass];
     } else {
-        scratch_->slot_row.begin(*program.kernels, program.format, geometry, out);
+        own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, out.of(head));
     }
-    scratch_->resamplers[pass].begin(*program.kernels, geometry.resample, *sink);
-    return scratch_->resamplers[pass];
+    own.resamplers[pass].begin(*program.kernels, geometry.resample, *sink);
+    return own.resamplers[pass];
 }
 
-// Passes after the first, each from the picture that the one before it left.
-void RowMaker::later_passes(const Program& program, const SampleKey& key, uint8_t* out) {
-    for (size_t i = 1; i < program.passes.size(); ++i) {
-        Picture& from = scratch_->pictures[i - 1];
-        for (const PixelStage& stage : program.passes[i - 1].pixels) {
+// Passes after the first, each from the picture that the one before it left, and what changes the finished
+// row.
+void RowMaker::later_passes(const Program& program, size_t head, const RowPlace& out) {
+    const std::vector<Pass>& passes = program.heads[head].passes;
+    OfHead& own = scratch_->heads[head];
+    for (size_t i = 1; i < passes.size(); ++i) {
+        Picture& from = own.pictures[i - 1];
+        for (const PixelStage& stage : passes[i - 1].pixels) {
             refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
-            stage.apply(key, {from.pixels.data(), from.size.height, from.size.width}, scratch_->work.data());
+            stage.apply(own.key, {from.pixels.data(), from.size.height, from.size.width},
+                        scratch_->work.data());
         }
-        push_pixels(from.pixels.data(), from.size, begin(program, i, out));
+        push_pixels(from.pixels.data(), from.size, begin(program, head, i, out));
     }
+    program.heads[head].erasing.apply(own.key, program.heads[head].format, out.of(head));
 }
 
 // Rows are copied first: kernels may read a little past a row's end, and the array may end there.
@@ -380,29 +470,41 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
 }
 
 Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
-                         SideArena::Part& part, uint8_t* out) {
+                         SideArena::Part& part, const RowPlace& out) {
     JpegImage& jpeg = scratch_->jpeg;
     const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
     if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, part);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
-    Resampler& resampler = begin(program, 0, out);
-    IntoResampler sink(resampler);
-    std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
+    std::string text = decode_once(program, out);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
-    later_passes(program, key, out);
-    program.erasing.apply(key, program.format, out);
+    for (size_t h = 0; h < program.heads.size(); ++h) later_passes(program, h, out);
     return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated(), false, jpeg.redecoded()};
 }
 
+// Decodes what the heads need, and runs their first passes row by row.
+std::string RowMaker::decode_once(const Program& program, const RowPlace& out) {
+    JpegImage& jpeg = scratch_->jpeg;
+    if (program.heads.size() == 1) {
+        Resampler& resampler = begin(program, 0, 0, out);
+        IntoResampler sink(resampler);
+        return jpeg.decode(resampler.region(), scratch_->denominator, sink);
+    }
+    scratch_->first.clear();
+    for (size_t h = 0; h < program.heads.size(); ++h) scratch_->first.push_back(&begin(program, h, 0, out));
+    const Region region = united(scratch_->first);
+    IntoResamplers sink(scratch_->first, region);
+    return jpeg.decode(region, scratch_->denominator, sink);
+}
+
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                               uint8_t* out, uint64_t uncounted_bytes) {
+                               const RowPlace& out, uint64_t uncounted_bytes) {
     SideArena::Part part(side_);
     return from_encoded(program, bytes, key, out, uncounted_bytes, part);
 }
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                               uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part) {
+                               const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part) {
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
@@ -423,13 +525,14 @@ Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes
 }
 
 Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
-                              uint8_t* out) {
+                              const RowPlace& out) {
     SideArena::Part part(side_);
     Outcome outcome = prepare(program, size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
-    push_pixels(rgb, size, begin(program, 0, out));
-    later_passes(program, key, out);
-    program.erasing.apply(key, program.format, out);
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        push_pixels(rgb, size, begin(program, h, 0, out));
+        later_passes(program, h, out);
+    }
     scratch_->shrink();
     return outcome;
 }

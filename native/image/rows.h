@@ -49,18 +49,49 @@ struct Pass {
 // pixel stages.
 std::vector<Pass> passes_of(std::vector<Stage> stages);
 
-// The fused form of a pipeline's image transforms.
-struct Program : std::enable_shared_from_this<Program> {
+// One output of a program.
+struct Head {
     std::vector<Pass> passes = passes_of({});
     RowFormat format;
     Erasing erasing;    // of the finished row
-    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first pass allows it
+    uint64_t salt = 0;  // of its random numbers; 0: they are the sample's own
+};
+
+// The fused form of a pipeline's image transforms: one decoded image, of which every head makes an output.
+struct Program : std::enable_shared_from_this<Program> {
+    std::vector<Head> heads{1};
+    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first passes of all heads allow it
     DecodeLimits limits;
     const Kernels* kernels = &best_kernels();
+
+    // Of a program with one head.
+    const RowFormat& format() const noexcept { return heads.front().format; }
 };
 
 // Whether all that it does to pixels of `size` is to copy them.
 bool only_copies(const Program& program, Size size) noexcept;
+
+// The rows of one head in a slot: row i begins at first + i * stride.
+struct Output {
+    uint8_t* first = nullptr;
+    size_t stride = 0;
+};
+
+// Where the heads of a program write one row.
+class RowPlace {
+  public:
+    RowPlace(uint8_t* only) noexcept : only_(only) {}  // of a program with one head
+    RowPlace(std::span<const Output> outputs, size_t row) noexcept : outputs_(outputs), row_(row) {}
+
+    uint8_t* of(size_t head) const noexcept {
+        return outputs_.empty() ? only_ : outputs_[head].first + row_ * outputs_[head].stride;
+    }
+
+  private:
+    uint8_t* only_ = nullptr;
+    std::span<const Output> outputs_;
+    size_t row_ = 0;
+};
 
 struct Outcome {
     enum class Kind : uint8_t { ok, read_error, decode_error, foreign, cancelled };
@@ -89,21 +120,21 @@ class RowMaker {
     explicit RowMaker(SideArena& side);
     ~RowMaker();
 
-    // `out`: the row's first byte in the slot. Bytes for Pillow to decode give Kind::foreign and leave `out`
+    // `out`: where the row goes. Bytes for Pillow to decode give Kind::foreign and leave `out`
     // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                         uint8_t* out, uint64_t uncounted_bytes = 0);
+                         const RowPlace& out, uint64_t uncounted_bytes = 0);
     // Likewise, with what the row takes of the side arena added to what `part` has; that ends when it is
     // told.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                         uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part);
+                         const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part);
 
     // The size of a JPEG that any decoder takes, within the limits; {0, 0} of all other files.
     Size plain_jpeg(const Program& program, std::span<const uint8_t> bytes);
 
     // `rgb`: (height, width, 3) bytes, rows packed.
     Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
-                        uint8_t* out);
+                        const RowPlace& out);
 
     // What from_pixels would allocate for it; a text when it can't be made.
     std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
@@ -112,6 +143,7 @@ class RowMaker {
     uint8_t* room(size_t bytes);
 
   private:
+    struct OfHead;
     struct Scratch;
 
     Outcome size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
@@ -119,9 +151,10 @@ class RowMaker {
     Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
                     const SampleKey& key, SideArena::Part& part);
     Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
-                   SideArena::Part& part, uint8_t* out);
-    Resampler& begin(const Program& program, size_t pass, uint8_t* out);
-    void later_passes(const Program& program, const SampleKey& key, uint8_t* out);
+                   SideArena::Part& part, const RowPlace& out);
+    Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out);
+    void later_passes(const Program& program, size_t head, const RowPlace& out);
+    std::string decode_once(const Program& program, const RowPlace& out);
     void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);
 
     SideArena& side_;

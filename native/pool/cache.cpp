@@ -14,7 +14,8 @@ std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     CacheStore& store = *job.cache->store;
     const uint64_t record = job.record(row.row);
     const std::optional<CachedRow> kept = store.find(record);
-    const bool fits = kept && (!job.keeps_images() || kept->length == job.cache->before->format.row_bytes());
+    const bool fits =
+        kept && (!job.keeps_images() || kept->length == job.cache->before->format().row_bytes());
     if (!fits) store.count_miss();
     if (!kept) return std::nullopt;
     row.stale = kept->stamp;  // unless it is found to be right
@@ -71,13 +72,14 @@ Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
     if (!job.reads_files()) {
         const PixelInput* const from = pixels_of(job, row.row);
         if (!from) return Outcome::decode_error("its pixels are in no array");
-        return made_and_kept(maker, job, row.row, {}, row.stale, [&](const Program& program, uint8_t* out) {
-            return maker.from_pixels(program, first_pixel(*from, row.row), from->size, key, out);
-        });
+        return made_and_kept(
+            maker, job, row.row, {}, row.stale, [&](const Program& program, const RowPlace& out) {
+                return maker.from_pixels(program, first_pixel(*from, row.row), from->size, key, out);
+            });
     }
     if (!row.read.error.empty()) return without_file(row);
     return made_and_kept(maker, job, row.row, row.read.stamp, row.stale,
-                         [&](const Program& program, uint8_t* out) {
+                         [&](const Program& program, const RowPlace& out) {
                              return maker.from_encoded(program, {row.read.buffer.data(), row.read.size}, key,
                                                        out, uncounted(row.read.buffer));
                          });

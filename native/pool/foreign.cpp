@@ -59,7 +59,7 @@ std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) 
         uint64_t more = 0;
         text = RowMaker(none).bytes_from_pixels(*job.program, job.cache->size(), job.key(row.row), more);
         if (!text.empty()) return text;
-        bytes += more + job.cache->before->format.row_bytes();
+        bytes += more + job.cache->before->format().row_bytes();
     }
     bytes += frame_bytes + state_->uncounted(row.bytes);
     if (bytes > side.cap()) return over_side_cap(bytes, side.cap());
@@ -74,13 +74,13 @@ void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool t
     // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
     SideArena own(row.reserved);
     RowMaker maker(own);
-    const auto make = [&](const Program& program, uint8_t* out) {
+    const auto make = [&](const Program& program, const RowPlace& out) {
         Outcome outcome = maker.from_pixels(program, rgb, size, job.key(row.row), out);
         outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         return outcome;
     };
     Outcome outcome = job.keeps_images() ? made_and_kept(maker, job, row.row, row.stamp, row.stale, make)
-                                         : make(*job.program, job.image_row(row.row));
+                                         : make(*job.program, job.place(row.row));
     end_foreign(row, std::move(outcome));
 }
 

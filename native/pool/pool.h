@@ -56,7 +56,7 @@ struct JobCache {
     std::shared_ptr<const Program> before;  // makes what is kept, (height, width, 3) bytes; null: files are
     bool checks = true;                     // whether a row is compared with its file before it is used
 
-    Size size() const noexcept { return {before->format.height, before->format.width}; }
+    Size size() const noexcept { return {before->format().height, before->format().width}; }
 };
 
 struct Failure {
@@ -78,8 +78,8 @@ struct Job {
     std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
     std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
     uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
-    uint8_t* out = nullptr;
-    std::shared_ptr<Arena> arena;  // holds `out`
+    std::vector<Output> outputs;      // of each head of `program`
+    std::shared_ptr<Arena> arena;     // holds them
 
     SampleKey key(int row) const {
         const auto i = static_cast<size_t>(row);
@@ -88,7 +88,7 @@ struct Job {
     size_t slot_row(int row) const {
         return static_cast<size_t>(slot_rows.empty() ? row : slot_rows[static_cast<size_t>(row)]);
     }
-    uint8_t* image_row(int row) const { return out + slot_row(row) * program->format.row_bytes(); }
+    RowPlace place(int row) const { return {outputs, slot_row(row)}; }
 
     uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
     bool keeps_images() const noexcept { return cache && cache->before; }

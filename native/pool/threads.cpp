@@ -220,7 +220,7 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     }
     if (!job.program) return {};
     const SampleKey key = job.key(row.row);
-    uint8_t* out = job.image_row(row.row);
+    const RowPlace out = job.place(row.row);
     if (row.rgb) return maker.from_pixels(*job.program, row.rgb, row.size, key, out);
     if (job.keeps_images()) return make_kept(maker, row);
     if (!job.reads_files()) {

@@ -30,6 +30,11 @@ struct SampleKey {
     constexpr uint64_t op(uint32_t id) const noexcept {
         return mix(mix(mix(epoch_key, position), id), attempt);
     }
+
+    // Of one of several outputs of the sample; 0: the sample's own.
+    constexpr SampleKey salted(uint64_t salt) const noexcept {
+        return salt == 0 ? *this : SampleKey{mix(epoch_key, salt), position, attempt};
+    }
 };
 
 constexpr uint64_t epoch_key(uint64_t seed, uint64_t epoch) noexcept { return mix(mix(0, seed), epoch); }

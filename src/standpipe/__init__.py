@@ -103,6 +103,7 @@ from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import GaussianBlur, RandomAdjustSharpness
 from standpipe.transform.schedule import Schedule
 from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
+from standpipe.transform.views import Repeat, Views
 from standpipe.transform.warps import RandomAffine, RandomPerspective, RandomRotation
 from standpipe.transform.window import PadImage, RandomCrop
 
@@ -176,6 +177,7 @@ __all__ = [
     "RandomVerticalFlip",
     "ReadError",
     "Reads",
+    "Repeat",
     "Replace",
     "Resize",
     "SampleError",
@@ -198,6 +200,7 @@ __all__ = [
     "Trial",
     "TrivialAugmentWide",
     "Tuning",
+    "Views",
     "WorkerDiedError",
     "WorkerStats",
     "build_index",

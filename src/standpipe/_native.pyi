@@ -320,6 +320,12 @@ class Program:
         simd: str | None = None,
         erasing: Erasing | None = None,
     ) -> None: ...
+    @staticmethod
+    def together(programs: Sequence[Program], salts: Sequence[int]) -> Program:
+        """
+        One program with the head of each of several, which decode in the same way. ``salts``: of the random numbers of each.
+        """
+
     @property
     def simd(self) -> str: ...
 
@@ -626,7 +632,7 @@ class Job:
             NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
         ],
         program: Program | None,
-        image_offset: int,
+        outputs: Sequence[tuple[int, int]],
         seed: int,
         epoch: int,
         slot_rows: Annotated[
@@ -980,9 +986,11 @@ class SampleMaker:
         epoch: int,
         position: int,
         attempt: int,
-        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+        outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
-        """Write the row; '' or 'foreign' or what is wrong."""
+        """
+        Write the row, each head into one of ``outs``; '' or 'foreign' or what is wrong.
+        """
 
     def rows_from_encoded(
         self,
@@ -1038,7 +1046,7 @@ class SampleMaker:
         epoch: int,
         position: int,
         attempt: int,
-        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+        outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
         """Likewise, from pixels."""
 

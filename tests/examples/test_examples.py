@@ -93,6 +93,7 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "cifar_resnet.py",
         "ddp.py",
+        "dino_multicrop.py",
         "eval_cache.py",
         "hf_trainer.py",
         "huggingface.py",
@@ -103,6 +104,7 @@ def test_every_example_is_tested() -> None:
         "parquet.py",
         "progressive_resizing.py",
         "resume_elsewhere.py",
+        "simclr_views.py",
         "ten_million_images.py",
         "train_numpy.py",
         "train_resnet_torch.py",
@@ -120,6 +122,15 @@ def test_images_grow_and_a_resumed_run_goes_on_as_the_whole_one(photos: Path, tm
         f"epoch {epoch}: {side} × {side} pixels" for epoch, side in enumerate((32, 48, 64))
     ]
     assert lines[:3] == lines[3:]
+
+
+def test_self_supervised_examples_train_with_views(photos: Path) -> None:
+    path = os.pathsep.join(sys.path)
+    for example in ("simclr_views.py", "dino_multicrop.py"):
+        lines = run(example, photos / "train", "--steps", "10", PYTHONPATH=path).splitlines()
+        first, last = (float(line.rpartition(" ")[2]) for line in lines)
+        assert first > 0
+        assert 0 < last < (first if example == "simclr_views.py" else 10)
 
 
 def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path) -> None:

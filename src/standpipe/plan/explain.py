@@ -20,6 +20,7 @@ from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
 from standpipe.transform import (
     FunctionStep,
+    HeadsKernel,
     NativeStep,
     decoder_name,
     decoder_of_gpu,
@@ -145,7 +146,11 @@ def _transform(plan: Plan) -> list[str]:
     kernel = plan.samples.kernel
     if kernel is None:
         return ["none: rows are copied into the slot"]
-    kernels = "one kernel" if len(kernel.stages) < 2 else f"one kernel of {len(kernel.stages)} stages"
+    kernels = "one kernel"
+    if isinstance(kernel, HeadsKernel):
+        kernels = f"one kernel of {len(kernel.heads)} views"
+    elif len(kernel.stages) > 1:
+        kernels = f"one kernel of {len(kernel.stages)} stages"
     made = f"{kernels}: decode + {kernel.describe()}"
     if plan.cache is not None and plan.cache.before is not None:
         before = plan.cache.before.describe()

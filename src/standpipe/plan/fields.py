@@ -14,8 +14,10 @@ from standpipe.pipeline.pipeline import Pipeline
 from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     NOT_INSTALLED,
+    HeadsKernel,
     ImageKernel,
     Mixing,
+    NativeKernel,
     NativeStep,
     SampleProgram,
     fuse,
@@ -29,7 +31,7 @@ ALL = "…"  # stands for fields whose names are measured too
 
 def kernel_or_program(
     pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
-) -> tuple[ImageKernel | None, SampleProgram | None]:
+) -> tuple[NativeKernel | None, SampleProgram | None]:
     """Return the single native kernel of a pipeline without Python code, or else the steps of Python workers.
 
     Both are None where rows are only copied.
@@ -74,7 +76,7 @@ def _cached(pipeline: Pipeline) -> int:
     return 0 if cached is None or cached.cache.is_off else cached.after
 
 
-def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:
+def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, NativeKernel]:
     """Return two kernels of native transforms: before a cache, which makes (H, W, 3) uint8, and after it.
 
     Together they give the same rows as one kernel. Raises ``PlanError`` if images at the cache have no fixed
@@ -91,12 +93,14 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
             "cache() needs images of a fixed size. Put a transform that fixes the size before it, such "
             "as CenterCrop(size) or Resize((height, width)), or put cache() right after the source"
         ) from error
+    if isinstance(first, HeadsKernel):
+        raise PlanError("cache() can't come after Views. Put it before Views, or right after the source")
     return first, fuse(behind, first.size_px, earlier=before)
 
 
 def device_share(
     pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
-) -> tuple[ImageKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
+) -> tuple[NativeKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
     """Return ``kernel_or_program`` for slots that suit the device, and the device's part of the work.
 
     That part is how images are finished, and how they are mixed. A device mixes where native code does
@@ -106,10 +110,10 @@ def device_share(
     kernel, program = kernel_or_program(
         replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
     )
-    if mixings and kernel is None:
+    if mixings and not isinstance(kernel, ImageKernel):
         mixings = ()
         kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
-    if kernel is None or kernel.finish is None:
+    if not isinstance(kernel, ImageKernel) or kernel.finish is None:
         return kernel, program, None, mixings
     return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings
 
@@ -154,7 +158,7 @@ def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
 def sample_contents(
     pipeline: Pipeline,
     source: OpenSource,
-    kernel: ImageKernel | None,
+    kernel: NativeKernel | None,
     program: SampleProgram | None,
     measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> Mapping[str, ArraySpec | Listed | None]:
@@ -173,7 +177,8 @@ def sample_contents(
     if program is None:
         contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
         if kernel is not None:
-            contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
+            others = {name: contents[name] for name in contents if name != "image"}
+            contents = {**kernel.outputs, **others}
     elif program.fields is None:
         contents = {ALL: None} if measured is None else dict(measured)
     else:

@@ -9,7 +9,7 @@ from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
 from standpipe.spec import ArraySpec, Executor, Labels, Listed
-from standpipe.transform import ImageKernel, Mixing, SampleProgram
+from standpipe.transform import Mixing, NativeKernel, SampleProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class SamplePlan:
 
     python: PythonSource | None
     stream: StreamSource | None
-    kernel: ImageKernel | None
+    kernel: NativeKernel | None
     program: SampleProgram | None
     labels: tuple[Labels, ...]
     finish: Finish | None

@@ -4,8 +4,9 @@
 """
 
 from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
-from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
+from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
+from standpipe.transform.heads import HeadsKernel
 from standpipe.transform.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.program import (
     BATCH_OP,
@@ -34,8 +35,10 @@ __all__ = [
     "Fault",
     "Function",
     "FunctionStep",
+    "HeadsKernel",
     "ImageKernel",
     "Mixing",
+    "NativeKernel",
     "NativeStep",
     "NvDecoder",
     "Rng",

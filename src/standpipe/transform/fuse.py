@@ -13,6 +13,7 @@ from standpipe.contracts import Finish, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, ArraySpec, DecodeMode, Decoding, Float32Array, Layout
 from standpipe.transform.element import Normalize
+from standpipe.transform.heads import Head, HeadsKernel, salt_of
 from standpipe.transform.image import (
     GeometricTransform,
     ImageTransform,
@@ -24,6 +25,7 @@ from standpipe.transform.image import (
 )
 from standpipe.transform.native import only_libjpeg
 from standpipe.transform.stages import Stage, followed_by
+from standpipe.transform.views import Views, number_of, transforms_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,17 @@ class ImageKernel:
         spec = ArraySpec((*self.size_px, 3), np.dtype(np.uint8))
         return replace(self, output=spec, layout=Layout.NHWC, table=None)
 
+    def places(self, offsets: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Return the first byte of the first row in the slot, and the bytes from row to row, in a list of one.
+
+        offsets  first byte of each field in the slot
+        """
+        return [(offsets["image"], self.output.row_bytes)]
+
+    def rows(self, out: Mapping[str, AnyArray]) -> list[AnyArray]:
+        """Return the field ``image`` of ``out``, one row of each output field by name, in a list of one."""
+        return [out["image"]]
+
     def _row_format(self) -> _native.RowFormat:
         height, width = self.size_px
         planar = self.layout is Layout.NCHW
@@ -117,6 +130,9 @@ class ImageKernel:
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
+NativeKernel = ImageKernel | HeadsKernel
+
+
 def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Transform], list[Transform]]:
     """Split transforms into those before and those behind a cache, whose place is after the first ``after``.
 
@@ -129,7 +145,7 @@ def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Tr
 
 def fuse(
     transforms: Sequence[Transform], source_px: Size | None, *, earlier: Sequence[Transform] = ()
-) -> ImageKernel:
+) -> NativeKernel:
     """Fuse ``transforms`` into one kernel.
 
     source_px  (height, width) in pixels if every image has this size before the transforms, else None
@@ -138,6 +154,44 @@ def fuse(
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
+    views = next((each for each in transforms if isinstance(each, Views)), None)
+    if views is None:
+        return _fused(transforms, source_px, earlier)
+    place = transforms.index(views)
+    if after := transforms[place + 1 :]:
+        raise PlanError(
+            f"Views must be the last native transform: put {type(after[0]).__name__} into the list of each view"
+        )
+    return _views(views, transforms[:place], source_px, earlier)
+
+
+def _views(
+    views: Views, before: Sequence[Transform], source_px: Size | None, earlier: Sequence[Transform]
+) -> HeadsKernel:
+    """Fuse the transforms of each view with those before ``Views``, which all views share."""
+    views.check()
+    if drawn := [each for each in before if isinstance(each, ImageTransform) and each.is_random]:
+        raise PlanError(
+            f"{drawn[0].describe()} can't come before Views, as it is random: put it into the list of each view"
+        )
+    heads = []
+    for name, given in views.views.items():
+        number = number_of(given)
+        try:
+            kernel = _fused([*before, *transforms_of(given)], source_px, earlier)
+        except PlanError as error:
+            raise PlanError(f"Views, {name}: {error}") from error
+        heads += [
+            Head(name, kernel, None if number is None else place, salt_of(name, place))
+            for place in range(number or 1)
+        ]
+    return HeadsKernel(tuple(heads))
+
+
+def _fused(
+    transforms: Sequence[Transform], source_px: Size | None, earlier: Sequence[Transform]
+) -> ImageKernel:
+    """Fuse transforms with one result into one kernel; ``fuse`` documents the rest."""
     stages: tuple[Stage, ...] = ()
     # The key of a transform's random numbers is its number among the transforms of its class. So adding or removing a
     # transform of another class doesn't change the numbers.
@@ -154,6 +208,8 @@ def fuse(
             raise PlanError(f"{transform!r} isn't a transform that standpipe knows{_hint(transform)}")
         transform.check()
         name = type(transform).__name__
+        if isinstance(transform, Views):
+            raise PlanError("Views can't be in a view; give each view a name in one Views")
         if isinstance(transform, ValueTransform):
             if name in last:
                 raise PlanError(f"the pipeline has {name} twice; leave one out")

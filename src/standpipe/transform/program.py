@@ -11,8 +11,9 @@ from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.function import Function
-from standpipe.transform.fuse import ImageKernel, fuse
+from standpipe.transform.fuse import NativeKernel, fuse
 from standpipe.transform.image import ImageTransform, ValueTransform
+from standpipe.transform.views import Views
 
 # Parts of the keys of Python code's random numbers, besides the sample. Native transforms use ``draw_kind`` instead.
 DATASET_OP = 0x50 << 16
@@ -37,10 +38,15 @@ class NativeStep:
 
     transforms: tuple[Transform, ...]
     earlier: tuple[Transform, ...]
-    kernel: ImageKernel | None
+    kernel: NativeKernel | None
     decodes: bool
 
-    def for_size(self, height: int, width: int) -> ImageKernel:
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The names of the fields that the step makes of the field ``image``."""
+        return ("image",) if self.kernel is None else tuple(self.kernel.outputs)
+
+    def for_size(self, height: int, width: int) -> NativeKernel:
         """Return the kernel for images of this size in pixels."""
         return self.kernel or fuse(self.transforms, (height, width), earlier=self.earlier)
 
@@ -221,8 +227,19 @@ def _native_step(
     try:
         kernel = fuse(transforms, source_px, earlier=earlier)
     except PlanError:  # the size depends on the image
+        if any(isinstance(each, Views) for each in transforms):
+            raise
         return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, "image": None}
-    return NativeStep(tuple(transforms), earlier, kernel, decodes), known and {**known, **kernel.outputs}
+    step = NativeStep(tuple(transforms), earlier, kernel, decodes)
+    return step, known and _with_outputs(known, kernel.outputs)
+
+
+def _with_outputs(known: Known, outputs: Mapping[str, ArraySpec]) -> Known:
+    """Return the fields of a sample after a kernel has made ``outputs`` of its field ``image``."""
+    others = {name: spec for name, spec in known.items() if name != "image"}
+    if taken := [name for name in outputs if name in others]:
+        raise PlanError(f"Views: the sample has a field {taken[0]!r} already; give the view another name")
+    return {**outputs, **others} if "image" not in outputs else {**known, **outputs}
 
 
 def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:

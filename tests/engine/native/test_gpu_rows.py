@@ -63,7 +63,7 @@ def test_rows_for_the_gpu_that_hold_all_buffers_hold_up_nobody(tmp_path: Path) -
     ring = _native.SlotRing(rows * 192, 2, 2, bell)
     slot = ring.take(False)
     program = kernel.compile(sp.Pipeline(sp.Arrays(x=np.zeros(1))).decoding)
-    job = _native.Job(ring, slot, np.arange(rows), program, 0, 0, 0)
+    job = _native.Job(ring, slot, np.arange(rows), program, [(0, 192)], 0, 0)
     ends = np.cumsum([len(path) for path in paths])
     blob = np.frombuffer(b"".join(paths), np.uint8)
     job.files(blob, ends, np.zeros(rows, np.int64), np.full(rows, -1, np.int64))

@@ -201,8 +201,9 @@ class NativeWorkers(DrivesItself):
         self._submit(job, first=True)
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
-        """Return views of the slot's fields, except the image if the native kernel makes it."""
-        made = ("image",) if self._makes_images else ()
+        """Return views of the slot's fields, except those that the native kernel makes."""
+        kernel = self._plan.samples.kernel
+        made = () if kernel is None else kernel.outputs
         return {name: view for name, view in assignment.views.items() if name not in made}
 
     def _job(
@@ -217,12 +218,13 @@ class NativeWorkers(DrivesItself):
         """Return the native job of an assignment; ``_native.Job`` describes the arrays."""
         epoch, slot = assignment.at.epoch, assignment.slot
         plan, layout = self._plan, self._plan.layout_at(epoch)
+        kernel = plan.samples_at(epoch).kernel
         job = _native.Job(
             ring=ring,
             slot=slot,
             positions=positions,
             program=self._programs[plan.segment(epoch)],
-            image_offset=layout.offsets["image"] if self._makes_images else 0,
+            outputs=[] if kernel is None else kernel.places(layout.offsets),
             seed=plan.pipeline.seed,
             epoch=epoch,
             slot_rows=slot_rows,

@@ -147,6 +147,6 @@ def encoded_rows(
     if recipe.dataset is None or recipe.cache is not None or len(steps) != 1 or not recipe.decodes:
         return None
     (step,) = steps
-    if not isinstance(step, NativeStep) or step.kernel is None:
+    if not isinstance(step, NativeStep) or not isinstance(step.kernel, ImageKernel):
         return None
     return EncodedRows(step, step.kernel, images, laps, calls)

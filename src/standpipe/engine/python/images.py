@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from standpipe.engine.workers import NO_FLAWS, Flaws
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
-from standpipe.transform import NativeStep, check_moved
+from standpipe.transform import NativeKernel, NativeStep, check_moved
 from standpipe.transform.foreign import Undecodable, decode_foreign
 from standpipe.transform.values import as_array, is_picture, is_tensor
 
@@ -43,7 +43,7 @@ class ImageMaker:
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._redecoded = 0  # less those of rows that were made twice
         self._looked_at: set[int] = set()  # numbers of steps
-        self._programs: dict[tuple[NativeStep, int, int], tuple[_native.Program, ArraySpec]] = {}
+        self._programs: dict[tuple[NativeStep, int, int], tuple[_native.Program, NativeKernel]] = {}
 
     @property
     def flaws(self) -> Flaws:
@@ -74,13 +74,15 @@ class ImageMaker:
         return set_back
 
     def make(
-        self, number: int, step: NativeStep, key: RowKey, sample: Sample, row: AnyArray | None
-    ) -> AnyArray:
-        """Apply a step's kernel to a sample's image, and return the result. Raises ``RowFailed`` if that fails.
+        self, number: int, step: NativeStep, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]
+    ) -> Sample:
+        """Apply a step's kernel to a sample's image, and return the sample with the results in the image's place.
 
         number  number of the step
         sample  its ``image`` is pixels, or encoded if the step decodes
-        row     memory for the result, used if shape and dtype fit; None: new memory
+        out     memory for results by field, used if shape and dtype fit
+
+        Raises ``RowFailed`` if the kernel fails, or a result has the name of another field.
         """
         if number not in self._looked_at:  # the fields of all samples have the same names
             try:
@@ -94,13 +96,21 @@ class ImageMaker:
                 raise RowFailed("source", _no_image(sample))
             image = encoded_image(image)
         try:
-            return self._made(number, step, key, image, row)
+            made = self._made(number, step, key, image, out)
         except RowFailed as failed:
             if isinstance(image, EncodedFile | EncodedBytes):
                 failed.path, failed.offset = name_and_offset(image)
             raise
         finally:
             self._native.release()  # now that what it took of the side arena is gone
+        if "image" in made:
+            return {**sample, **made}
+        others = {name: value for name, value in sample.items() if name != "image"}
+        if taken := [name for name in made if name in others]:
+            raise CantWork(
+                "transform", f"Views: the sample has a field {taken[0]!r} already; give the view another name"
+            )
+        return {**made, **others}
 
     def make_many(self, step: NativeStep, rows: Sequence[EncodedRow], out: AnyArray) -> list[str]:
         """Decode many images in one call with the kernel of step 0, and write their rows of ``out``.
@@ -121,7 +131,9 @@ class ImageMaker:
             out.reshape(len(out), -1).view(np.uint8),
         )
 
-    def _made(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
+    def _made(
+        self, number: int, step: NativeStep, key: RowKey, image: Any, out: Mapping[str, AnyArray]
+    ) -> Mapping[str, AnyArray]:
         rgb: UInt8Array | None = None
         data: UInt8Array | None = None
         if isinstance(image, EncodedFile | EncodedBytes):
@@ -145,12 +157,10 @@ class ImageMaker:
         else:
             rgb = _as_rgb(image, step)
             size = (rgb.shape[0], rgb.shape[1])
-        program, spec = self._program(step, size[0], size[1])
-        out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
-        if out is None:
-            out = np.empty(spec.shape, spec.dtype)
+        program, kernel = self._program(step, size[0], size[1])
+        made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
         seeds = self._seeds(key)
-        into = out.reshape(-1).view(np.uint8)
+        into = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
         wrong = "foreign"
         if rgb is None:
             assert data is not None
@@ -161,7 +171,7 @@ class ImageMaker:
             wrong = self._native.from_pixels(program, rgb, *seeds, into)
         if wrong:
             raise RowFailed("decode", wrong)
-        return out
+        return made
 
     def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
         return self._recipe.seed, key.epoch, key.position, key.attempt
@@ -222,17 +232,24 @@ class ImageMaker:
         self._truncated += frame.truncated
         return frame.rgb
 
-    def _program(self, step: NativeStep, height: int, width: int) -> tuple[_native.Program, ArraySpec]:
+    def _program(self, step: NativeStep, height: int, width: int) -> tuple[_native.Program, NativeKernel]:
         at = (step, height, width) if step.kernel is None else (step, 0, 0)
         found = self._programs.get(at)
         if found is None:
             kernel = step.for_size(height, width)
             compiled = kernel.compile(self._recipe.decoding, self._recipe.simd)
-            found = compiled, kernel.output
+            found = compiled, kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
         return found
+
+
+def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:
+    """Return ``row`` if its shape and dtype fit, else new memory."""
+    if row is not None and row.shape == spec.shape and row.dtype == spec.dtype:
+        return row
+    return np.empty(spec.shape, spec.dtype)
 
 
 def _no_image(sample: Sample) -> str:

@@ -95,7 +95,8 @@ class SampleMaker:
         self._encoded = encoded_rows(recipe, self._own_steps, self._images, self.laps, self._calls)
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
-        self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
+        last = self._steps[-1] if self._steps else None
+        self._made_natively = last.writes if isinstance(last, NativeStep) else ()
 
     def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> Mapping[str, ArraySpec | Listed] | Failure:
         """Make a sample, and return the shape and dtype of each field, or its failure.
@@ -197,7 +198,7 @@ class SampleMaker:
             return []
         if self._encoded is not None and not self._looks_at_each and self._encoded.suits(rows):
             return self._encoded.fill(rows, first, stop)
-        image = rows.views.get("image")
+        made_there = [(name, rows.views[name]) for name in self._made_natively if name in rows.views]
         out: Mapping[str, AnyArray] = {}
         bad = []
         key_of, inputs_of, make = rows.key, rows.inputs.row, self.make
@@ -213,8 +214,8 @@ class SampleMaker:
 
         for row in range(first, stop):
             key = key_of(row)
-            if image is not None:
-                out = {"image": image[row]}
+            if made_there:
+                out = {name: view[row] for name, view in made_there}
             if (failed := self.sample(key, made)) is not None:
                 bad.append(failed.failure(row))
                 if failed.place == END:
@@ -323,8 +324,8 @@ class SampleMaker:
             if isinstance(step, PythonCall):
                 sample = self.call(step, key, self._images.with_bytes(sample))
             else:
-                row = out.get("image") if number == len(self._steps) - 1 else None
-                sample = {**sample, "image": self._images.make(number, step, key, sample, row)}
+                there = out if number == len(self._steps) - 1 else {}
+                sample = self._images.make(number, step, key, sample, there)
             if since:
                 since = self.laps.step(1 + number, since)
         return sample

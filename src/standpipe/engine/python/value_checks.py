@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +50,13 @@ class Checks:
         """True if at least one check is set."""
         return self.finite is not None or bool(self.labels)
 
-    def problem(self, sample: Mapping[str, Any], but: str | None = None) -> str | None:
+    def problem(self, sample: Mapping[str, Any], but: Collection[str] = ()) -> str | None:
         """Return text about the first wrong value in a sample; None if all values pass.
 
-        but  a field that isn't checked, because its floats are known to be finite; None: no such field
+        but  fields that aren't checked, because their floats are known to be finite
         """
         for name in () if self.finite is None else self.finite or sample:
-            if name != but and name in sample and (found := _not_finite(sample[name])):
+            if name not in but and name in sample and (found := _not_finite(sample[name])):
                 return f"{name!r} {found}"
         for label in self.labels:
             if problem := _no_label(sample, label):
