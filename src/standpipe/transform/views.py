@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
 from standpipe.transform.image import ImageTransform, Size
+from standpipe.transform.schedule import is_scheduled
 
 MOST_VIEWS = 64
 
@@ -123,6 +124,10 @@ class Views(ImageTransform):
                 )
             if not isinstance(transforms_of(given), list | tuple):
                 raise PlanError(f"Views({name}={given!r}): give it a list of transforms, or Repeat(n, [...])")
+            if is_scheduled(given):
+                raise PlanError(
+                    f"Views({name}={given!r}): parameters of views can't change by epoch; leave Schedule out"
+                )
         number = sum(number_of(given) or 1 for given in self.views.values())
         if number > MOST_VIEWS:
             raise PlanError(f"Views has {number} views; give it at most {MOST_VIEWS}")
