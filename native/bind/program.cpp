@@ -210,18 +210,21 @@ void bind_kernel(nb::module_& m) {
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
                          int max_scans, bool allow_truncated, bool only_libjpeg,
-                         std::optional<std::string> simd, const std::optional<Erasing>& erasing) {
+                         std::optional<std::string> simd, const std::optional<Erasing>& erasing,
+                         bool upright) {
                  auto program = std::make_shared<Program>();
                  program->heads.front().passes = passes_of(std::move(stages));
                  program->heads.front().format = format;
                  program->fast = fast;
                  program->limits = {max_pixels, max_scans, allow_truncated, only_libjpeg};
                  program->kernels = chosen_kernels(simd);
+                 program->upright = upright;
                  if (erasing) program->heads.front().erasing = *erasing;
                  return program;
              }),
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
-             "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none())
+             "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none(),
+             "upright"_a = false)
         .def_static("together", &together, "programs"_a, "salts"_a,
                     "One program with the head of each of several, which decode in the same way. ``salts``: "
                     "of the random numbers of each.")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "image/exif.h"
 #include "image/row_sinks.h"
 #include "system/faults.h"
 
@@ -292,6 +293,7 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
+    if (program.upright && exif_orientation(bytes) != 1) return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, program.limits);
     Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
@@ -301,6 +303,7 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
 
 Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes) {
     if (!JpegImage::recognises(bytes)) return {};
+    if (program.upright && exif_orientation(bytes) != 1) return {};
     JpegImage& jpeg = scratch_->jpeg;
     const bool plain = jpeg.open(bytes, program.limits).empty() && jpeg.plain();
     const Size size = plain ? jpeg.size() : Size{};

@@ -62,6 +62,7 @@ struct Program : std::enable_shared_from_this<Program> {
     std::vector<Head> heads{1};
     bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first passes of all heads allow it
     DecodeLimits limits;
+    bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
     const Kernels* kernels = &best_kernels();
 
     // Of a program with one head.

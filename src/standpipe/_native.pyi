@@ -319,6 +319,7 @@ class Program:
         only_libjpeg: bool = False,
         simd: str | None = None,
         erasing: Erasing | None = None,
+        upright: bool = False,
     ) -> None: ...
     @staticmethod
     def together(programs: Sequence[Program], salts: Sequence[int]) -> Program:

@@ -260,17 +260,20 @@ class Decoding:
     limits           limits above which an image is refused
     allow_truncated  True if files that end too soon are decoded as far as they go
     gpu              settings of the GPU; None: it decodes nothing
+    upright          True if images are turned as their EXIF orientation says
     """
 
     mode: DecodeMode
     limits: DecodeLimits
     allow_truncated: bool
     gpu: GpuDecode | None = None
+    upright: bool = False
 
     def describe(self) -> str:
         """Return one phrase for ``explain()`` and the recipe, without the limits."""
         how = self.mode.value if self.gpu is None else self.gpu.describe()
-        return how + (", truncated files too" if self.allow_truncated else "")
+        how += ", truncated files too" if self.allow_truncated else ""
+        return how + (", EXIF orientation applied" if self.upright else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ WRITTEN_BY = {
     "decode_mode": "decode",
     "gpu": "decode",
     "allow_truncated": "decode",
+    "upright": "decode",
     "limits": "decode",
     "bad": "on_error",
     "finite": "check_finite",

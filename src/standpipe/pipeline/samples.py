@@ -25,6 +25,7 @@ class Transformed(Ordered):
     gpu: GpuDecode | None = field(default=None, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
     allow_truncated: bool = field(default=False, kw_only=True)
+    upright: bool = field(default=False, kw_only=True)
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
@@ -140,6 +141,7 @@ class Transformed(Ordered):
         gpu_memory: int | str = "256MiB",
         limits: DecodeLimits | None = None,
         allow_truncated: bool = False,
+        orientation: Literal["ignore", "apply"] = "ignore",
     ) -> Self:
         """Choose how images are decoded.
 
@@ -162,6 +164,9 @@ class Transformed(Ordered):
             Decode a file that ends too soon, after its header, as far as it goes. Missing pixels are grey in
             a JPEG and black in other formats, as with Pillow's ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()``
             counts such rows. Other damage that Pillow refuses is still an error.
+        orientation : {"ignore", "apply"}, default "ignore"
+            ``"apply"``: before all transforms, turn JPEGs as their EXIF orientation says, with
+            the pixels of Pillow's ``ImageOps.exif_transpose``. Pillow decodes those that are turned.
 
         Examples
         --------
@@ -175,12 +180,15 @@ class Transformed(Ordered):
             raise PlanError(f"decode: mode must be 'exact', 'fast', 'gpu' or 'hybrid', got {mode!r}")
         if not isinstance(allow_truncated, bool):
             raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
+        if orientation not in ("ignore", "apply"):
+            raise PlanError(f"decode: orientation must be 'ignore' or 'apply', got {orientation!r}")
         return replace(
             self,
             decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
             gpu=gpu,
             limits=self.limits if limits is None else limits,
             allow_truncated=allow_truncated,
+            upright=orientation == "apply",
         )
 
     @property
@@ -192,7 +200,7 @@ class Transformed(Ordered):
         >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
         'fast'
         """
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu, self.upright)
 
     def check_finite(self, *fields: str) -> Self:
         """Treat samples with NaN or infinity as bad. By default they pass.

@@ -177,15 +177,24 @@ def _rgb(
     plugins = _plugins()
     is_format = format_of(data[:HEAD_BYTES].tobytes())
     early = None if is_format is None else _early_size(is_format, data)
+    turn: Image.Transpose | None = None
     if is_format is not None and early is not None:
         admit(early, early[0] * early[1] * is_format.bytes_per_pixel)
     with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=tuple(plugins)) as image:
         file.header_is_read()
         if early is None:
             is_format = plugins["JPEG" if image.format == "MPO" else str(image.format)]
-            admit(
-                image.size, image.width * image.height * is_format.bytes_per_pixel + _tile_bytes(image, data)
-            )
+            frame_bytes = image.width * image.height * is_format.bytes_per_pixel + _tile_bytes(image, data)
+            turn = _turn(image) if decoding.upright and is_format.name == "JPEG" else None
+            if turn is None:
+                admit(image.size, frame_bytes)
+            else:  # a turned copy is beside the image for a while
+                size = (
+                    image.size
+                    if turn < Image.Transpose.ROTATE_90 or turn == Image.Transpose.ROTATE_180
+                    else image.size[::-1]
+                )
+                admit(size, frame_bytes + 4 * image.width * image.height)
         elif image.size != early:
             raise OSError(
                 f"it has {image.width} × {image.height} pixels, but its header says {early[0]} × {early[1]}"
@@ -199,7 +208,8 @@ def _rgb(
         # RGB has no transparency, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)
         image.load()
-        return image if image.mode == "RGB" else image.convert("RGB"), truncated
+        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        return rgb if turn is None else rgb.transpose(turn), truncated
 
 
 @functools.cache
@@ -209,6 +219,26 @@ def _plugins() -> dict[str, ImageFormat]:
 
     Image.init()
     return {each.plugin: each for each in FORMATS if each.plugin in Image.OPEN}
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return the operation that makes an image upright, by its EXIF orientation; None if it is, or has none."""
+    from PIL import Image
+
+    try:
+        orientation = image.getexif().get(0x0112)
+    except Exception:  # EXIF data may be anything, and Pillow may raise anything over it
+        return None
+    turns = (
+        Image.Transpose.FLIP_LEFT_RIGHT,
+        Image.Transpose.ROTATE_180,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+        Image.Transpose.TRANSPOSE,
+        Image.Transpose.ROTATE_270,
+        Image.Transpose.TRANSVERSE,
+        Image.Transpose.ROTATE_90,
+    )
+    return turns[orientation - 2] if isinstance(orientation, int) and 2 <= orientation <= 8 else None
 
 
 def _early_size(is_format: ImageFormat, data: UInt8Array) -> tuple[int, int] | None:

@@ -78,6 +78,7 @@ class ImageKernel:
             allow_truncated=decoding.allow_truncated,
             only_libjpeg=only_libjpeg(),
             simd=simd,
+            upright=decoding.upright,
             erasing=None
             if self.erases is None
             else self.erases[0].erasing(self.erases[1], self.output.dtype),
