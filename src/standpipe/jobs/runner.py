@@ -5,7 +5,8 @@ Only this module imports both the description of pipelines and the parts that ru
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from standpipe.jobs.fill_cache import filled
 from standpipe.jobs.filter_scan import planned, scan
@@ -16,6 +17,7 @@ from standpipe.plan.audit import AuditReport, audit
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
+from standpipe.spec import AnyArray
 
 
 class Jobs:
@@ -48,6 +50,12 @@ class Jobs:
         from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
 
         return drawing(plan)
+
+    def apply(self, pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
+        """Return the batch of given images, for ``Pipeline.apply``."""
+        from standpipe.jobs.apply import apply  # training doesn't need it
+
+        return apply(pipeline, images)
 
 
 run_by(Jobs())

@@ -10,6 +10,7 @@ from standpipe.batch import Collate, checked_collate
 from standpipe.errors import PlanError
 from standpipe.habits import BATCH, unknown_argument
 from standpipe.order import Budget
+from standpipe.pipeline.portable import Portable
 from standpipe.pipeline.running import Runnable
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
@@ -25,7 +26,7 @@ MOST_SHOWN = 600  # characters of a pipeline's repr
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(Transformed, Runnable):
+class Pipeline(Transformed, Runnable, Portable):
     """A description of the batches that a loader delivers: source → order → transform → batch.
 
     A pipeline is frozen: every method returns a new one. It opens no file and starts nothing before

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from standpipe.contracts import Device
 from standpipe.plan.options import DEFAULTS, LoaderOptions
-from standpipe.spec import Reads
+from standpipe.spec import AnyArray, Reads
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Runner(Protocol):
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
         """Return the functions that use global random generators, found by making one sample."""
+
+    def apply(self, pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
+        """Return the batch of given images."""
 
 
 _runners: list[Runner] = []

@@ -1,0 +1,120 @@
+"""Apply a pipeline's deterministic transforms to given images, as a model's server does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.engine.watchdog.board import new_heartbeat
+from standpipe.errors import DecodeError, PlanError, ReadError
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
+from standpipe.spec import AnyArray, Decoding, UInt8Array
+from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
+from standpipe.transform.foreign import Undecodable, decode_foreign
+from standpipe.transform.function import callable_name
+
+KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
+
+
+def apply(pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
+    """Return the batch of ``images``. ``Pipeline.apply`` documents the arguments and errors."""
+    if isinstance(images, str | bytes | os.PathLike):
+        raise PlanError("apply() takes a list of images. For one image, write apply([image])")
+    _check(pipeline)
+    given = [_given(index, each) for index, each in enumerate(images)]
+    if not given:
+        raise PlanError("apply() got no images")
+    sizes = {(each.shape[0], each.shape[1]) if each.ndim == 3 else None for each, _ in given}
+    kernel = fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None)
+    batch: dict[str, AnyArray] = {
+        name: np.empty((len(given), *spec.shape), spec.dtype) for name, spec in kernel.outputs.items()
+    }
+    maker = _Maker(kernel, pipeline.decoding)
+    for index, (image, path) in enumerate(given):
+        if wrong := maker.fill(image, {name: rows[index] for name, rows in batch.items()}):
+            raise DecodeError(wrong, place="transform", index=index, path=path)
+    return batch
+
+
+def _check(pipeline: Pipeline) -> None:
+    """Raise ``PlanError`` unless a pipeline's transforms are native and deterministic."""
+    for transform in pipeline.transforms:
+        if is_scheduled(transform):
+            raise PlanError(
+                f"apply() has no epoch, but parameters of {transform!r} change by epoch. Give it one value instead of "
+                "the Schedule, such as schedule.at(epoch)"
+            )
+    names = [name for each in pipeline.transforms if (name := what_draws(each)) is not None]
+    names += [repr(each.mixing) for each in pipeline.batch_functions if each.mixing is not None]
+    if names:
+        raise PlanError(
+            f"apply() takes deterministic transforms, but {', '.join(names)} {'is' if len(names) == 1 else 'are'} "
+            "random. Use the pipeline of your evaluation"
+        )
+    for each in (*pipeline.transforms, *pipeline.batch_functions):
+        if isinstance(each, Function | BatchFunction):
+            raise PlanError(
+                f"apply() runs native transforms only, and {callable_name(each.fn)} is a Python function. Leave it "
+                "out, and call it on the result"
+            )
+    if pipeline.gpu is not None:
+        raise PlanError("apply() decodes on the CPU, but the pipeline has decode('gpu'). Leave .decode() out")
+
+
+def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
+    """Return an image as pixels, (H, W, 3) uint8, or as encoded bytes, (n,) uint8; and its path, if it has one."""
+    if isinstance(image, str | os.PathLike):
+        path = os.fsdecode(image)
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 (any bytes)
+                data = file.read()
+        except OSError as error:
+            raise ReadError(error.strerror or str(error), place="read", index=index, path=path) from error
+        return np.frombuffer(data, np.uint8), path
+    if isinstance(image, bytes | bytearray | memoryview):
+        return np.frombuffer(image, np.uint8), None
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
+        return np.ascontiguousarray(image), None
+    got = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    raise PlanError(
+        f"apply() takes paths, encoded bytes and arrays (H, W, 3) uint8, but input {index} is {got}. For a Pillow "
+        "image, write np.asarray(image.convert('RGB'))"
+    )
+
+
+class _Maker:
+    """Makes rows with one kernel, one at a time."""
+
+    def __init__(self, kernel: NativeKernel, decoding: Decoding) -> None:
+        self._kernel, self._decoding = kernel, decoding
+        self._program = kernel.compile(decoding)
+        self._native = _native.SampleMaker(_native.SideArena(SIDE_BYTES[1]), READ_BYTES, new_heartbeat())
+
+    def fill(self, image: UInt8Array, out: Mapping[str, AnyArray]) -> str:
+        """Write an image into ``out``. Return an empty text, or what is wrong with the image.
+
+        out  one row of each output field, by name
+        """
+        into = [row.reshape(-1).view(np.uint8) for row in self._kernel.rows(out)]
+        try:
+            if image.ndim == 3:
+                return self._native.from_pixels(self._program, image, *KEY, into)
+            if image.size == 0:
+                return "the image has no bytes"
+            wrong = self._native.from_encoded(self._program, image, *KEY, into)
+            if wrong != "foreign":
+                return wrong
+            frame = decode_foreign(image, self._decoding, self._reserve)
+            return self._native.from_pixels(self._program, frame.rgb, *KEY, into)
+        except Undecodable as error:
+            return str(error)
+        finally:
+            self._native.release()
+
+    def _reserve(self, height: int, width: int, frame_bytes: int) -> str:
+        return self._native.reserve(self._program, height, width, *KEY, frame_bytes)
