@@ -181,6 +181,8 @@ def test_python_functions_are_refused() -> None:
         ({"decode": {"limits": {"name": "Raise"}}}, "must have DecodeLimits"),
         ({"batch": {"batch_size": 2, "size": 3}}, "unknown parameter 'size'"),
         ({"batch": 3}, "must be a dict"),
+        ({"batch": {"batch_size": 2, "collate": ["list"]}}, "collate must be a dict"),
+        ({"check_finite": True}, "check_finite must be a list"),
         ({"map_batch": [{"name": "Raise"}]}, "must have MixUp or CutMix"),
         ({"on_error": {"name": "Pad"}}, "on_error takes"),
         ({"sample": {"name": "Raise"}}, "must be Balance or Weights"),

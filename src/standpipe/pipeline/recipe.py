@@ -127,8 +127,8 @@ def described_by(empty: Pipeline, recipe: object) -> Pipeline:
             cast(ImageTransform, at_epoch([each], epoch)[0]).check()
     pipeline = pipeline.map(*transforms) if transforms else pipeline
     pipeline = _decoding(pipeline, recipe.get("decode") or {})
-    if (finite := recipe.get("check_finite")) is not None:
-        pipeline = pipeline.check_finite(*_decoded(finite, "check_finite"))
+    if recipe.get("check_finite") is not None:
+        pipeline = pipeline.check_finite(*_listed(recipe, "check_finite"))
     for labels in (_decoded(each, "check_labels") for each in _listed(recipe, "check_labels")):
         _is(labels, (Labels,), "check_labels")
         pipeline = pipeline.check_labels(labels.classes, field=labels.field, ignore=labels.ignore)
@@ -190,10 +190,10 @@ def _batched(pipeline: Pipeline, settings: Mapping[str, Any] | None) -> Pipeline
         _is(budget, (Budget,), "batch")
         within = {each.name: getattr(budget, each.name) for each in fields(budget)}
         within["budget"] = within.pop("most")
-    collate = {
-        name: list if how == "list" else _decoded(how, "collate")
-        for name, how in (settings.get("collate") or {}).items()
-    }
+    given = settings.get("collate") or {}
+    if not isinstance(given, Mapping):
+        raise PlanError(f"the recipe's collate must be a dict, got {given!r:.80}")
+    collate = {name: list if how == "list" else _decoded(how, "collate") for name, how in given.items()}
     return pipeline.batch(
         settings.get("batch_size"),
         batch_sampler=settings.get("batch_sampler", False),
