@@ -120,17 +120,19 @@ void move_nearest(Pixels pixels, std::span<const double> matrix, const uint8_t* 
 
 namespace {
 
-// Nine numbers: the matrix (2, 3) from a place in the result to one in the picture, and the colour outside.
+// Ten numbers: the matrix (2, 3) from a place in the result to one in the picture, the colour outside, and
+// the interpolation.
 void move(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
     const std::span<const double> numbers(stage.parameters);
     const uint8_t fill[3] = {static_cast<uint8_t>(numbers[6]), static_cast<uint8_t>(numbers[7]),
                              static_cast<uint8_t>(numbers[8])};
-    move_nearest(pixels, numbers.first(6), fill, scratch);
+    const auto sampling = static_cast<Sampling>(std::clamp(static_cast<int>(numbers[9]), 0, 2));
+    warp(pixels, numbers.first(6), sampling, fill, scratch);
 }
 
 }  // namespace
 
 extern const PixelKind kAffine;
-constinit const PixelKind kAffine{"affine", 9, scratch_bytes, move};
+constinit const PixelKind kAffine{"affine", 10, scratch_bytes, move};
 
 }  // namespace standpipe

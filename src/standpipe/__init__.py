@@ -88,6 +88,7 @@ from standpipe.transform.color import (
     RandomPosterize,
     RandomSolarize,
 )
+from standpipe.transform.convert import from_timm, from_torchvision
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.erasing import RandomErasing
 from standpipe.transform.geometry import (
@@ -211,6 +212,8 @@ __all__ = [
     "destroy_cache",
     "digest_epoch",
     "fill_cache",
+    "from_timm",
+    "from_torchvision",
     "list_caches",
     "load_tuning",
     "measure_reads",

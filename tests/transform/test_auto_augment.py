@@ -22,7 +22,6 @@ from torchvision_cpu import torchvision
 
 v2 = torchvision.transforms.v2
 OPERATIONS = auto_augment.OPERATIONS
-NEAREST = v2.InterpolationMode.NEAREST
 
 
 def noise(*shape: int) -> UInt8Array:
@@ -36,16 +35,19 @@ class Operation(auto_augment.AutoAugmentBase):
     name: str
     magnitude: float
     fill: auto_augment.Fill = None
+    interpolation: auto_augment.AugmentInterpolation = "nearest"
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         operation = self._operation(self.name, self.magnitude, self.known(size))
         return _native.PixelStage.choice(op, 1.0, [1.0], [operation])
 
 
-def by_torchvision(image: UInt8Array, name: str, magnitude: float, fill: Any = None) -> UInt8Array:
+def by_torchvision(
+    image: UInt8Array, name: str, magnitude: float, fill: Any = None, interpolation: str = "nearest"
+) -> UInt8Array:
     """The operation as torchvision does it on a Pillow image."""
     picture = v2.RandAugment()._apply_image_or_video_transform(
-        Image.fromarray(image), name, magnitude, NEAREST, {Image.Image: fill}
+        Image.fromarray(image), name, magnitude, v2.InterpolationMode(interpolation), {Image.Image: fill}
     )
     return np.asarray(picture)
 
@@ -91,6 +93,19 @@ def test_operations_have_torchvisions_pixels(name: str, size: Size) -> None:
             (row,) = delivered(in_order(sp.Arrays(image=image), operation))
             wanted = by_torchvision(image[0], name, sign * magnitude, fill)
             assert explain_difference(row, wanted) == "", operation
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("name", ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"])
+def test_interpolated_warps_have_torchvisions_pixels(
+    name: str, interpolation: auto_augment.AugmentInterpolation
+) -> None:
+    image = noise(1, 33, 48, 3)
+    for magnitude in auto_augment._magnitudes(auto_augment.WIDE, 7, None)[name]:
+        operation = Operation(name, magnitude, (7, 100, 200), interpolation)
+        (row,) = delivered(in_order(sp.Arrays(image=image), operation))
+        wanted = by_torchvision(image[0], name, magnitude, (7, 100, 200), interpolation)
+        assert explain_difference(row, wanted) == "", operation
 
 
 def chosen(draws: Draws, count: int) -> int:
@@ -172,6 +187,7 @@ def test_auto_augment_draws_a_pair() -> None:
         (sp.RandAugment(-1), "num_ops=-1"),
         (sp.RandAugment(magnitude=31), "from 0 to num_magnitude_bins - 1, here 30"),
         (sp.RandAugment(num_magnitude_bins=1), "from 2 to 1000"),
+        (sp.RandAugment(interpolation="box"), "one of 'nearest', 'bilinear', 'bicubic'"),  # type: ignore[arg-type]
         (sp.RandAugment(fill=256), "a level from 0 to 255"),
         (sp.TrivialAugmentWide(fill=(1, 2)), "three of them"),  # type: ignore[arg-type]
         (sp.AutoAugment("imagenet21k"), "policy must be one of 'imagenet', 'cifar10', 'svhn'"),  # type: ignore[arg-type]

@@ -13,9 +13,11 @@ from standpipe.errors import PlanError
 from standpipe.transform.image import PixelTransform, Size
 
 Fill = int | tuple[int, int, int] | None
+AugmentInterpolation = Literal["nearest", "bilinear", "bicubic"]
 Policy = Literal["imagenet", "cifar10", "svhn"]
 PolicyStep = tuple[str, float, int | None]
 
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic")  # as native code numbers them
 MOST_BINS = 1000
 MOST_OPS = 16
 MOST_WARPED_PX = 32767  # along a side: Pillow computes places in 16.16 bits below that
@@ -153,6 +155,7 @@ class AutoAugmentBase(PixelTransform):
     """
 
     __slots__ = ()
+    interpolation: AugmentInterpolation
     fill: Fill
 
     @property
@@ -166,7 +169,12 @@ class AutoAugmentBase(PixelTransform):
         return True
 
     def check(self) -> None:
-        """Raise ``PlanError`` for an invalid ``fill``."""
+        """Raise ``PlanError`` for an invalid ``interpolation`` or ``fill``."""
+        if self.interpolation not in INTERPOLATIONS:
+            names = ", ".join(map(repr, INTERPOLATIONS))
+            raise PlanError(
+                f"{type(self).__name__}(interpolation={self.interpolation!r}): it must be one of {names}"
+            )
         fill = self.fill
         levels = fill if isinstance(fill, tuple | list) else (fill or 0,) * 3
         if len(levels) != 3 or not all(type(each) is int and 0 <= each <= 255 for each in levels):
@@ -225,7 +233,7 @@ class AutoAugmentBase(PixelTransform):
 
     def _warp(self, matrix: tuple[float, ...]) -> _native.PixelStage:
         fill = self.fill if isinstance(self.fill, tuple | list) else (self.fill or 0,) * 3
-        return _stage("affine", *matrix, *fill)
+        return _stage("affine", *matrix, *fill, INTERPOLATIONS.index(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +242,7 @@ class RandAugment(AutoAugmentBase):
 
     ``num_ops`` times, one of 14 operations is chosen, each with the same probability: identity, shears,
     translations, rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and
-    equalize. Where an operation has a sign, it is random. Warps take the nearest pixel. The pixels are those
+    equalize. Where an operation has a sign, it is random. The pixels are those
     of torchvision for Pillow images.
 
     Parameters
@@ -245,6 +253,8 @@ class RandAugment(AutoAugmentBase):
         Strength of the operations, from 0 to ``num_magnitude_bins`` − 1.
     num_magnitude_bins : int, default 31
         Number of strengths.
+    interpolation : str, default "nearest"
+        ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
 
@@ -266,6 +276,7 @@ class RandAugment(AutoAugmentBase):
     num_ops: int = 2
     magnitude: int = 9
     num_magnitude_bins: int = 31
+    interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
 
     def check(self) -> None:
@@ -304,6 +315,8 @@ class TrivialAugmentWide(AutoAugmentBase):
     ----------
     num_magnitude_bins : int, default 31
         Number of strengths, each with the same probability.
+    interpolation : str, default "nearest"
+        ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
 
@@ -323,6 +336,7 @@ class TrivialAugmentWide(AutoAugmentBase):
     draw_kind: ClassVar[int] = 17
 
     num_magnitude_bins: int = 31
+    interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
 
     def check(self) -> None:
@@ -351,6 +365,8 @@ class AutoAugment(AutoAugmentBase):
     ----------
     policy : str, default "imagenet"
         ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
+    interpolation : str, default "nearest"
+        ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
 
@@ -370,6 +386,7 @@ class AutoAugment(AutoAugmentBase):
     draw_kind: ClassVar[int] = 18
 
     policy: Policy = "imagenet"
+    interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
 
     def check(self) -> None:

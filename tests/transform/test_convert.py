@@ -1,0 +1,145 @@
+"""Compositions of torchvision and timm as native transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import standpipe as sp
+from reference import delivered
+from standpipe.transform import convert
+
+pytest.importorskip("torch")
+import torch
+
+from torchvision_cpu import torchvision
+
+pytest.importorskip("timm")
+import timm.data  # isort: skip  # it imports torchvision
+
+V1, V2 = torchvision.transforms, torchvision.transforms.v2
+BILINEAR = V1.InterpolationMode.BILINEAR
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment")
+
+
+def ending(module: Any) -> list[Any]:
+    to_float = (
+        module.ToDtype(torch.float, scale=True) if module is V2 else module.ConvertImageDtype(torch.float)
+    )
+    return [module.PILToTensor(), to_float, module.Normalize(MEAN, STD)]
+
+
+def training(module: Any, policy: str | None) -> Any:
+    """The training preset of torchvision's classification references, for Pillow images."""
+    parts = [module.RandomResizedCrop(32, interpolation=BILINEAR), module.RandomHorizontalFlip(0.5)]
+    if policy is not None:
+        parts.append(getattr(module, policy)(interpolation=BILINEAR))
+    return module.Compose([*parts, *ending(module), module.RandomErasing(0.1)])
+
+
+@pytest.mark.parametrize("policy", [None, *POLICIES])
+@pytest.mark.parametrize("module", [V1, V2], ids=["v1", "v2"])
+def test_torchvisions_training_presets_are_native(module: Any, policy: str | None) -> None:
+    converted = sp.from_torchvision(training(module, policy))
+    assert not converted.python
+    assert all(line.endswith(": native") for line in str(converted).splitlines())
+    names = [type(each).__name__ for each in converted.native]
+    middle = [] if policy is None else [policy]
+    assert names == ["RandomResizedCrop", "RandomHorizontalFlip", *middle, "Normalize", "RandomErasing"]
+    assert getattr(converted.native[2], "interpolation", "bilinear") == "bilinear"
+
+
+@pytest.mark.parametrize(("module", "away"), [(V1, 0.0), (V2, 1e-6)], ids=["v1", "v2"])
+def test_evaluation_gives_torchvisions_numbers(module: Any, away: float) -> None:
+    preset = module.Compose([module.Resize(40, BILINEAR), module.CenterCrop(32), *ending(module)])
+    converted = sp.from_torchvision(preset)
+    images = np.random.default_rng(3).integers(0, 256, (4, 50, 61, 3), np.uint8)
+    pipeline = sp.Pipeline(sp.Arrays(image=images)).map(*converted)
+    for image, row in zip(images, delivered(pipeline.batch(4)), strict=True):
+        wanted = preset(Image.fromarray(image)).numpy()
+        assert np.abs(wanted - row).max() <= away
+
+
+@pytest.mark.parametrize(
+    ("how", "native"),
+    [
+        (
+            {
+                "auto_augment": "rand-m9-mstd0.5-inc1",
+                "re_prob": 0.25,
+                "re_mode": "pixel",
+                "interpolation": "bicubic",
+            },
+            ["RandomResizedCrop", "RandomHorizontalFlip", "TimmRandAugment", "Normalize", "RandomErasing"],
+        ),
+        (
+            {"auto_augment": "3a", "color_jitter": 0.3, "interpolation": "bilinear"},
+            ["RandomResizedCrop", "RandomHorizontalFlip", "ThreeAugment", "ColorJitter", "Normalize"],
+        ),
+    ],
+    ids=["rand", "3a"],
+)
+def test_timms_recipes_are_native(how: dict[str, Any], native: list[str]) -> None:
+    converted = sp.from_timm(timm.data.create_transform(32, is_training=True, **how))
+    assert not converted.python
+    assert [type(each).__name__ for each in converted.native] == native
+
+
+def test_parameters_are_those_of_the_parts() -> None:
+    parts = [
+        V2.RandomCrop(32, padding=(1, 2, 3, 4), fill=7, padding_mode="reflect"),
+        V1.Pad((1, 2), fill=(1, 2, 3)),
+        V2.RandomRotation(10, fill=5),
+        V1.RandomAffine(3, translate=(0.1, 0.2), shear=4, interpolation=BILINEAR),
+        V2.RandomPerspective(0.3, p=0.4),
+        V1.RandomSolarize(100, p=0.1),
+    ]
+    assert sp.from_torchvision(parts).native == (
+        sp.RandomCrop((32, 32), (1, 2, 3, 4), fill=7, padding_mode="reflect"),
+        sp.PadImage((1, 2), fill=(1, 2, 3)),
+        sp.RandomRotation((-10.0, 10.0), fill=5),
+        sp.RandomAffine((-3.0, 3.0), (0.1, 0.2), shear=(-4.0, 4.0), interpolation="bilinear"),
+        sp.RandomPerspective(0.3, 0.4),
+        sp.RandomSolarize(100, 0.1),
+    )
+
+
+def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
+    converted = sp.from_torchvision(V1.Compose([V1.CenterCrop(32), V1.AugMix(), V1.RandomHorizontalFlip()]))
+    assert converted.native == (sp.CenterCrop((32, 32)),)
+    assert str(converted).splitlines() == [
+        "CenterCrop: native",
+        "AugMix: Python (it has no native form)",
+        "RandomHorizontalFlip: Python",
+    ]
+    (rest,) = converted.python
+    images = np.random.default_rng(3).integers(0, 256, (2, 40, 40, 3), np.uint8)
+    pipeline = sp.Pipeline(sp.Arrays(image=images)).map(*converted).batch(2)
+    with pipeline.loader(executor="inline") as loader:
+        assert next(iter(loader))["image"].shape == (2, 32, 32, 3)
+    assert isinstance(rest, V1.Compose)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        V1.Resize(32, V1.InterpolationMode.NEAREST_EXACT),
+        V1.RandomRotation(10, expand=True),
+        V1.RandomRotation(10, interpolation=V1.InterpolationMode.BICUBIC),
+        V1.GaussianBlur((3, 5)),
+        V2.ToDtype(torch.float16, scale=True),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_other_parameters_stay_python(part: Any) -> None:
+    assert not sp.from_torchvision([part]).native
+
+
+@pytest.mark.parametrize("given", ["a string", [print], 3])
+def test_what_is_no_composition_is_refused(given: Any) -> None:
+    with pytest.raises(sp.PlanError, match="takes a composition of transforms"):
+        convert.from_timm(given)
