@@ -54,8 +54,9 @@ std::shared_ptr<Program> program(int side) {
     GeometryStage stage;
     stage.resize = GeometryStage::Resize::exact;
     stage.target = {side, side};
-    made->passes = passes_of({stage});
-    made->format.height = made->format.width = side;
+    Head& head = made->heads.front();
+    head.passes = passes_of({stage});
+    head.format.height = head.format.width = side;
     return made;
 }
 
@@ -145,7 +146,7 @@ struct Run {
         job->files = {files.blob.data(), files.ends.data(), files.offset.data(), files.length.data()};
         job->rows = files.rows();
         job->positions.resize(rows);
-        job->out = slot.data();
+        job->outputs.push_back({slot.data(), job->program->format().row_bytes()});
         if (way.by_gpu) job->on_gpu.assign(rows, 1);
         job->most_gpu_pixels = kFrameBytes / 3;
         for (size_t row = 0; row < rows; ++row) records.push_back(static_cast<int64_t>(row % kDifferent));
@@ -163,7 +164,7 @@ struct Run {
 
     // Every row that is done is right, or has failed for want of memory.
     void check_rows() {
-        const size_t row_bytes = job->program->format.row_bytes();
+        const size_t row_bytes = job->program->format().row_bytes();
         std::vector<bool> failed(static_cast<size_t>(job->rows));
         for (const auto& [row, outcome] : job->failures) {
             check(outcome.text == kNoMemory, outcome.text.c_str());
