@@ -21,6 +21,7 @@ namespace standpipe {
 namespace {
 
 using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Masks = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -132,14 +133,23 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     new (self) SubmittedJob{std::move(job), {}};
 }
 
-void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows, bool partial) {
+// Of an array of pictures or masks.
+template <typename Array, size_t channels>
+void attach_pixels(SubmittedJob& s, Array array, Column<int64_t> rows, bool partial) {
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
-    check_records(rows, pictures.shape(0), partial);
-    s.job->pixels.push_back({pictures.data(),
-                             rows.data(),
-                             {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}});
-    s.arrays.push_back(nb::cast(pictures));
+    check_records(rows, array.shape(0), partial);
+    if (!s.job->program || s.job->program->format().channels() != channels)
+        throw nb::value_error("pixels: the program takes another number of channels");
+    const Size size{static_cast<int>(array.shape(1)), static_cast<int>(array.shape(2))};
+    s.job->pixels.push_back({array.data(), rows.data(), size, channels});
+    s.arrays.push_back(nb::cast(array));
     s.arrays.push_back(nb::cast(rows));
+}
+
+nb::list sizes_of(const SubmittedJob& s) {
+    nb::list out;
+    for (const Size& size : s.job->sizes) out.append(nb::make_tuple(size.height, size.width));
+    return out;
 }
 
 void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes,
@@ -237,8 +247,15 @@ void bind_job(nb::module_& m) {
         .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
              "``file_bytes``, ``mtime_ns``: of each whole file when it was indexed, -1 for unknown.")
-        .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
+        .def("pixels", &attach_pixels<Pictures, 3>, "pictures"_a, "rows"_a, "partial"_a = false,
              "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
+        .def("masks", &attach_pixels<Masks, 1>, "masks"_a, "rows"_a, "partial"_a = false,
+             "The same for masks.")
+        .def(
+            "note_sizes", [](SubmittedJob& s) { s.job->sizes.resize(static_cast<size_t>(s.job->rows)); },
+            "Have ``sizes`` filled as rows are made.")
+        .def_prop_ro("sizes", &sizes_of, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
+                     "Height and width of each row's picture before all stages; (0, 0) where it is bad.")
         .def(
             "copy",
             [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
@@ -299,6 +316,17 @@ void bind_foreign_row(nb::module_& m) {
                 r.pool->finish_foreign(r.row, rgb.data(), size, truncated);
             },
             "rgb"_a, "truncated"_a)
+        .def_prop_ro(
+            "is_mask", [](const PendingRow& r) { return r.row.job->program->format().is_mask; },
+            "Whether it is a mask, which ``finish_mask`` finishes.")
+        .def(
+            "finish_mask",
+            [](PendingRow& r, Mask mask) {
+                const Size size{static_cast<int>(mask.shape(0)), static_cast<int>(mask.shape(1))};
+                nb::gil_scoped_release unlocked;
+                r.pool->finish_foreign(r.row, mask.data(), size, false);
+            },
+            "mask"_a)
         .def(
             "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
             "text"_a)

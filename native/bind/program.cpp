@@ -111,11 +111,12 @@ void bind_stages(nb::module_& m) {
             "Resizes the shorter side to a random length from ``first`` to ``end`` - 1.")
         .def(
             "window",
-            [](GeometryStage& s, int height, int width) {
+            [](GeometryStage& s, int height, int width, uint8_t fill) {
                 s.has_window = true;
                 s.window = {Window::Place::centred, {height, width}, {}, false, 0};
+                s.window.padding.fill = {fill, fill, fill};
             },
-            "height"_a, "width"_a)
+            "height"_a, "width"_a, "fill"_a = 0)
         .def(
             "pad",
             [](GeometryStage& s, const Sides& sides, const std::string& mode, const Colour& fill) {
@@ -188,7 +189,15 @@ void bind_kernel(nb::module_& m) {
                 std::copy_n(table.data(), 768, format.f16[0].data());
                 return format;
             },
-            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.")
+        .def_static(
+            "mask",
+            [](int height, int width) {
+                RowFormat format{height, width, ElementType::u8, false, {}, {}};
+                format.is_mask = true;
+                return format;
+            },
+            "height"_a, "width"_a, "Of (height, width) bytes, which are class numbers.");
 
     nb::class_<Erasing>(m, "Erasing", "Rectangles of a finished row that get another value.")
         .def(

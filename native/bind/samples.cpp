@@ -39,6 +39,7 @@ struct SampleMaker {
     const Board board;  // Words
     RowMaker rows;
     SideArena::Part part;
+    Size source;                          // of the last row's picture before all stages
     uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
     uint64_t redecoded = 0;               // rows that libjpeg-turbo decoded again
 };
@@ -111,6 +112,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint
     Outcome outcome =
         maker.rows.from_encoded(program, {data.data(), data.shape(0)},
                                 {epoch_key(seed, epoch), position, attempt}, {outputs, 0}, 0, maker.part);
+    maker.source = outcome.size;
     maker.damaged += outcome.damaged;
     maker.truncated += outcome.truncated;
     maker.redecoded += outcome.redecoded;
@@ -174,17 +176,21 @@ std::string reserve(SampleMaker& maker, const Program& program, int height, int 
     return maker.part.add(bytes) ? std::string() : "the loader was closed";
 }
 
-std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
+template <size_t channels, typename Array>
+std::string from_pixels(SampleMaker& maker, const Program& program, Array pixels, uint64_t seed,
                         uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<Row>& outs) {
     const std::vector<Output> outputs = outputs_of(program, outs);
-    const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
+    if (program.format().channels() != channels)
+        throw nb::value_error("program: it takes another number of channels");
+    const Size size{static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1))};
     nb::gil_scoped_release unlocked;
     const HeartbeatScope at(maker);
+    maker.source = size;
     const SampleKey key{epoch_key(seed, epoch), position, attempt};
     if (maker.part.bytes() == 0)
-        return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, {outputs, 0}));
+        return verdict(maker.rows.from_pixels(program, pixels.data(), size, key, {outputs, 0}));
     SideArena reserved(maker.part.bytes());
-    return verdict(RowMaker(reserved).from_pixels(program, rgb.data(), size, key, {outputs, 0}));
+    return verdict(RowMaker(reserved).from_pixels(program, pixels.data(), size, key, {outputs, 0}));
 }
 
 std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_pixels, int max_scans) {
@@ -358,6 +364,9 @@ void bind_makers(nb::module_& m) {
             "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
             "Write ``rows`` of ``out`` from one image each, and the row on the heartbeat when it begins; for "
             "each '' or 'foreign' or what is wrong.")
+        .def_prop_ro(
+            "source_px", [](const SampleMaker& m) { return std::pair(m.source.height, m.source.width); },
+            "Height and width of the last row's picture before all stages; (0, 0) if it is bad.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
         .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
         .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo alone decoded again.")
@@ -365,8 +374,10 @@ void bind_makers(nb::module_& m) {
              "attempt"_a, "frame_bytes"_a,
              "Wait for the memory that decoding an image of that size and making its row take; an error text "
              "when it can't be had.")
-        .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
+        .def("from_pixels", &from_pixels<3, Picture>, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "outs"_a.noconvert(), "Likewise, from pixels.")
+        .def("from_mask", &from_pixels<1, Mask>, "program"_a, "mask"_a, "seed"_a, "epoch"_a, "position"_a,
+             "attempt"_a, "outs"_a.noconvert(), "Likewise, from a mask.")
         .def(
             "release", [](SampleMaker& maker) { maker.part.release(); },
             "Give back what the sample held of the side arena, once nothing of it is in use any more.");

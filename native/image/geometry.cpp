@@ -148,6 +148,7 @@ void place_window(const Window& window, Size whole, const SampleKey& key, Sample
         out.out = window.size;
         out.y = centred(whole.height, window.size.height);
         out.x = centred(whole.width, window.size.width);
+        out.fill = window.padding.fill;
         return;
     }
     const Padding& padding = window.padding;

@@ -135,6 +135,10 @@ class SlotRow final : public Frame {
     void write(int y, const uint8_t* rgb) noexcept override {
         const RowFormat& f = *format_;
         const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
+        if (f.is_mask) {
+            for (size_t x = 0; x < width; ++x) out_[line + x] = rgb[3 * x];
+            return;
+        }
         if (!f.planar) return write_interleaved(rgb, 3 * width, out_ + 3 * line * f.element_bytes());
         const size_t plane = static_cast<size_t>(f.height) * width;
         uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_,

@@ -109,7 +109,7 @@ bool only_copies(const Program& program, Size size) noexcept {
                !stage.mirrors.empty() || !pass.pixels.empty();
     });
     return !changes && program.heads.front().erasing.p <= 0 && format.type == ElementType::u8 &&
-           !format.planar && format.height == size.height && format.width == size.width;
+           !format.planar && !format.is_mask && format.height == size.height && format.width == size.width;
 }
 
 namespace {
@@ -234,22 +234,29 @@ void RowMaker::later_passes(const Program& program, size_t head, const RowPlace&
             stage.apply(own.key, {from.pixels.data(), from.size.height, from.size.width},
                         scratch_->work.data());
         }
-        push_pixels(from.pixels.data(), from.size, begin(program, head, i, out));
+        push_pixels(from.pixels.data(), from.size, 3, begin(program, head, i, out));
     }
     program.heads[head].erasing.apply(own.key, program.heads[head].format, out.of(head));
 }
 
-// Rows are copied first: kernels may read a little past a row's end, and the array may end there.
-void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) {
+// Rows are copied first: kernels may read a little past a row's end, and the array may end there. A mask's
+// number is in all three channels from here on.
+void RowMaker::push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler) {
     const Region region = resampler.region();
-    const size_t bytes = 3 * static_cast<size_t>(region.width()),
-                 stride = 3 * static_cast<size_t>(size.width);
+    const size_t width = static_cast<size_t>(region.width()), bytes = 3 * width,
+                 stride = channels * static_cast<size_t>(size.width);
     refit(scratch_->work, 2 * (bytes + kSlack));
     uint8_t* const lines[2] = {scratch_->work.data(), scratch_->work.data() + bytes + kSlack};
-    const uint8_t* from = rgb + static_cast<size_t>(region.y0) * stride + 3 * static_cast<size_t>(region.x0);
+    const uint8_t* from =
+        pixels + static_cast<size_t>(region.y0) * stride + channels * static_cast<size_t>(region.x0);
     for (int y = region.y0; y < region.y1; y += 2) {
         const int count = std::min(region.y1 - y, 2);
-        for (int i = 0; i < count; ++i, from += stride) std::memcpy(lines[i], from, bytes);
+        for (int i = 0; i < count; ++i, from += stride) {
+            if (channels == 3) std::memcpy(lines[i], from, bytes);
+            else
+                for (size_t x = 0; x < width; ++x)
+                    lines[i][3 * x] = lines[i][3 * x + 1] = lines[i][3 * x + 2] = from[x];
+        }
         resampler.push(lines, count);
     }
 }
@@ -292,11 +299,12 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
                                const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part) {
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
-    if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
+    if (program.format().is_mask || !JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
     if (program.upright && exif_orientation(bytes) != 1) return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, program.limits);
     Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
+    if (outcome.kind == Outcome::Kind::ok) outcome.size = scratch_->jpeg.size();
     scratch_->shrink();  // before the side arena counts it as free
     return outcome;
 }
@@ -311,16 +319,17 @@ Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes
     return size;
 }
 
-Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+Outcome RowMaker::from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
                               const RowPlace& out) {
     SideArena::Part part(side_);
     Outcome outcome = prepare(program, size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     for (size_t h = 0; h < program.heads.size(); ++h) {
-        push_pixels(rgb, size, begin(program, h, 0, out));
+        push_pixels(pixels, size, program.format().channels(), begin(program, h, 0, out));
         later_passes(program, h, out);
     }
     scratch_->shrink();
+    outcome.size = size;
     return outcome;
 }
 

@@ -20,7 +20,8 @@ namespace standpipe {
 
 enum class ElementType : uint8_t { u8, f16, f32 };
 
-// What a row of the slot looks like: `height` × `width` × 3 elements, planes first or pixels first.
+// What a row of the slot looks like: `height` × `width` × 3 elements, planes first or pixels first. A mask's
+// has one channel of bytes, and so have the pixels that it is made of.
 struct RowFormat {
     int height = 0, width = 0;
     ElementType type = ElementType::u8;
@@ -28,12 +29,14 @@ struct RowFormat {
     // What each channel's byte becomes, by element type; the other table is unused, and both are for u8.
     std::array<std::array<float, 256>, 3> f32{};
     std::array<std::array<uint16_t, 256>, 3> f16{};
+    bool is_mask = false;
 
+    size_t channels() const noexcept { return is_mask ? 1 : 3; }
     size_t element_bytes() const noexcept {
         return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;
     }
     size_t row_bytes() const noexcept {
-        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width) * element_bytes();
+        return channels() * static_cast<size_t>(height) * static_cast<size_t>(width) * element_bytes();
     }
 };
 
@@ -104,6 +107,7 @@ struct Outcome {
     bool smoothed = false;   // it lacks scans, and Pillow's pixels may differ
     bool redecoded = false;  // libjpeg-turbo decoded it again, as our entropy decoder had a doubt
     bool by_pillow = false;
+    Size size;  // of the picture before all stages, where it is known
 
     static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
     static Outcome no_memory() noexcept { return {Kind::decode_error, false, kNoMemory}; }
@@ -133,8 +137,8 @@ class RowMaker {
     // The size of a JPEG that any decoder takes, within the limits; {0, 0} of all other files.
     Size plain_jpeg(const Program& program, std::span<const uint8_t> bytes);
 
-    // `rgb`: (height, width, 3) bytes, rows packed.
-    Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+    // `pixels`: (height, width, 3) bytes, or (height, width) of a mask, rows packed.
+    Outcome from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
                         const RowPlace& out);
 
     // What from_pixels would allocate for it; a text when it can't be made.
@@ -156,7 +160,8 @@ class RowMaker {
     Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out);
     void later_passes(const Program& program, size_t head, const RowPlace& out);
     std::string decode_once(const Program& program, const RowPlace& out);
-    void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);
+    // `channels`: of `pixels`, 3 or 1.
+    void push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler);
 
     SideArena& side_;
     std::unique_ptr<Scratch> scratch_;

@@ -68,14 +68,14 @@ std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) 
     return {};
 }
 
-void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated) {
+void Pool::finish_foreign(ForeignRow& row, const uint8_t* pixels, Size size, bool truncated) {
     Job& job = *row.job;
     row.bytes.reset();
     // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
     SideArena own(row.reserved);
     RowMaker maker(own);
     const auto make = [&](const Program& program, const RowPlace& out) {
-        Outcome outcome = maker.from_pixels(program, rgb, size, job.key(row.row), out);
+        Outcome outcome = maker.from_pixels(program, pixels, size, job.key(row.row), out);
         outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         return outcome;
     };

@@ -35,9 +35,10 @@ struct FileInput {
 };
 
 struct PixelInput {
-    const uint8_t* base = nullptr;  // (records, height, width, 3)
+    const uint8_t* base = nullptr;  // (records, height, width, 3), or without the 3 of masks
     const int64_t* rows = nullptr;  // (rows,) record of each row; -1: it is in another array
     Size size;
+    size_t channels = 3;
 };
 
 // A field that is copied as it is: row i of `out` becomes record rows[i] of `base`, unless that is -1.
@@ -78,6 +79,7 @@ struct Job {
     std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
     std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
     uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
+    std::vector<Size> sizes;          // of the rows' pictures, once they are made; empty: nobody asks
     std::vector<Output> outputs;      // of each head of `program`
     std::shared_ptr<Arena> arena;     // holds them
 
@@ -239,7 +241,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
     // making a row of that takes. The text of an error when they can't be had.
     std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
-    void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated);
+    void finish_foreign(ForeignRow& row, const uint8_t* pixels, Size size, bool truncated);
     void fail_foreign(ForeignRow& row, std::string text);
     // Gives back what was reserved, once nothing of it is in use any more.
     void release_foreign(ForeignRow& row) noexcept;

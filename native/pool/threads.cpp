@@ -187,6 +187,7 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
         counts.redecoded += outcome.redecoded;
         counts.foreign += outcome.by_pillow;
     }
+    if (!job.sizes.empty()) job.sizes[static_cast<size_t>(row)] = outcome.size;
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);
         job.failures.push_back({row, std::move(outcome)});
@@ -202,7 +203,7 @@ const PixelInput* pixels_of(const Job& job, int row) noexcept {
 
 const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
     const size_t record_bytes =
-        size_t{3} * static_cast<size_t>(input.size.height) * static_cast<size_t>(input.size.width);
+        input.channels * static_cast<size_t>(input.size.height) * static_cast<size_t>(input.size.width);
     return input.base + static_cast<size_t>(input.rows[row]) * record_bytes;
 }
 

@@ -232,7 +232,7 @@ class GeometryStage:
         Resizes the shorter side to a random length from ``first`` to ``end`` - 1.
         """
 
-    def window(self, height: int, width: int) -> None: ...
+    def window(self, height: int, width: int, fill: int = 0) -> None: ...
     def pad(self, sides: tuple[int, int, int, int], mode: str, fill: tuple[int, int, int]) -> None:
         """``sides``: left, top, right and bottom, in pixels."""
 
@@ -290,6 +290,10 @@ class RowFormat:
         ],
     ) -> RowFormat:
         """``table``: float16 bit patterns."""
+
+    @staticmethod
+    def mask(height: int, width: int) -> RowFormat:
+        """Of (height, width) bytes, which are class numbers."""
 
 class Erasing:
     """Rectangles of a finished row that get another value."""
@@ -680,6 +684,25 @@ class Job:
         Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.
         """
 
+    def masks(
+        self,
+        masks: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        partial: bool = False,
+    ) -> None:
+        """The same for masks."""
+
+    def note_sizes(self) -> None:
+        """Have ``sizes`` filled as rows are made."""
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """
+        Height and width of each row's picture before all stages; (0, 0) where it is bad.
+        """
+
     def copy(
         self,
         ring: SlotRing,
@@ -745,6 +768,16 @@ class ForeignRow:
             NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
         ],
         truncated: bool,
+    ) -> None: ...
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is a mask, which ``finish_mask`` finishes."""
+
+    def finish_mask(
+        self,
+        mask: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
     ) -> None: ...
     def fail(self, text: str) -> None: ...
     def release(self) -> None:
@@ -1011,6 +1044,12 @@ class SampleMaker:
         """
 
     @property
+    def source_px(self) -> tuple[int, int]:
+        """
+        Height and width of the last row's picture before all stages; (0, 0) if it is bad.
+        """
+
+    @property
     def damaged(self) -> int:
         """Rows made of JPEGs that were decoded over damage."""
 
@@ -1050,6 +1089,20 @@ class SampleMaker:
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
         """Likewise, from pixels."""
+
+    def from_mask(
+        self,
+        program: Program,
+        mask: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+        seed: int,
+        epoch: int,
+        position: int,
+        attempt: int,
+        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> str:
+        """Likewise, from a mask."""
 
     def release(self) -> None:
         """

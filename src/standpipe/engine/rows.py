@@ -30,6 +30,7 @@ class RowFailed(Exception):
     cause   the exception of the user's code; None without one
     path    the file or name that the dataset gave for the image's bytes; None without one
     offset  first byte in the file
+    field   the field of those bytes
     """
 
     def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
@@ -37,10 +38,13 @@ class RowFailed(Exception):
         self.place, self.reason, self.cause = place, reason, cause
         self.path: str | None = None
         self.offset = 0
+        self.field = "image"
 
     def failure(self, row: int) -> Failure:
         """Return this error as the failure of a row."""
-        return Failure(row, self.place, self.reason, self.cause, path=self.path, offset=self.offset)
+        return Failure(
+            row, self.place, self.reason, self.cause, path=self.path, offset=self.offset, field=self.field
+        )
 
 
 class CantWork(RowFailed):

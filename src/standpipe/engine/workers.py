@@ -64,6 +64,7 @@ class Failure:
     whole   True if the whole batch failed, and not a single row
     path    the file or name that the dataset gave for the image's bytes; None if the source knows the record's name
     offset  first byte in the file
+    field   the field whose file is named: the image's, or the mask's
     """
 
     row: int
@@ -73,6 +74,7 @@ class Failure:
     whole: bool = False
     path: str | None = None
     offset: int = 0
+    field: str = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +374,16 @@ def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -
     row  the failed row's number in ``records``
     """
     index = int(records.index[row])
-    files = records.files.get("image")
+    files = records.files.get(failure.field)
+    path, reason = source.name(index) or failure.path, failure.reason
+    if failure.field != "image":  # the source names the image's file
+        path = failure.path or path if files is None else shown(files.paths[row])
+        reason = f"{failure.field}: {reason}"
     error = _ERRORS.get(failure.place, SampleError)(
-        failure.reason,
+        reason,
         place=_PLACES.get(failure.place, failure.place),
         index=index,
-        path=source.name(index) or failure.path,
+        path=path,
         offset=failure.offset if files is None else int(files.offset[row]),
     )
     error.__cause__ = failure.cause

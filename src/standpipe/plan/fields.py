@@ -13,6 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
+    MASK,
     NOT_INSTALLED,
     HeadsKernel,
     ImageKernel,
@@ -21,11 +22,16 @@ from standpipe.transform import (
     NativeStep,
     SampleProgram,
     fuse,
+    is_mask,
     is_installed,
     sample_program,
     split_at_cache,
 )
 
+NO_MASKS_KEPT = (
+    "cache() after a transform keeps images but not their masks: put it right after the source, where it keeps the "
+    "images' files, or leave it out"
+)
 ALL = "…"  # stands for fields whose names are measured too
 
 
@@ -55,14 +61,22 @@ def kernel_or_program(
     if pipeline.gpu is not None:
         _check_gpu(source, in_python)
     if in_python:
-        return None, sample_program(pipeline.transforms, declared, _cached(pipeline), encoded=encoded)
+        program = sample_program(pipeline.transforms, declared, _cached(pipeline), encoded=encoded)
+        kept = [step for step in program.steps[: program.before_cache] if isinstance(step, NativeStep)]
+        if isinstance(source.fields.get(MASK), Encoded) and any(step.moves_mask for step in kept):
+            raise PlanError(NO_MASKS_KEPT)
+        return None, program
     if not program.steps:
         return None, None
     (step,) = program.steps
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
     whole = step.kernel or fuse(step.transforms, None)
-    return kernels_around(pipeline, source)[1] if keeps_images(pipeline) else whole, None
+    if not keeps_images(pipeline):
+        return whole, None
+    if isinstance(whole, ImageKernel) and whole.mask is not None:
+        raise PlanError(NO_MASKS_KEPT)
+    return kernels_around(pipeline, source)[1], None
 
 
 def keeps_images(pipeline: Pipeline) -> bool:
@@ -177,8 +191,9 @@ def sample_contents(
     if program is None:
         contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
         if kernel is not None:
-            others = {name: contents[name] for name in contents if name != "image"}
-            contents = {**kernel.outputs, **others}
+            made = kernel.outputs
+            others = {name: contents[name] for name in contents if name not in made and name != "image"}
+            contents = {**made, **others}
     elif program.fields is None:
         contents = {ALL: None} if measured is None else dict(measured)
     else:
@@ -196,6 +211,12 @@ def sample_contents(
         for method, name in asked:
             if name not in contents:
                 raise PlanError(f"{method}: there is no field {name!r}. The fields are {', '.join(contents)}")
+    mixing = next((each.mixing for each in pipeline.batch_functions if each.mixing is not None), None)
+    if mixing is not None and is_mask(contents.get(MASK)) and contents.get(MASK) is not None:
+        raise PlanError(
+            f"{type(mixing).__name__} mixes images and labels but not the field 'mask', which would no longer fit the "
+            "image: leave it out, or rename 'mask' if it isn't a mask of the image"
+        )
     if "index" in contents:
         raise PlanError(
             "a sample has a field 'index', and every batch gets a field of this name. Rename the sample's "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from standpipe.contracts import OpenSource
 from standpipe.source._list_subject import ListSubject
 from standpipe.source._listing import Listing
+from standpipe.source._masks import ListingWithMasks
 from standpipe.source._paths import AnyPath, absolute, shown
 
 
@@ -16,7 +17,7 @@ class FileList:
     """Images that a text file lists: one ``path`` or ``path label`` per line, in the list's order.
 
     The fields are ``image``, an encoded image, and, if the list has labels, ``label``, () int64. Columns that
-    ``build_index`` or ``standpipe index`` added are further fields.
+    ``build_index`` or ``standpipe index`` added are further fields, and so is ``mask`` with a second list.
 
     - Lines end with LF or CR LF and contain no other CR. Paths are bytes, in the file system's encoding. A
       UTF-8 byte order mark before the first line is skipped, and so are lines with only spaces and tabs.
@@ -47,6 +48,9 @@ class FileList:
     index : path, optional
         Path of the list's index file. Default: beside the list if it exists there, else in the user's cache
         folder, or in memory if it is small.
+    mask : path, optional
+        A list of the images' masks, one path per line, in the order of the images. Then ``mask`` is a field as
+        well, an encoded image. Relative paths start from ``root``, or from the folder of this second list.
 
     Raises
     ------
@@ -58,12 +62,23 @@ class FileList:
     >>> plan = sp.Pipeline(sp.FileList("list.txt")).map(sp.CenterCrop(32)).batch(8).plan()
     >>> plan.source.num_records, plan.classes
     (24, ('cat', 'dog'))
+
+    Images with masks, from two folders with files of the same names:
+
+    >>> import pathlib
+    >>> images = sorted(pathlib.Path("photos").rglob("*.jpg"))
+    >>> _ = pathlib.Path("images.txt").write_text("".join(f"{path}\\n" for path in images))
+    >>> masks = [f"masks/{path.stem}.png" for path in images]
+    >>> _ = pathlib.Path("masks.txt").write_text("".join(f"{path}\\n" for path in masks))
+    >>> sorted(sp.FileList("images.txt", mask="masks.txt").open().fields)
+    ['image', 'mask']
     """
 
     path: AnyPath
     root: AnyPath | None = None
     labels: bool = True
     index: AnyPath | None = None
+    mask: AnyPath | None = None
 
     def open(self) -> OpenSource:
         """Find the list's index, or read the list and build one.
@@ -73,16 +88,22 @@ class FileList:
         - if the list is missing, not readable or empty,
         - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``,
           or a label that doesn't fit, with file and line,
-        - if columns were added to its index, and the list has other records now.
+        - if columns were added to its index, and the list has other records now,
+        - if the list of masks has another number of lines.
         """
-        return Listing.open(self.subject())
+        images = Listing.open(self.subject())
+        if self.mask is None:
+            return images
+        masks = FileList(self.mask, self.root, labels=False)
+        return ListingWithMasks.beside(images, Listing.open(masks.subject()))
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         root = "" if self.root is None else f", root='{shown(self.root)}'"
         labels = "" if self.labels else ", labels=False"
         index = "" if self.index is None else f", index='{shown(self.index)}'"
-        return f"FileList('{shown(self.path)}'{root}{labels}{index})"
+        mask = "" if self.mask is None else f", mask='{shown(self.mask)}'"
+        return f"FileList('{shown(self.path)}'{root}{labels}{index}{mask})"
 
     def subject(self) -> ListSubject:
         """Open the list, as the subject of an index."""

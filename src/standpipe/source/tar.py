@@ -63,9 +63,9 @@ class TarShards:
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
         Each record must have one member for each field, and other members are left out. ``image`` is needed,
-        and ``label`` is an integer as text. A function gets the bytes of any other field, (n,) uint8, such as a
-        mask, a text or an array: ``.map(fn, field="mask")``. Default: ``image`` with the suffixes of all supported
-        formats, and ``label``.
+        and ``label`` is an integer as text. Native transforms move ``mask`` as they move the image. A function
+        gets the bytes of any other field, (n,) uint8, such as a text or an array: ``.map(fn, field="text")``.
+        Default: ``image`` with the suffixes of all supported formats, and ``label``.
     index : path, optional
         Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
         folder, or in memory for a few small shards.

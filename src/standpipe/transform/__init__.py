@@ -7,6 +7,8 @@ from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from standpipe.transform.heads import HeadsKernel
+from standpipe.transform.image import MASK
+from standpipe.transform.mask import MaskKernel, is_mask, other_size
 from standpipe.transform.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.program import (
     BATCH_OP,
@@ -28,6 +30,7 @@ __all__ = [
     "BATCH_OP",
     "DATASET_OP",
     "EPOCH_OP",
+    "MASK",
     "NOT_INSTALLED",
     "SAMPLE_OP",
     "BatchFunction",
@@ -37,6 +40,7 @@ __all__ = [
     "FunctionStep",
     "HeadsKernel",
     "ImageKernel",
+    "MaskKernel",
     "Mixing",
     "NativeKernel",
     "NativeStep",
@@ -55,9 +59,11 @@ __all__ = [
     "first_random",
     "fuse",
     "is_installed",
+    "is_mask",
     "is_scheduled",
     "numbered",
     "only_libjpeg",
+    "other_size",
     "sample_program",
     "simd_paths",
     "split_at_cache",

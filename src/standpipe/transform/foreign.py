@@ -11,7 +11,8 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +36,9 @@ SPARE_HEADER_BYTES = 64 << 10  # Pillow may read this much beyond two times the 
 # refused if its scans have more blocks than MOST_BLOCKS in total.
 ANY_SCANS = 16
 MOST_BLOCKS = 1 << 25
+
+
+Result = TypeVar("Result")
 
 
 class Undecodable(Exception):
@@ -65,7 +69,10 @@ def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
 
 def _finish(row: _native.ForeignRow, decoding: Decoding) -> None:
     try:
-        row.finish(*decode_foreign(row.data, decoding, row.reserve))
+        if row.is_mask:
+            row.finish_mask(decode_mask(row.data, decoding, row.reserve))
+        else:
+            row.finish(*decode_foreign(row.data, decoding, row.reserve))
     except Exception as error:
         row.fail(str(error))
 
@@ -79,11 +86,44 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
     Raises ``Undecodable`` for an image that can't be decoded.
     """
-    head = data[:HEAD_BYTES].tobytes()
+    return _explained(data, lambda: Frame(*_decoded(data, decoding, reserve, _as_rgb)))
+
+
+def decode_mask(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> UInt8Array:
+    """Return the class numbers of an encoded mask, (H, W) uint8: grey levels, or a palette's indices.
+
+    Arguments are those of ``decode_foreign``. A file that ends too soon is never allowed: missing rows would look
+    like a class. Raises ``Undecodable`` for a mask that can't be decoded, or has other values.
+    """
+    whole = replace(decoding, allow_truncated=False)
+    return _explained(data, lambda: _decoded(data, whole, reserve, _as_numbers)[0])
+
+
+def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
     try:
-        return _decoded(data, decoding, reserve)
+        return decode()
     except Exception as error:
-        raise Undecodable(_reason(error, head)) from error
+        raise Undecodable(_reason(error, data[:HEAD_BYTES].tobytes())) from error
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _as_numbers(image: Image.Image) -> Image.Image:
+    """Return ``image``. Raises ``_Refused`` if its values aren't class numbers of one byte, exactly as they were."""
+    if image.format in ("JPEG", "MPO"):
+        raise _Refused("a mask can't be a JPEG, whose values aren't exact; save it as PNG")
+    if image.mode == "1":
+        raise _Refused(
+            "a mask of one bit per pixel may mean 0 and 1, or 0 and 255; save it with 8 bits per pixel"
+        )
+    if image.mode not in ("L", "P"):
+        raise _Refused(
+            f"a mask must have one channel of 8 bits, grey or with a palette, but its mode is {image.mode}; save its "
+            "class numbers as an 8-bit PNG"
+        )
+    return image
 
 
 class _Lent(io.RawIOBase):
@@ -150,7 +190,16 @@ class _Refused(Exception):
     """The error that an image exceeds a limit; its text names the limit."""
 
 
-def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
+def _decoded(
+    data: UInt8Array,
+    decoding: Decoding,
+    reserve: Callable[[int, int, int], str],
+    form: Callable[[Image.Image], Image.Image],
+) -> tuple[UInt8Array, bool]:
+    """Return an image's pixels, and True if its file ends too soon and ``decoding`` allows this.
+
+    form  turns the decoded image into one of the wanted mode, or raises to refuse it
+    """
     max_pixels = decoding.limits.max_pixels
 
     def admit(size: tuple[int, int], frame_bytes: int) -> None:
@@ -161,14 +210,17 @@ def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, 
         if refusal := reserve(height, width, frame_bytes + data.nbytes):
             raise _Refused(refusal)
 
-    image, truncated = _rgb(data, decoding, admit)
-    return Frame(_array(image), truncated)
+    image, truncated = _frame(data, decoding, admit, form)
+    return _array(image), truncated
 
 
-def _rgb(
-    data: UInt8Array, decoding: Decoding, admit: Callable[[tuple[int, int], int], None]
+def _frame(
+    data: UInt8Array,
+    decoding: Decoding,
+    admit: Callable[[tuple[int, int], int], None],
+    form: Callable[[Image.Image], Image.Image],
 ) -> tuple[Image.Image, bool]:
-    """Return the first frame in mode RGB, and True if the file ends too soon and ``decoding`` allows this.
+    """Return the first frame of an image, in the mode that ``form`` gives, and True as ``_decoded`` does.
 
     admit  called with ((width, height), bytes for decoding) before the frame is decoded; it raises to refuse it
     """
@@ -208,8 +260,8 @@ def _rgb(
         # RGB has no transparency, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)
         image.load()
-        rgb = image if image.mode == "RGB" else image.convert("RGB")
-        return rgb if turn is None else rgb.transpose(turn), truncated
+        made = form(image)
+        return made if turn is None else made.transpose(turn), truncated
 
 
 @functools.cache
@@ -320,15 +372,16 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Return an image's pixels, (H, W, 3) uint8.
+    """Return an image's pixels, (H, W, 3) uint8, or (H, W) if it has one channel.
 
     It copies large images in strips of rows, because Pillow makes two copies of each part that it returns.
     """
     width, height = image.size
+    channels = (3,) if image.mode == "RGB" else ()
     rows = max(STRIP_BYTES // (3 * width), 1)
     if rows >= height:
         return np.ascontiguousarray(image)
-    array = np.empty((height, width, 3), np.uint8)
+    array = np.empty((height, width, *channels), np.uint8)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
         array[top:bottom] = np.asarray(image.crop((0, top, width, bottom)))

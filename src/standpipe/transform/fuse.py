@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from standpipe.spec import AnyArray, ArraySpec, DecodeMode, Decoding, Float32Arr
 from standpipe.transform.element import Normalize
 from standpipe.transform.heads import Head, HeadsKernel, salt_of
 from standpipe.transform.image import (
+    MASK,
     GeometricTransform,
     ImageTransform,
     PixelTransform,
@@ -23,8 +23,9 @@ from standpipe.transform.image import (
     Size,
     ValueTransform,
 )
+from standpipe.transform.mask import MaskKernel, mask_kernel
 from standpipe.transform.native import only_libjpeg
-from standpipe.transform.stages import Stage, followed_by
+from standpipe.transform.stages import Stage, followed_by, with_ops
 from standpipe.transform.views import Views, number_of, transforms_of
 
 
@@ -38,6 +39,7 @@ class ImageKernel:
     table      (3, 256) float: the number written for each channel's byte values 0 to 255; None: bytes are written
     normalize  True if ``Normalize`` made ``table``
     erases     the transform that changes the finished image, with its part of the key of random numbers; or None
+    mask       the kernel of the images' masks; None without masks
     """
 
     stages: tuple[Stage, ...]
@@ -46,16 +48,17 @@ class ImageKernel:
     table: AnyArray | None = field(compare=False)
     normalize: bool
     erases: tuple[RowTransform, int] | None = None
+    mask: MaskKernel | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The field that image transforms read: ``image``, in a tuple."""
-        return ("image",)
+        """The fields that image transforms read: ``image``, and ``mask`` if there is one."""
+        return tuple(self.outputs)
 
     @property
     def outputs(self) -> Mapping[str, ArraySpec]:
-        """The shape and dtype of the field ``image`` in one row of the slot, by field name."""
-        return {"image": self.output}
+        """The shape and dtype of ``image``, and of ``mask`` if there is one, in one row of the slot, by name."""
+        return {"image": self.output} if self.mask is None else {"image": self.output, MASK: self.mask.output}
 
     @property
     def size_px(self) -> tuple[int, int]:
@@ -128,7 +131,8 @@ class ImageKernel:
         steps = [name for stage in self.stages for name in stage.names]
         steps += ["Normalize"] if self.normalize and self.table is not None else []
         steps += [] if self.erases is None else [type(self.erases[0]).__name__]
-        return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
+        mask = [] if self.mask is None else ["move the mask, nearest pixels"]
+        return " + ".join([*steps, *mask, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
 NativeKernel = ImageKernel | HeadsKernel
@@ -145,19 +149,25 @@ def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Tr
 
 
 def fuse(
-    transforms: Sequence[Transform], source_px: Size | None, *, earlier: Sequence[Transform] = ()
+    transforms: Sequence[Transform],
+    source_px: Size | None,
+    *,
+    earlier: Sequence[Transform] = (),
+    masks: bool = False,
 ) -> NativeKernel:
     """Fuse ``transforms`` into one kernel.
 
     source_px  (height, width) in pixels if every image has this size before the transforms, else None
     earlier    native transforms that run before this kernel; they count for the keys of random numbers, so that no
                two transforms use the same numbers
+    masks      True if images have masks, which the kernel moves as well
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        return _fused(transforms, source_px, earlier)
+        kernel = _fused(transforms, source_px, earlier)
+        return replace(kernel, mask=mask_kernel(transforms, source_px, earlier=earlier)) if masks else kernel
     place = transforms.index(views)
     if after := transforms[place + 1 :]:
         raise PlanError(
@@ -194,9 +204,6 @@ def _fused(
 ) -> ImageKernel:
     """Fuse transforms with one result into one kernel; ``fuse`` documents the rest."""
     stages: tuple[Stage, ...] = ()
-    # The key of a transform's random numbers is its number among the transforms of its class. So adding or removing a
-    # transform of another class doesn't change the numbers.
-    drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
     size = source_px
     form, last = RowForm(), list[str]()
     erases: tuple[RowTransform, int] | None = None
@@ -204,7 +211,7 @@ def _fused(
         raise PlanError(
             f"native transforms can't follow a Python one that comes after {' and '.join(done)}; move them before it"
         )
-    for transform in transforms:
+    for transform, op in with_ops(transforms, earlier):
         if not isinstance(transform, ImageTransform):
             raise PlanError(f"{transform!r} isn't a transform that standpipe knows{_hint(transform)}")
         transform.check()
@@ -215,7 +222,7 @@ def _fused(
             if name in last:
                 raise PlanError(f"the pipeline has {name} twice; leave one out")
             if isinstance(transform, RowTransform):
-                erases = (transform, transform.draw_kind << 16 | drawn[transform.draw_kind])
+                erases = (transform, op)
             elif erases is not None and isinstance(transform, Normalize):
                 raise PlanError(f"{erases[0].describe()} must come after Normalize; move it behind it")
             form, last = transform.applied_to(form), [*last, name]
@@ -223,9 +230,7 @@ def _fused(
         if last:
             raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
         assert isinstance(transform, GeometricTransform | PixelTransform)
-        op = transform.draw_kind and transform.draw_kind << 16 | drawn[transform.draw_kind]
         stages = followed_by(stages, transform, op, size)
-        drawn[transform.draw_kind] += 1
         size = transform.size_after(size)
     if size is None:
         raise PlanError(

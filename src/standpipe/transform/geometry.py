@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import Interpolation
-from standpipe.transform.image import AtRandom, GeometricTransform, PixelTransform, Size, Step
+from standpipe.transform.image import (
+    MASK,
+    MASK_FILL,
+    AtRandom,
+    GeometricTransform,
+    ImageTransform,
+    PixelTransform,
+    Size,
+    Step,
+)
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -223,11 +232,13 @@ class CenterCrop(GeometricTransform):
     ----------
     size : int or (int, int)
         Output (height, width) in pixels; an int means a square.
+    mask_fill : int, default 255
+        Class number of the padding in the field ``mask``, from 0 to 255.
 
     Raises
     ------
     PlanError
-        By ``plan()``, for an invalid size.
+        By ``plan()``, for an invalid size or ``mask_fill``.
 
     Examples
     --------
@@ -239,10 +250,12 @@ class CenterCrop(GeometricTransform):
     step: ClassVar[Step] = Step.WINDOW
 
     size: int | tuple[int, int]
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("CenterCrop", "size", self.size)
+        check_mask_fill("CenterCrop", self.mask_fill)
 
     @property
     def output_px(self) -> Size:
@@ -257,6 +270,28 @@ class CenterCrop(GeometricTransform):
         """Add the centred window to a native pass."""
         height, width = self.output_px
         stage.window(height=height, width=width)
+
+    def for_mask(self) -> ImageTransform | None:
+        """Return the same crop, with ``mask_fill`` around."""
+        return _FilledWindow(self.output_px, self.mask_fill) if MASK in self.moves else None
+
+
+@dataclass(frozen=True, slots=True)
+class _FilledWindow(GeometricTransform):
+    """The centre of a mask, with a class number around it where it is too small."""
+
+    step: ClassVar[Step] = Step.WINDOW
+
+    size: Size
+    fill: int
+
+    def size_after(self, size: Size | None) -> Size:
+        """Return the window's size."""
+        return self.size
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the centred window to a native pass."""
+        stage.window(height=self.size[0], width=self.size[1], fill=self.fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +356,18 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple."""
-        return ("image",)
+        """The fields ``image`` and ``mask``."""
+        return ("image", MASK)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
         return _native.PixelStage("flip", op, self.p, [])
+
+
+def check_mask_fill(owner: str, value: object) -> None:
+    """Raise ``PlanError`` if the padding of masks isn't a class number."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 255:
+        raise PlanError(f"{owner}(mask_fill={value!r}): mask_fill must be an integer from 0 to 255")
 
 
 def side_pair(owner: str, name: str, size: object) -> tuple[int, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from numbers import Real
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from standpipe.spec import Float32Array, Layout
 
 Size = tuple[int, int]  # (height, width) in pixels
 DtypeName = Literal["uint8", "float16", "float32"]
+MASK = "mask"  # name of the field with an image's class numbers, pixel by pixel
+MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
 
 
 class ImageTransform:
@@ -58,9 +60,25 @@ class ImageTransform:
         """
         return size
 
+    def for_mask(self) -> ImageTransform | None:
+        """Return the transform that moves a mask as this one moves its image; None if it moves no mask.
+
+        It takes the nearest pixel, and fills with ``mask_fill`` where this one fills with ``fill``.
+        """
+        if MASK not in self.moves:
+            return None
+        this: Any = self  # a dataclass, as each transform is
+        names = {each.name for each in fields(this)}
+        changed = {"interpolation": "nearest"} if "interpolation" in names else {}
+        if {"fill", "mask_fill"} <= names:
+            changed["fill"] = this.mask_fill
+        moved: ImageTransform = replace(this, **changed)
+        return moved
+
     def describe(self) -> str:
-        """Return the class's name with every parameter."""
-        return repr(self)
+        """Return the class's name with every parameter; ``mask_fill`` only if it isn't the default."""
+        fill = getattr(self, "mask_fill", MASK_FILL)
+        return repr(self) if fill == MASK_FILL else f"{repr(self)[:-1]}, mask_fill={fill!r})"
 
 
 class AtRandom(ImageTransform):
@@ -99,8 +117,8 @@ class GeometricTransform(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple: native transforms move no other field."""
-        return ("image",)
+        """The fields ``image`` and ``mask``."""
+        return ("image", MASK)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add this transform to a native pass. ``op`` is its part of the key of random numbers."""

@@ -11,8 +11,9 @@ from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.function import Function
-from standpipe.transform.fuse import NativeKernel, fuse
-from standpipe.transform.image import ImageTransform, ValueTransform
+from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse
+from standpipe.transform.image import MASK, ImageTransform, ValueTransform
+from standpipe.transform.mask import MaskKernel, is_mask, mask_kernel, moves_mask
 from standpipe.transform.views import Views
 
 # Parts of the keys of Python code's random numbers, besides the sample. Native transforms use ``draw_kind`` instead.
@@ -49,6 +50,16 @@ class NativeStep:
     def for_size(self, height: int, width: int) -> NativeKernel:
         """Return the kernel for images of this size in pixels."""
         return self.kernel or fuse(self.transforms, (height, width), earlier=self.earlier)
+
+    @property
+    def moves_mask(self) -> bool:
+        """True if the step moves the field ``mask``, where a sample has one, and decodes it before."""
+        return moves_mask(self.transforms)
+
+    def mask_for(self, height: int, width: int) -> MaskKernel:
+        """Return the kernel for masks of images of this size in pixels."""
+        size = None if self.kernel is not None else (height, width)
+        return mask_kernel(self.transforms, size, earlier=self.earlier)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
@@ -142,13 +153,18 @@ def sample_program(
     return SampleProgram(tuple(steps), left, len(front))
 
 
-def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
-    """Raise ``PlanError`` if a native transform moves pixels and a field has coordinates or masks of the image.
+def check_moved(transforms: Sequence[Transform], fields: Mapping[str, ArraySpec | Encoded | None]) -> None:
+    """Raise ``PlanError`` if a native transform moves pixels and a field would no longer fit the image.
 
-    fields  names of the sample's fields; those in ``IN_PLACES`` have coordinates, which native transforms don't move
+    fields  form of each of the sample's fields, by name; None for an unknown form. Fields named in ``IN_PLACES`` have
+            places in the image. Native transforms move ``mask`` at most
     """
-    names = set(fields)
-    about_places = [name for name in IN_PLACES if name in names]
+    about_places = [name for name in IN_PLACES if name in fields]
+    if MASK in fields and moves_mask(transforms) and any(isinstance(each, Views) for each in transforms):
+        raise PlanError(
+            "Views makes several images of one, but leaves the field 'mask', which would no longer fit them: leave "
+            "Views out, or rename 'mask' if it isn't a mask of the image"
+        )
     for transform in transforms:
         moves = transform.moves if isinstance(transform, ImageTransform) else ()
         left = [name for name in about_places if name not in moves]
@@ -157,6 +173,11 @@ def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
                 f"{transform.describe()} moves the image's pixels but not the field {left[0]!r}, which would no longer "
                 "fit the image: give .map() a Python transform of the whole sample that moves both, such as one of "
                 f"albumentations, or rename {left[0]!r} if it has no coordinates in the image"
+            )
+        if MASK in about_places and MASK in moves and not is_mask(spec := fields[MASK]):
+            raise PlanError(
+                f"{transform.describe()} can't move the field 'mask', which is {spec}: a mask is an encoded image of "
+                "one channel, or class numbers (H, W) uint8; convert it, or rename it if it isn't one"
             )
 
 
@@ -211,8 +232,10 @@ def _native_step(
     transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None, *, decodes: bool
 ) -> tuple[NativeStep, Known | None]:
     source_px = None
+    masks = False
     if known is not None:
         check_moved(transforms, known)
+        masks = MASK in known and moves_mask(transforms)
         image = known.get("image")
         if "image" not in known:
             raise PlanError(
@@ -222,20 +245,28 @@ def _native_step(
             if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
                 raise PlanError(f"the field 'image' is {image}, but image transforms take (H, W, 3) uint8")
             source_px = (image.shape[0], image.shape[1])
+            mask = known[MASK] if masks else None
+            if isinstance(mask, ArraySpec) and mask.shape != source_px:
+                raise PlanError(
+                    f"masks are (H, W) = {mask.shape}, but their images {source_px}; a mask has its image's size"
+                )
     # Any size shows the errors that don't depend on the size.
     fuse(transforms, source_px or (64, 64), earlier=earlier)
     try:
-        kernel = fuse(transforms, source_px, earlier=earlier)
+        kernel = fuse(transforms, source_px, earlier=earlier, masks=masks)
     except PlanError:  # the size depends on the image
         if any(isinstance(each, Views) for each in transforms):
             raise
-        return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, "image": None}
+        open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
+        return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, **open_fields}
     step = NativeStep(tuple(transforms), earlier, kernel, decodes)
-    return step, known and _with_outputs(known, kernel.outputs)
+    if isinstance(kernel, ImageKernel):
+        return step, known and {**known, **kernel.outputs}
+    return step, known and _with_views(known, kernel.outputs)
 
 
-def _with_outputs(known: Known, outputs: Mapping[str, ArraySpec]) -> Known:
-    """Return the fields of a sample after a kernel has made ``outputs`` of its field ``image``."""
+def _with_views(known: Known, outputs: Mapping[str, ArraySpec]) -> Known:
+    """Return the fields of a sample after a kernel has made ``outputs``, which are views, of its field ``image``."""
     others = {name: spec for name, spec in known.items() if name != "image"}
     if taken := [name for name in outputs if name in others]:
         raise PlanError(f"Views: the sample has a field {taken[0]!r} already; give the view another name")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from standpipe import _native
-from standpipe.transform.image import GeometricTransform, PixelTransform, Size, Step
+from standpipe.contracts import Transform
+from standpipe.transform.image import GeometricTransform, ImageTransform, PixelTransform, Size, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,23 @@ class PixelStage:
 
 
 Stage = GeometryStage | PixelStage
+
+
+def with_ops(
+    transforms: Iterable[Transform], earlier: Iterable[Transform]
+) -> Iterator[tuple[Transform, int]]:
+    """Yield each transform with its part of the key of random numbers; 0 for one that isn't random.
+
+    That is its number among the transforms of its class. So adding or removing a transform of another class doesn't
+    change the numbers.
+
+    earlier  native transforms that run before these, which count as well
+    """
+    drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
+    for transform in transforms:
+        kind = transform.draw_kind if isinstance(transform, ImageTransform) else 0
+        yield transform, kind and kind << 16 | drawn[kind]
+        drawn[kind] += 1
 
 
 def followed_by(

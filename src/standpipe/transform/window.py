@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.geometry import MOST_PX, side_pair
-from standpipe.transform.image import GeometricTransform, Size, Step
+from standpipe.transform.geometry import MOST_PX, check_mask_fill, side_pair
+from standpipe.transform.image import MASK_FILL, GeometricTransform, Size, Step
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
@@ -34,6 +34,8 @@ class PadImage(GeometricTransform):
     padding_mode : str, default "constant"
         ``"constant"``: one colour. ``"edge"``: the last pixel again. ``"reflect"``: mirrored without the
         last pixel. ``"symmetric"``: mirrored with it.
+    mask_fill : int, default 255
+        Class number of the padding in the field ``mask``, from 0 to 255; only for ``"constant"``.
 
     Raises
     ------
@@ -53,12 +55,14 @@ class PadImage(GeometricTransform):
     padding: int | tuple[int, ...]
     fill: int | Colour = 0
     padding_mode: PaddingMode = "constant"
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         _sides("PadImage", self.padding)
         _mode("PadImage", self.padding_mode)
         colour_of("PadImage", self.fill)
+        check_mask_fill("PadImage", self.mask_fill)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return (height, width) with padding; None if images differ in size."""
@@ -95,6 +99,8 @@ class RandomCrop(GeometricTransform):
         Level or RGB colour, 0 to 255, of the padding; only for ``"constant"``.
     padding_mode : str, default "constant"
         ``"constant"``, ``"edge"``, ``"reflect"`` or ``"symmetric"``, as for ``PadImage``.
+    mask_fill : int, default 255
+        Class number of the padding in the field ``mask``, from 0 to 255; only for ``"constant"``.
 
     Raises
     ------
@@ -119,6 +125,7 @@ class RandomCrop(GeometricTransform):
     pad_if_needed: bool = False
     fill: int | Colour = 0
     padding_mode: PaddingMode = "constant"
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -126,6 +133,7 @@ class RandomCrop(GeometricTransform):
         _sides("RandomCrop", self.padding or 0)
         _mode("RandomCrop", self.padding_mode)
         colour_of("RandomCrop", self.fill)
+        check_mask_fill("RandomCrop", self.mask_fill)
         if not isinstance(self.pad_if_needed, bool):
             raise PlanError(
                 f"RandomCrop(pad_if_needed={self.pad_if_needed!r}): pad_if_needed must be True or False"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.cache import OpenSet
-from standpipe.contracts import Records
+from standpipe.contracts import Files, Records
 from standpipe.engine.cache import Costing, Keeper
 from standpipe.engine.cache import counted as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
@@ -40,6 +40,7 @@ from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
 from standpipe.stats.latency import Latency
+from standpipe.transform import MASK, ImageKernel, other_size
 from standpipe.transform.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
@@ -68,6 +69,7 @@ class NativeJob:
     """The rows of one slot that native threads make.
 
     native   the native job; None if there is nothing to make
+    mask     the native job of the same rows' masks; None without masks
     records  the records from which the rows are made
     rows     (n,) int64: the row number in the slot of each record
     values   views of the slot's fields that no kernel makes; their values are checked
@@ -79,33 +81,50 @@ class NativeJob:
 
     def __init__(
         self,
-        job: _native.Job | None,
+        jobs: tuple[_native.Job | None, _native.Job | None],
         records: Records,
         rows: Int64Array,
         checks: Checks,
         values: Mapping[str, AnyArray],
     ) -> None:
-        self.native, self.records, self.rows = job, records, rows
+        (self.native, self.mask), self.records, self.rows = jobs, records, rows
         self._checks, self._values = checks, values
 
     @property
     def done(self) -> bool:
         """True if every row is made or has failed."""
-        return self.native is None or self.native.done
+        return all(native.done for native in self.natives)
+
+    @property
+    def natives(self) -> list[_native.Job]:
+        """The native jobs: masks first, as most are decoded by threads that would else wait for the images."""
+        return [native for native in (self.mask, self.native) if native is not None]
 
     def has(self, row: _native.AtWork) -> bool:
         """Return True if this job contains the row that a thread is making."""
-        native = self.native
-        return native is not None and native.has(row)
+        return any(native.has(row) for native in self.natives)
 
     def failures(self) -> Sequence[Failure]:
         """Return the failures of rows that can't be made."""
         failures = [] if self.native is None else self.native.failures()
         bad = [Failure(row, place, reason) for row, place, reason in failures]
+        if self.mask is not None:
+            bad += self._mask_failures(self.mask, {failure.row for failure in bad})
         if self._checks.finite is None:
             return bad
         made = np.setdiff1d(self.rows, [failure.row for failure in bad])
         return [*bad, *self._checks.failures(self._values, made)]
+
+    def _mask_failures(self, mask: _native.Job, failed: set[int]) -> Iterator[Failure]:
+        """Yield the failures of masks, and of those that don't have their image's size, except of rows that failed."""
+        assert self.native is not None
+        for row, place, reason in mask.failures():
+            if row not in failed:
+                failed.add(row)
+                yield Failure(row, place, reason, field=MASK)
+        for row, size, image_size in zip(self.rows.tolist(), mask.sizes, self.native.sizes, strict=True):
+            if size != image_size and row not in failed:
+                yield Failure(row, "decode", other_size(size, image_size), field=MASK)
 
 
 class NativeWorkers(DrivesItself):
@@ -119,13 +138,14 @@ class NativeWorkers(DrivesItself):
         gpu = plan.pipeline.gpu
         self._plan, self._bell, self._ends = plan, bell, ends
         self._overdue = Overdue(bell)
-        # A program for each segment of epochs; all are None where rows are only copied.
+        # Programs for each segment of epochs; all are None where rows are only copied.
         kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
-        self._programs = [
-            None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.samples.simd)
-            for kernel in kernels
-        ]
-        self._makes_images = plan.samples.kernel is not None
+        masks = [kernel.mask if isinstance(kernel, ImageKernel) else None for kernel in kernels]
+        self._programs, self._mask_programs = (
+            [None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd) for each in some]
+            for some in (kernels, masks)
+        )
+        self._makes_images, self._moves_masks = plan.samples.kernel is not None, masks[0] is not None
         self._pool = _native.Pool(
             plan.pool.workers,
             reading_threads(plan),
@@ -182,12 +202,12 @@ class NativeWorkers(DrivesItself):
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
         if not assignment.without:
-            native = self._job(assignment, ring, assignment.records, assignment.positions)
+            natives = self._native_jobs(assignment, ring, assignment.records, assignment.positions)
             rows = np.arange(len(assignment.positions))
-            return NativeJob(native, assignment.records, rows, self._checks, self._values(assignment))
+            return NativeJob(natives, assignment.records, rows, self._checks, self._values(assignment))
         rows = assignment.rows_to_make
         records, positions = assignment.records.take(rows), assignment.positions[rows]
-        some = self._job(assignment, ring, records, positions, rows) if len(rows) else None
+        some = self._native_jobs(assignment, ring, records, positions, rows) if len(rows) else (None, None)
         return NativeJob(some, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
@@ -196,7 +216,9 @@ class NativeWorkers(DrivesItself):
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
-        job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
+        job.native, job.mask = self._native_jobs(
+            assignment, ring, new.records, positions, new.rows, new.attempts
+        )
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self._submit(job, first=True)
 
@@ -206,7 +228,7 @@ class NativeWorkers(DrivesItself):
         made = () if kernel is None else kernel.outputs
         return {name: view for name, view in assignment.views.items() if name not in made}
 
-    def _job(
+    def _native_jobs(
         self,
         assignment: Assignment,
         ring: _native.SlotRing,
@@ -214,30 +236,50 @@ class NativeWorkers(DrivesItself):
         positions: Int64Array,
         slot_rows: Int64Array | None = None,
         attempts: Int64Array | None = None,
-    ) -> _native.Job:
-        """Return the native job of an assignment; ``_native.Job`` describes the arrays."""
-        epoch, slot = assignment.at.epoch, assignment.slot
+    ) -> tuple[_native.Job, _native.Job | None]:
+        """Return the native job of an assignment, and that of its masks; ``_native.Job`` describes the arrays."""
+
+        epoch = assignment.at.epoch
         plan, layout = self._plan, self._plan.layout_at(epoch)
-        kernel = plan.samples_at(epoch).kernel
-        job = _native.Job(
-            ring=ring,
-            slot=slot,
-            positions=positions,
-            program=self._programs[plan.segment(epoch)],
-            outputs=[] if kernel is None else kernel.places(layout.offsets),
-            seed=plan.pipeline.seed,
-            epoch=epoch,
-            slot_rows=slot_rows,
-            attempts=attempts,
-        )
-        for name, files in records.files.items():
-            if name == "image":
-                paths = files.paths
-                job.files(
-                    paths.blob, paths.ends, files.offset, files.length, files.file_bytes, files.mtime_ns
-                )
-                if (gpu := plan.pipeline.gpu) is not None:
-                    job.for_gpu(records.index, gpu.share, gpu.most_pixels)
+        kernel, segment = plan.samples_at(epoch).kernel, plan.segment(epoch)
+
+        def make(program: _native.Program | None, outputs: list[tuple[int, int]]) -> _native.Job:
+            return _native.Job(
+                ring=ring,
+                slot=assignment.slot,
+                positions=positions,
+                program=program,
+                outputs=outputs,
+                seed=plan.pipeline.seed,
+                epoch=epoch,
+                slot_rows=slot_rows,
+                attempts=attempts,
+            )
+
+        images = [] if kernel is None else kernel.places(layout.offsets)
+        job = self._filled(make(self._programs[segment], images), assignment, ring, records)
+        if (mask_program := self._mask_programs[segment]) is None:
+            return job, None
+        mask = make(mask_program, [(layout.offsets[MASK], layout.fields[MASK].row_bytes)])
+        if MASK in records.files:
+            _read_files(mask, records.files[MASK])
+        else:
+            rows = records.rows[MASK]
+            for part in rows.parts:
+                mask.masks(part.array.view(np.uint8), part.rows, bool(rows.others))
+        job.note_sizes()
+        mask.note_sizes()
+        return job, mask
+
+    def _filled(
+        self, job: _native.Job, assignment: Assignment, ring: _native.SlotRing, records: Records
+    ) -> _native.Job:
+        """Say where the job finds its images and other fields, and return it."""
+        plan, layout, slot = self._plan, self._plan.layout_at(assignment.at.epoch), assignment.slot
+        if "image" in records.files:
+            _read_files(job, records.files["image"])
+            if (gpu := plan.pipeline.gpu) is not None:
+                job.for_gpu(records.index, gpu.share, gpu.most_pixels)
         if (keeper := self._keeper) is not None:
             job.cache(keeper.store, records.index, self._before, keeper.checks)
         elif self._before is not None:
@@ -247,7 +289,7 @@ class NativeWorkers(DrivesItself):
             for part in rows.parts:
                 if name == "image" and self._makes_images:
                     job.pixels(part.array.view(np.uint8), part.rows, partial)
-                else:
+                elif name != MASK or not self._moves_masks:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
         return job
@@ -258,8 +300,8 @@ class NativeWorkers(DrivesItself):
 
     def cancel(self, job: NativeJob) -> None:
         """Drop the rows of a job that no thread has begun."""
-        if job.native is not None:
-            self._pool.cancel(job.native)
+        for native in job.natives:
+            self._pool.cancel(native)
 
     def help(self) -> bool:
         """Return False: the calling thread never makes rows, since native threads do."""
@@ -320,6 +362,7 @@ class NativeWorkers(DrivesItself):
             job = self._job_of(row)
             if job is None or not self._pool.give_up(row):
                 continue
+            self.cancel(job)
             lost.append((job, too_long(int(job.rows[row.row]), error)))
             if row.kind == "Pillow":
                 with self._lock:
@@ -367,7 +410,9 @@ class NativeWorkers(DrivesItself):
             self._bell.ring()
             return
         self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
-        self._pool.submit(job.native, first=first)
+        natives = job.natives
+        for native in reversed(natives) if first else natives:
+            self._pool.submit(native, first=first)
 
     def _work(self, row: _native.AtWork) -> Work | None:
         # The records are read before the jobs are searched, as ``exchange`` may change both at any time.
@@ -401,3 +446,9 @@ class NativeWorkers(DrivesItself):
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()
             finish_foreign(row, self._plan.pipeline.decoding)
+
+
+def _read_files(job: _native.Job, files: Files) -> None:
+    """Have a native job read the files of its rows."""
+    paths = files.paths
+    job.files(paths.blob, paths.ends, files.offset, files.length, files.file_bytes, files.mtime_ns)

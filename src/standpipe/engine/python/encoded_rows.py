@@ -20,7 +20,7 @@ from standpipe.engine.timing import Laps
 from standpipe.engine.workers import Failure
 from standpipe.plan.memory import READ_BYTES
 from standpipe.system.faults import FAULTY, faultpoint
-from standpipe.transform import ImageKernel, NativeStep, Step
+from standpipe.transform import MASK, ImageKernel, NativeStep, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class EncodedRows:
         image = rows.views.get("image")
         return (
             self._suits
+            and not (MASK in rows.views and self._step.moves_mask)
             and image is not None
             and image.shape[1:] == self._spec.shape
             and image.dtype == self._spec.dtype

@@ -18,8 +18,8 @@ from standpipe.engine.workers import NO_FLAWS, Flaws
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
-from standpipe.transform import NativeKernel, NativeStep, check_moved
-from standpipe.transform.foreign import Undecodable, decode_foreign
+from standpipe.transform import MASK, MaskKernel, NativeKernel, NativeStep, check_moved, other_size
+from standpipe.transform.foreign import Undecodable, decode_foreign, decode_mask
 from standpipe.transform.values import as_array, is_picture, is_tensor
 
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
@@ -43,7 +43,9 @@ class ImageMaker:
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._redecoded = 0  # less those of rows that were made twice
         self._looked_at: set[int] = set()  # numbers of steps
-        self._programs: dict[tuple[NativeStep, int, int], tuple[_native.Program, NativeKernel]] = {}
+        self._programs: dict[
+            tuple[str, NativeStep, int, int], tuple[_native.Program, NativeKernel | MaskKernel]
+        ] = {}
 
     @property
     def flaws(self) -> Flaws:
@@ -86,7 +88,7 @@ class ImageMaker:
         """
         if number not in self._looked_at:  # the fields of all samples have the same names
             try:
-                check_moved(step.transforms, sample)
+                check_moved(step.transforms, dict.fromkeys(sample))
             except PlanError as error:
                 raise CantWork("transform", str(error)) from error
             self._looked_at.add(number)
@@ -131,6 +133,50 @@ class ImageMaker:
             out.reshape(len(out), -1).view(np.uint8),
         )
 
+    def move_mask(
+        self, number: int, step: NativeStep, key: RowKey, mask: Any, row: AnyArray | None
+    ) -> AnyArray:
+        """Move a sample's mask as ``make`` has just moved its image, and return the result.
+
+        mask  encoded, or class numbers (H, W) uint8; otherwise as ``make``
+        """
+        encoded = None
+        try:
+            decoded = is_picture(mask) or is_tensor(mask) or (isinstance(mask, np.ndarray) and mask.ndim != 1)
+            if not decoded:
+                encoded = encoded_image(mask)
+            numbers = as_numbers(mask) if encoded is None else self._decoded_mask(number, step, key, encoded)
+            if numbers.shape != (image_px := self._native.source_px):
+                raise RowFailed("decode", other_size(numbers.shape, image_px))
+            program, kernel = self._program(step, *image_px, MASK)
+            assert isinstance(kernel, MaskKernel)
+            out = _memory(row, kernel.output)
+            into = [out.reshape(-1).view(np.uint8)]
+            if wrong := self._native.from_mask(program, numbers, *self._seeds(key), into):
+                raise RowFailed("decode", wrong)
+            return out
+        except RowFailed as failed:
+            failed.field = MASK
+            if encoded is not None:
+                failed.path, failed.offset = name_and_offset(encoded)
+            raise
+        finally:
+            self._native.release()
+
+    def _decoded_mask(
+        self, number: int, step: NativeStep, key: RowKey, encoded: EncodedFile | EncodedBytes
+    ) -> UInt8Array:
+        if isinstance(encoded, EncodedBytes):
+            data = self._admitted(encoded.data)
+        else:
+            self._heartbeat[STEP] = READING
+            data = self._read_file(encoded)[0]
+            self._heartbeat[STEP] = 1 + number
+        try:
+            return decode_mask(data, self._recipe.decoding, self._reserve(step, key, MASK))
+        except Undecodable as error:
+            raise RowFailed("decode", str(error)) from error
+
     def _made(
         self, number: int, step: NativeStep, key: RowKey, image: Any, out: Mapping[str, AnyArray]
     ) -> Mapping[str, AnyArray]:
@@ -158,7 +204,9 @@ class ImageMaker:
             rgb = _as_rgb(image, step)
             size = (rgb.shape[0], rgb.shape[1])
         program, kernel = self._program(step, size[0], size[1])
-        made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
+        assert not isinstance(kernel, MaskKernel)
+        images = {name: spec for name, spec in kernel.outputs.items() if name != MASK}
+        made = {name: _memory(out.get(name), spec) for name, spec in images.items()}
         seeds = self._seeds(key)
         into = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
         wrong = "foreign"
@@ -194,6 +242,12 @@ class ImageMaker:
             found, stale = self._kept.file(key.index, file.path, self._native.admit)
             if found is not None:
                 return found
+        data, self.stamp = self._read_file(file)
+        if self._kept is not None:
+            self._kept.keep(key.index, data, self.stamp, stale=stale)
+        return data
+
+    def _read_file(self, file: EncodedFile) -> tuple[UInt8Array, _native.Stamp]:
         begin = time.perf_counter_ns()
         data, wrong, stamp = self._native.read(
             self._reader, file.path, file.offset, file.length, file.file_bytes, file.mtime_ns
@@ -203,10 +257,7 @@ class ImageMaker:
         self._read_ns += time.perf_counter_ns() - begin
         if wrong:
             raise RowFailed("read", wrong)
-        self.stamp = stamp
-        if self._kept is not None:
-            self._kept.keep(key.index, data, stamp, stale=stale)
-        return data
+        return data, stamp
 
     def with_bytes(self, sample: Sample) -> Sample:
         """Return the sample with the bytes of further encoded fields, (n,) uint8, for Python functions."""
@@ -221,22 +272,29 @@ class ImageMaker:
         return data.copy()  # the reader uses its memory again
 
     def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
-        def reserve(height: int, width: int, frame_bytes: int) -> str:
-            program, _ = self._program(step, height, width)
-            return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
-
         try:
-            frame = decode_foreign(data, self._recipe.decoding, reserve)
+            frame = decode_foreign(data, self._recipe.decoding, self._reserve(step, key, "image"))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
         self._truncated += frame.truncated
         return frame.rgb
 
-    def _program(self, step: NativeStep, height: int, width: int) -> tuple[_native.Program, NativeKernel]:
-        at = (step, height, width) if step.kernel is None else (step, 0, 0)
+    def _reserve(self, step: NativeStep, key: RowKey, field: str) -> Callable[[int, int, int], str]:
+        """Return the function that reserves memory for decoding an image or a mask, and making its row."""
+
+        def reserve(height: int, width: int, frame_bytes: int) -> str:
+            program, _ = self._program(step, height, width, field)
+            return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
+
+        return reserve
+
+    def _program(
+        self, step: NativeStep, height: int, width: int, field: str = "image"
+    ) -> tuple[_native.Program, NativeKernel | MaskKernel]:
+        at = (field, step, height, width) if step.kernel is None else (field, step, 0, 0)
         found = self._programs.get(at)
         if found is None:
-            kernel = step.for_size(height, width)
+            kernel = step.mask_for(height, width) if field == MASK else step.for_size(height, width)
             compiled = kernel.compile(self._recipe.decoding, self._recipe.simd)
             found = compiled, kernel
             if len(self._programs) == KEPT_PROGRAMS:
@@ -250,6 +308,20 @@ def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:
     if row is not None and row.shape == spec.shape and row.dtype == spec.dtype:
         return row
     return np.empty(spec.shape, spec.dtype)
+
+
+def as_numbers(mask: Any) -> UInt8Array:
+    """Return a mask's class numbers, (H, W) uint8. Raises ``RowFailed`` for another value."""
+    array = as_array(mask)
+    if array is None or array.dtype != np.uint8 or array.ndim != 2:
+        got = type(mask).__name__ if array is None else str(ArraySpec(array.shape, array.dtype))
+        mode = f" of mode {mask.mode}" if is_picture(mask) else ""
+        raise RowFailed(
+            "transform",
+            "'mask' must be class numbers (H, W) uint8, a Pillow image of mode L or P, or an encoded image of one "
+            f"channel, but it is {got}{mode}",
+        )
+    return np.ascontiguousarray(array)
 
 
 def _no_image(sample: Sample) -> str:

@@ -35,7 +35,7 @@ from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray, ArraySpec, Listed
 from standpipe.system.faults import faultpoint
-from standpipe.transform import DATASET_OP, FunctionStep, NativeStep
+from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep
 
 _VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
 
@@ -325,7 +325,11 @@ class SampleMaker:
                 sample = self.call(step, key, self._images.with_bytes(sample))
             else:
                 there = out if number == len(self._steps) - 1 else {}
-                sample = self._images.make(number, step, key, sample, there)
+                made = self._images.make(number, step, key, sample, there)
+                if MASK in sample and step.moves_mask:
+                    mask = self._images.move_mask(number, step, key, sample[MASK], there.get(MASK))
+                    made = {**made, MASK: mask}
+                sample = made
             if since:
                 since = self.laps.step(1 + number, since)
         return sample

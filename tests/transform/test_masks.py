@@ -1,0 +1,307 @@
+"""Masks go where their images go: a mask and an image with the same painted places stay alike."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import standpipe as sp
+from photos import encoded, picture
+from standpipe.spec import UInt8Array
+from tars import shard
+
+SIZES = [(41, 60), (60, 41), (37, 37), (9, 70), (64, 5), (1, 1), (50, 50), (33, 80)]  # (height, width)
+INSIDE = 7  # in the third channel of painted images
+MOVING = {
+    "RandomResizedCrop": [sp.RandomResizedCrop(24, interpolation="nearest")],
+    "Resize": [sp.Resize((30, 20), interpolation="nearest")],
+    "Resize, CenterCrop": [sp.Resize(30, interpolation="nearest"), sp.CenterCrop((40, 26))],
+    "CenterCrop": [sp.CenterCrop((36, 44))],
+    "flips": [
+        sp.CenterCrop(40),
+        sp.RandomHorizontalFlip(),
+        sp.RandomVerticalFlip(),
+        sp.RandomHorizontalFlip(),
+    ],
+    "RandomCrop": [sp.RandomCrop((30, 36), padding=(5, 2), pad_if_needed=True)],
+    "RandomCrop, reflect": [
+        sp.Resize((30, 20), interpolation="nearest"),
+        sp.RandomCrop(34, 8, padding_mode="reflect"),
+    ],
+    "PadImage": [
+        sp.Resize((30, 20), interpolation="nearest"),
+        sp.PadImage((3, 4, 5, 6)),
+        sp.RandomHorizontalFlip(),
+    ],
+    "crop again": [
+        sp.RandomResizedCrop(40, interpolation="nearest"),
+        sp.RandomVerticalFlip(),
+        sp.RandomResizedCrop(20, interpolation="nearest"),
+        sp.CenterCrop(31),
+    ],
+}
+
+
+def painted(height: int, width: int) -> tuple[UInt8Array, UInt8Array]:
+    """An image with its places in two channels, and a mask with a number that is different at each place nearby."""
+    y, x = np.mgrid[:height, :width].astype(np.uint8)
+    mask = (y % 16) * 15 + x % 15
+    return np.stack([mask, y, np.full_like(y, INSIDE)], -1), mask
+
+
+def png(mask: UInt8Array, mode: str = "L") -> bytes:
+    """A mask as a PNG: of grey levels, or with a palette."""
+    image = Image.fromarray(mask)
+    if mode == "P":
+        image.putpalette(list(range(255, -1, -1)) * 3)
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def write_pairs(folder: Path, pairs: list[tuple[bytes, bytes | None]]) -> sp.FileList:
+    """Write images and masks, and two lists of them. None: list a mask and don't write it."""
+    for number, (image, mask) in enumerate(pairs):
+        (folder / f"{number}.jpg").write_bytes(image)
+        if mask is not None:
+            (folder / f"{number}.png").write_bytes(mask)
+    for kind in ("jpg", "png"):
+        (folder / f"{kind}.txt").write_text("".join(f"{n}.{kind}\n" for n in range(len(pairs))))
+    return sp.FileList(folder / "jpg.txt", mask=folder / "png.txt")
+
+
+def painted_files(folder: Path) -> sp.FileList:
+    pairs: list[tuple[bytes, bytes | None]] = []
+    for number, (height, width) in enumerate(SIZES):
+        image, mask = painted(height, width)
+        pairs.append((encoded(image, "PNG"), png(mask, "LP"[number % 2])))
+    return write_pairs(folder, pairs)
+
+
+@contextmanager
+def batches(pipeline: sp.Pipeline, **options: Any) -> Iterator[list[dict[str, Any]]]:
+    with pipeline.loader(memory="256MiB", **options) as loader:
+        yield [{name: np.array(field) for name, field in batch.items()} for batch in loader]
+
+
+def check_alike(batch: dict[str, Any]) -> None:
+    inside = batch["image"][..., 2] == INSIDE
+    assert inside.any()
+    assert (batch["mask"][inside] == batch["image"][..., 0][inside]).all()
+    assert (batch["mask"][~inside] == 255).all()
+
+
+@pytest.mark.parametrize("transforms", MOVING.values(), ids=MOVING)
+def test_a_mask_of_painted_places_goes_where_its_image_goes(transforms: list[Any], tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted_files(tmp_path), seed=4).map(*transforms).batch(8)
+    for options in ({"num_workers": 2}, {"executor": "inline"}):
+        with batches(pipeline, **options) as (batch,):
+            assert batch["mask"].shape == batch["image"].shape[:3]
+            assert batch["mask"].dtype == np.uint8
+            check_alike(batch)
+
+
+def test_colours_leave_masks_alone_and_masks_leave_images_alone(tmp_path: Path) -> None:
+    """Images are as without masks, whatever filter they have, and masks are as with images of nearest pixels."""
+    files = painted_files(tmp_path)
+    colours = [
+        sp.ColorJitter(0.5, 0.5, 0.5, 0.2),
+        sp.RandomSolarize(100, p=1.0),
+        sp.GaussianBlur(3),
+        sp.Normalize(),
+    ]
+    crop, flip = sp.RandomResizedCrop(24), sp.RandomHorizontalFlip()
+    nearest = sp.RandomResizedCrop(24, interpolation="nearest")
+    with batches(sp.Pipeline(files, seed=9).map(nearest, flip).batch(8)) as (plain,):
+        check_alike(plain)
+    with batches(sp.Pipeline(files, seed=9).map(crop, flip, *colours).batch(8)) as (batch,):
+        assert (batch["mask"] == plain["mask"]).all()
+        assert batch["image"].dtype == np.float32
+    without = sp.FileList(tmp_path / "jpg.txt")
+    with batches(sp.Pipeline(without, seed=9).map(crop, flip, *colours).batch(8)) as (alone,):
+        assert (batch["image"] == alone["image"]).all()
+
+
+def test_the_number_around_a_mask_can_be_chosen(tmp_path: Path) -> None:
+    files = painted_files(tmp_path)
+    with batches(sp.Pipeline(files).map(sp.CenterCrop(100, mask_fill=3)).batch(8)) as (batch,):
+        assert (batch["mask"][batch["image"][..., 2] != INSIDE] == 3).all()
+    crop = sp.RandomCrop(100, pad_if_needed=True, fill=9, mask_fill=4)
+    with batches(sp.Pipeline(files).map(crop).batch(8)) as (batch,):
+        outside = batch["image"][..., 2] == 9
+        assert outside.any()
+        assert (batch["mask"][outside] == 4).all()
+    with pytest.raises(sp.PlanError, match=r"CenterCrop\(mask_fill=256\): .* from 0 to 255"):
+        sp.Pipeline(files).map(sp.CenterCrop(100, mask_fill=256)).batch(8).plan()
+    assert sp.CenterCrop(8).describe() == "CenterCrop(size=8)"
+    assert sp.CenterCrop(8, mask_fill=0).describe() == "CenterCrop(size=8, mask_fill=0)"
+
+
+def of_shard(folder: Path) -> Any:
+    members = []
+    for number, (height, width) in enumerate(SIZES):
+        image, mask = painted(height, width)
+        members += [(f"{number}.jpg", encoded(image, "PNG")), (f"{number}.mask.png", png(mask, "P"))]
+    return sp.TarShards(shard(folder / "a.tar", members), fields={"image": "jpg", "mask": "mask.png"})
+
+
+class Pairs:
+    """A data set of paths, bytes, Pillow images and arrays."""
+
+    def __init__(self, folder: Path, form: Callable[[bytes], Any]) -> None:
+        self.folder, self.form = folder, form
+
+    def __len__(self) -> int:
+        return len(SIZES)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        mask = self.form((self.folder / f"{index}.png").read_bytes())
+        return {"image": (self.folder / f"{index}.jpg").read_bytes(), "mask": mask}
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_all_sources_and_workers_give_the_same_masks(tmp_path: Path) -> None:
+    files = painted_files(tmp_path)
+    transforms = (sp.RandomResizedCrop(24), sp.RandomHorizontalFlip(), sp.RandomVerticalFlip())
+    pipelines = [
+        sp.Pipeline(source).shuffle(seed=5).map(*transforms).batch(4)
+        for source in (
+            files,
+            of_shard(tmp_path),
+            *(
+                sp.MapSource(Pairs(tmp_path, form), encoded="image")
+                for form in (bytes, opened, lambda data: np.array(opened(data)))
+            ),
+        )
+    ]
+    with batches(pipelines[0], num_workers=1) as expected:
+        pass
+    runs: list[tuple[sp.Pipeline, dict[str, Any]]] = [(pipelines[0], {"num_workers": 3})]
+    runs += [(pipeline, {"executor": "inline"}) for pipeline in pipelines]
+    runs += [(pipelines[0].map(lambda sample: sample), {"executor": "process", "num_workers": 2})]
+    for pipeline, options in runs:
+        with batches(pipeline, **options) as found:
+            for batch, other in zip(expected, found, strict=True):
+                assert (batch["image"] == other["image"]).all()
+                assert (batch["mask"] == other["mask"]).all()
+
+
+def test_masks_in_arrays(tmp_path: Path) -> None:
+    pairs = [painted(30, 44) for _ in range(6)]
+    arrays = sp.Arrays(
+        image=np.stack([image for image, _ in pairs]), mask=np.stack([mask for _, mask in pairs])
+    )
+    pipeline = sp.Pipeline(arrays, seed=2).map(sp.RandomResizedCrop(16, interpolation="nearest")).batch(6)
+    with batches(pipeline) as (batch,), batches(pipeline, executor="inline") as (other,):
+        check_alike(batch)
+        assert (batch["mask"] == other["mask"]).all()
+    smaller = sp.Arrays(image=np.zeros((2, 9, 9, 3), np.uint8), mask=np.zeros((2, 8, 9), np.uint8))
+    with pytest.raises(sp.PlanError, match=r"masks are .*\(8, 9\), but their images \(9, 9\)"):
+        sp.Pipeline(smaller).map(sp.CenterCrop(4)).batch(2).plan()
+
+
+def test_a_run_goes_on_with_the_same_masks(tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted_files(tmp_path)).shuffle(seed=1).map(sp.RandomResizedCrop(16)).batch(2)
+    with batches(pipeline) as whole:
+        pass
+    with pipeline.loader(memory="256MiB", num_workers=1) as loader:
+        for number, _ in enumerate(loader, 1):
+            if number == 2:
+                state = loader.state_dict()
+                break
+    with pipeline.loader(memory="256MiB", num_workers=2) as loader:
+        loader.load_state_dict(state)
+        rest = [np.array(batch["mask"]) for batch in loader]
+    assert len(rest) == 2
+    assert all((mask == batch["mask"]).all() for mask, batch in zip(rest, whole[2:], strict=True))
+
+
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "missing": (None, "No such file"),
+    "cut": (png(painted(40, 56)[1])[:-40], "truncated or damaged PNG"),
+    "no image": (b"not an image", "not an image"),
+    "RGB": (encoded(picture(1), "PNG"), "its mode is RGB; save its class numbers as an 8-bit PNG"),
+    "16 bits": (encoded(np.zeros((40, 56), np.uint16), "PNG"), "one channel of 8 bits.*its mode is I;16"),
+    "one bit": (encoded(np.zeros((40, 56), bool), "PNG"), "one bit per pixel may mean"),
+    "JPEG": (encoded(painted(40, 56)[1]), "can't be a JPEG"),
+    "another size": (png(painted(56, 40)[1]), "it has 40 × 56 pixels, but its image 56 × 40"),
+}
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+@pytest.mark.parametrize(("mask", "says"), BAD.values(), ids=BAD)
+def test_a_bad_mask_is_a_bad_sample(mask: bytes | None, says: str, executor: Any, tmp_path: Path) -> None:
+    good = [(encoded(picture(seed)), png(painted(40, 56)[1])) for seed in range(5)]
+    pipeline = (
+        sp.Pipeline(write_pairs(tmp_path, [*good, (encoded(picture(5)), mask)]))
+        .map(sp.CenterCrop(8))
+        .batch(3)
+    )
+    options = {"memory": "256MiB", "num_workers": 1, "executor": executor}
+    with (
+        pipeline.loader(**options) as loader,
+        pytest.raises(sp.SampleError, match=f"mask: .*{says}") as raised,
+    ):
+        list(loader)
+    assert raised.value.index == 5
+    assert str(raised.value.path).endswith("5.png")
+    replacing = pipeline.on_error(sp.Replace(at_most=1))
+    with replacing.loader(**options) as loader:
+        assert [5 in batch["index"] for batch in loader] == [False, False]
+        assert [bad.path for bad in loader.bad_samples] == [str(tmp_path / "5.png")]
+
+
+def test_a_bad_image_is_named_by_its_own_file(tmp_path: Path) -> None:
+    source = write_pairs(tmp_path, [(b"no image", b"no mask")])
+    with (
+        sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1, last_batch="partial").loader() as loader,
+        pytest.raises(sp.DecodeError, match="not an image") as raised,
+    ):
+        next(iter(loader))
+    assert str(raised.value.path).endswith("0.jpg")
+
+
+def test_what_cant_move_masks_is_refused(tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted_files(tmp_path)).map(sp.RandomResizedCrop(24))
+    with pytest.raises(sp.PlanError, match=r"RandAugment.* moves .* but not the field 'mask'"):
+        pipeline.map(sp.RandAugment()).batch(4).plan()
+    with pytest.raises(sp.PlanError, match=r"RandomApply.* moves .* but not the field 'mask'"):
+        pipeline.map(sp.RandomApply([sp.RandomVerticalFlip()])).batch(4).plan()
+    cache = sp.Cache("masks", memory="32MiB", directory=tmp_path)
+    kept = sp.Pipeline(painted_files(tmp_path)).map(sp.CenterCrop(24)).cache(cache).batch(4)
+    with pytest.raises(sp.PlanError, match="not their masks: put it right after the source"):
+        kept.plan()
+    with pytest.raises(sp.PlanError, match="not their masks: put it right after the source"):
+        kept.map(lambda sample: sample).plan()
+
+
+def test_a_cache_of_files_keeps_images_and_reads_masks(tmp_path: Path) -> None:
+    cache = sp.Cache("files", memory="32MiB", directory=tmp_path)
+    crop = sp.RandomResizedCrop(16, interpolation="nearest")
+    pipeline = sp.Pipeline(painted_files(tmp_path), seed=3).cache(cache).map(crop).batch(8)
+    for options in ({"num_workers": 2}, {"executor": "inline"}):
+        with pipeline.loader(memory="256MiB", **options) as loader:
+            for _ in range(2):
+                (batch,) = list(loader)
+                check_alike(batch)
+
+
+def test_functions_get_the_bytes_of_masks_that_nothing_has_moved(tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted_files(tmp_path)).map(lambda data: opened(data.tobytes()), field="mask")
+    with batches(pipeline.map(sp.CenterCrop((36, 44))).batch(8), executor="inline") as (batch,):
+        check_alike(batch)
+
+
+def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    source = painted_files(tmp_path)
+    (tmp_path / "png.txt").write_text("0.png\n")
+    with pytest.raises(sp.PlanError, match=r"images has 8 lines and the list of masks 1; line n"):
+        source.open()
