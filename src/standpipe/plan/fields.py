@@ -22,8 +22,8 @@ from standpipe.transform import (
     NativeStep,
     SampleProgram,
     fuse,
-    is_mask,
     is_installed,
+    is_mask,
     sample_program,
     split_at_cache,
 )
