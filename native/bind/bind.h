@@ -67,24 +67,26 @@ inline std::span<const int64_t> records_of(Column<int64_t> indices, uint64_t cou
     return asked;
 }
 
-void bind_order(nb::module_& m);     // computed orders
-void bind_index(nb::module_& m);     // lists, and index files
-void bind_tar(nb::module_& m);       // tar shards
-void bind_program(nb::module_& m);   // what happens to an image
-void bind_slots(nb::module_& m);     // slots, and the bell
-void bind_reads(nb::module_& m);     // how files are read
-void bind_pool(nb::module_& m);      // native threads and their jobs
-void bind_gpu(nb::module_& m);       // rows for the GPU's decoder
-void bind_faults(nb::module_& m);    // points at which something goes wrong on purpose
-void bind_samples(nb::module_& m);   // rows one at a time, for Python workers
-void bind_checks(nb::module_& m);    // files looked at beforehand
-void bind_cache(nb::module_& m);     // a cache's store
-void bind_counters(nb::module_& m);  // how long things take in Python threads
+void bind_order(nb::module_& m);        // computed orders
+void bind_index(nb::module_& m);        // lists, and index files
+void bind_tar(nb::module_& m);          // tar shards
+void bind_program(nb::module_& m);      // what happens to an image
+void bind_slots(nb::module_& m);        // slots, and the bell
+void bind_reads(nb::module_& m);        // how files are read
+void bind_pool(nb::module_& m);         // native threads and their jobs
+void bind_foreign_row(nb::module_& m);  // rows that Pillow decodes
+void bind_gpu(nb::module_& m);          // rows for the GPU's decoder
+void bind_faults(nb::module_& m);       // points at which something goes wrong on purpose
+void bind_samples(nb::module_& m);      // rows one at a time, for Python workers
+void bind_checks(nb::module_& m);       // files looked at beforehand
+void bind_cache(nb::module_& m);        // a cache's store
+void bind_counters(nb::module_& m);     // how long things take in Python threads
 
 class Latency;
 nb::tuple counts_of(const Latency& latency);  // as standpipe.stats.counters.Latency has them
 
 class Pool;
 nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed
+nb::object take_foreign(std::shared_ptr<Pool> pool);  // a ForeignRow, likewise
 
 }  // namespace standpipe

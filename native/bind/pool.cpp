@@ -1,4 +1,4 @@
-// The native threads of a loader, their jobs, and rows that Python finishes for them.
+// The native threads of a loader and their jobs.
 #include "pool/pool.h"
 
 #include <nanobind/stl/optional.h>
@@ -194,12 +194,6 @@ nb::list threads_of(const PoolStats& stats) {
     return out;
 }
 
-// Keeps the pool that lent the row's buffer.
-struct PendingRow {
-    std::shared_ptr<Pool> pool;
-    ForeignRow row;
-};
-
 void bind_stats(nb::module_& m) {
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
@@ -291,50 +285,6 @@ void bind_job(nb::module_& m) {
             "(row, kind, text) of rows that failed.");
 }
 
-void bind_foreign_row(nb::module_& m) {
-    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes.")
-        .def_prop_ro(
-            "data",
-            [](PendingRow& r) {
-                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(r.row.bytes.data(), {r.row.size},
-                                                                            nb::find(r));
-            },
-            "The row's bytes, no copy: there until it is finished or failed.")
-        .def(
-            "reserve",
-            [](PendingRow& r, int height, int width, uint64_t frame_bytes) {
-                nb::gil_scoped_release unlocked;
-                return r.pool->reserve_for(r.row, {height, width}, frame_bytes);
-            },
-            "height"_a, "width"_a, "frame_bytes"_a,
-            "Wait for the memory that decoding and transforming takes; an error text when it can't be had.")
-        .def(
-            "finish",
-            [](PendingRow& r, Picture rgb, bool truncated) {
-                const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
-                nb::gil_scoped_release unlocked;
-                r.pool->finish_foreign(r.row, rgb.data(), size, truncated);
-            },
-            "rgb"_a, "truncated"_a)
-        .def_prop_ro(
-            "is_mask", [](const PendingRow& r) { return r.row.job->program->format().is_mask; },
-            "Whether it is a mask, which ``finish_mask`` finishes.")
-        .def(
-            "finish_mask",
-            [](PendingRow& r, Mask mask) {
-                const Size size{static_cast<int>(mask.shape(0)), static_cast<int>(mask.shape(1))};
-                nb::gil_scoped_release unlocked;
-                r.pool->finish_foreign(r.row, mask.data(), size, false);
-            },
-            "mask"_a)
-        .def(
-            "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
-            "text"_a)
-        .def(
-            "release", [](PendingRow& r) { r.pool->release_foreign(r.row); },
-            "Give back what was reserved, once nothing of it is in use any more.");
-}
-
 void bind_at_work(nb::module_& m) {
     nb::class_<AtWork>(m, "AtWork", "A row at work.")
         .def_prop_ro("kind", [](const AtWork& w) { return heartbeat_name(w.kind); })
@@ -366,15 +316,8 @@ void bind_threads(nb::module_& m) {
             "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
         .def("employ", &Pool::employ, Unlocked(), "workers"_a,
              "From now on so many of the decoding threads work at once, at least one; the others wait.")
-        .def(
-            "take_foreign",
-            [](std::shared_ptr<Pool> p) -> std::optional<PendingRow> {
-                PendingRow pending{p, {}};
-                nb::gil_scoped_release unlocked;
-                if (!p->take_foreign(pending.row)) return std::nullopt;
-                return pending;
-            },
-            "Wait for a row that Pillow decodes; None when the pool is closed.")
+        .def("take_foreign", &take_foreign, nb::sig("def take_foreign(self) -> ForeignRow | None"),
+             "Wait for a row that Pillow decodes; None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
         .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
              "Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.")

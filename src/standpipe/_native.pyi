@@ -1100,7 +1100,7 @@ class SampleMaker:
         epoch: int,
         position: int,
         attempt: int,
-        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+        outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
         """Likewise, from a mask."""
 

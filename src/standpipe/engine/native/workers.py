@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from standpipe.contracts import Files, Records
 from standpipe.engine.cache import Costing, Keeper
 from standpipe.engine.cache import counted as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
+from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.open_files import reading_threads
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.watchdog.guarded import Ends, guarded
@@ -40,7 +40,7 @@ from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
 from standpipe.stats.latency import Latency
-from standpipe.transform import MASK, ImageKernel, other_size
+from standpipe.transform import MASK, ImageKernel, MaskKernel, NativeKernel
 from standpipe.transform.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
@@ -65,68 +65,6 @@ class Hand:
     row: _native.AtWork = field(compare=False)
 
 
-class NativeJob:
-    """The rows of one slot that native threads make.
-
-    native   the native job; None if there is nothing to make
-    mask     the native job of the same rows' masks; None without masks
-    records  the records from which the rows are made
-    rows     (n,) int64: the row number in the slot of each record
-    values   views of the slot's fields that no kernel makes; their values are checked
-    """
-
-    lists: Mapping[str, list[Any]] = {}
-    made = None
-    ended_after = None
-
-    def __init__(
-        self,
-        jobs: tuple[_native.Job | None, _native.Job | None],
-        records: Records,
-        rows: Int64Array,
-        checks: Checks,
-        values: Mapping[str, AnyArray],
-    ) -> None:
-        (self.native, self.mask), self.records, self.rows = jobs, records, rows
-        self._checks, self._values = checks, values
-
-    @property
-    def done(self) -> bool:
-        """True if every row is made or has failed."""
-        return all(native.done for native in self.natives)
-
-    @property
-    def natives(self) -> list[_native.Job]:
-        """The native jobs: masks first, as most are decoded by threads that would else wait for the images."""
-        return [native for native in (self.mask, self.native) if native is not None]
-
-    def has(self, row: _native.AtWork) -> bool:
-        """Return True if this job contains the row that a thread is making."""
-        return any(native.has(row) for native in self.natives)
-
-    def failures(self) -> Sequence[Failure]:
-        """Return the failures of rows that can't be made."""
-        failures = [] if self.native is None else self.native.failures()
-        bad = [Failure(row, place, reason) for row, place, reason in failures]
-        if self.mask is not None:
-            bad += self._mask_failures(self.mask, {failure.row for failure in bad})
-        if self._checks.finite is None:
-            return bad
-        made = np.setdiff1d(self.rows, [failure.row for failure in bad])
-        return [*bad, *self._checks.failures(self._values, made)]
-
-    def _mask_failures(self, mask: _native.Job, failed: set[int]) -> Iterator[Failure]:
-        """Yield the failures of masks, and of those that don't have their image's size, except of rows that failed."""
-        assert self.native is not None
-        for row, place, reason in mask.failures():
-            if row not in failed:
-                failed.add(row)
-                yield Failure(row, place, reason, field=MASK)
-        for row, size, image_size in zip(self.rows.tolist(), mask.sizes, self.native.sizes, strict=True):
-            if size != image_size and row not in failed:
-                yield Failure(row, "decode", other_size(size, image_size), field=MASK)
-
-
 class NativeWorkers(DrivesItself):
     """The native pool, and 1 to ``num_workers`` Python threads that decode with Pillow what native code can't.
 
@@ -141,10 +79,7 @@ class NativeWorkers(DrivesItself):
         # Programs for each segment of epochs; all are None where rows are only copied.
         kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
         masks = [kernel.mask if isinstance(kernel, ImageKernel) else None for kernel in kernels]
-        self._programs, self._mask_programs = (
-            [None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd) for each in some]
-            for some in (kernels, masks)
-        )
+        self._programs, self._mask_programs = (_compiled(some, plan) for some in (kernels, masks))
         self._makes_images, self._moves_masks = plan.samples.kernel is not None, masks[0] is not None
         self._pool = _native.Pool(
             plan.pool.workers,
@@ -238,7 +173,6 @@ class NativeWorkers(DrivesItself):
         attempts: Int64Array | None = None,
     ) -> tuple[_native.Job, _native.Job | None]:
         """Return the native job of an assignment, and that of its masks; ``_native.Job`` describes the arrays."""
-
         epoch = assignment.at.epoch
         plan, layout = self._plan, self._plan.layout_at(epoch)
         kernel, segment = plan.samples_at(epoch).kernel, plan.segment(epoch)
@@ -452,3 +386,11 @@ def _read_files(job: _native.Job, files: Files) -> None:
     """Have a native job read the files of its rows."""
     paths = files.paths
     job.files(paths.blob, paths.ends, files.offset, files.length, files.file_bytes, files.mtime_ns)
+
+
+def _compiled(
+    kernels: Sequence[NativeKernel | MaskKernel | None], plan: Plan
+) -> list[_native.Program | None]:
+    return [
+        None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd) for each in kernels
+    ]
