@@ -283,6 +283,39 @@ def test_what_cant_move_masks_is_refused(tmp_path: Path) -> None:
         kept.map(lambda sample: sample).plan()
 
 
+@pytest.mark.parametrize(
+    "mix", [sp.MixUp(0.2, num_classes=4), sp.CutMix(1.0, num_classes=4)], ids=["MixUp", "CutMix"]
+)
+def test_mixing_of_images_with_masks_is_refused(mix: Any) -> None:
+    images, labels = np.zeros((4, 9, 9, 3), np.uint8), np.zeros(4, np.int64)
+    arrays = sp.Arrays(image=images, mask=images[..., 0].copy(), label=labels)
+    with pytest.raises(sp.PlanError, match="mixes images and labels but not the field 'mask'"):
+        sp.Pipeline(arrays).map(sp.CenterCrop(8)).batch(2).map_batch(mix).plan()
+
+
+def test_views_of_images_with_masks_are_refused(tmp_path: Path) -> None:
+    files = sp.Pipeline(painted_files(tmp_path))
+    numbers = np.zeros((4, 9, 9), np.uint8)
+    arrays = sp.Pipeline(sp.Arrays(image=np.zeros((4, 9, 9, 3), np.uint8), mask=numbers))
+    for pipeline in (files, arrays):
+        with pytest.raises(sp.PlanError, match=r"Views.* the field 'mask'"):
+            pipeline.map(sp.Views(a=[sp.RandomResizedCrop(8)])).batch(2).plan()
+        with pytest.raises(sp.PlanError, match=r"Views .*leaves the field 'mask'"):
+            pipeline.map(sp.CenterCrop(8), sp.Views(a=[], b=[])).batch(2).plan()
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+def test_masks_change_their_size_with_their_images_by_epoch(executor: Any, tmp_path: Path) -> None:
+    size: Any = sp.Schedule({0: 12, 1: 24, 2: 8})
+    crop = sp.RandomResizedCrop(size, interpolation="nearest")
+    pipeline = sp.Pipeline(painted_files(tmp_path), seed=4).map(crop, sp.RandomVerticalFlip()).batch(8)
+    with pipeline.loader(memory="256MiB", executor=executor) as loader:
+        for side in (12, 24, 8):
+            (batch,) = [{name: np.array(field) for name, field in each.items()} for each in loader]
+            assert batch["mask"].shape == (8, side, side)
+            check_alike(batch)
+
+
 def test_a_cache_of_files_keeps_images_and_reads_masks(tmp_path: Path) -> None:
     cache = sp.Cache("files", memory="32MiB", directory=tmp_path)
     crop = sp.RandomResizedCrop(16, interpolation="nearest")

@@ -213,7 +213,8 @@ def sample_contents(
                 raise PlanError(f"{method}: there is no field {name!r}. The fields are {', '.join(contents)}")
     mask = contents.get(MASK)
     mixing = next((each.mixing for each in pipeline.batch_functions if each.mixing is not None), None)
-    if mixing is not None and (isinstance(mask, Listed) or (mask is not None and is_mask(mask))):
+    beside = isinstance(mask, Listed) or (mask is not None and is_mask(mask))
+    if mixing is not None and mixing.image == "image" and beside:
         raise PlanError(
             f"{type(mixing).__name__} mixes images and labels but not the field 'mask', which would no longer fit the "
             "image: leave it out, or rename 'mask' if it isn't a mask of the image"
