@@ -104,8 +104,10 @@ def test_every_example_is_tested() -> None:
         "parquet.py",
         "progressive_resizing.py",
         "resume_elsewhere.py",
+        "serve_one_image.py",
         "simclr_views.py",
         "ten_million_images.py",
+        "timm_recipe.py",
         "train_numpy.py",
         "train_resnet_torch.py",
         "train_torch.py",
@@ -131,6 +133,21 @@ def test_self_supervised_examples_train_with_views(photos: Path) -> None:
         first, last = (float(line.rpartition(" ")[2]) for line in lines)
         assert first > 0
         assert 0 < last < (first if example == "simclr_views.py" else 10)
+
+
+def test_a_server_gets_what_evaluation_got(photos: Path, tmp_path: Path) -> None:
+    model, path = tmp_path / "model.pt", next((photos / "val").glob("*/*.jpg"))
+    assert "saved" in run("serve_one_image.py", photos / "train", "--train", model)
+    assert f"{path}: class-" in run("serve_one_image.py", path, "--model", model)
+
+
+def test_timms_recipe_runs_natively(photos: Path) -> None:
+    *report, first, last = run_in_turn(
+        "timm_recipe.py", (photos / "train", "--epochs", "2", "--size", "32"), warnings="default"
+    )
+    assert report
+    assert all(line.endswith(": native") for line in report)
+    assert [line.partition(":")[0] for line in (first, last)] == ["epoch 0", "epoch 1"]
 
 
 def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path) -> None:
