@@ -185,6 +185,9 @@ Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, 
             bytes += pass_bytes(geometry, passes[i].pixels, i + 1 == passes.size());
             from = geometry.out;
         }
+        const RowFormat& format = program.heads[h].format;
+        if (from.height != format.height || from.width != format.width)
+            return Outcome::decode_error("the result has another size than its row in the batch");
     }
     return {};
 }

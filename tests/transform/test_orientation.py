@@ -57,3 +57,13 @@ def test_damaged_exif_data_is_ignored(tmp_path: Path) -> None:
 def test_another_word_is_refused() -> None:
     with pytest.raises(sp.PlanError, match="orientation must be 'ignore' or 'apply'"):
         sp.Pipeline(sp.ImageFolder("photos")).decode(orientation="yes")  # type: ignore[arg-type]
+
+
+def test_images_that_are_turned_have_their_own_size_where_no_transform_fixes_it() -> None:
+    wanted = ImageOps.exif_transpose(Image.open(io.BytesIO(tagged(6, height=20, width=40))))
+    source = sp.MapSource([tagged(6, height=20, width=40)] * 4, encoded="image")
+    pipeline = sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=0.0)).decode(orientation="apply").batch(2)
+    with pipeline.loader(executor="inline") as loader:
+        for batch in loader:
+            for row in batch["image"]:
+                assert explain_difference(row, np.asarray(wanted)) == ""

@@ -203,23 +203,30 @@ class ImageMaker:
         else:
             rgb = _as_rgb(image, step)
             size = (rgb.shape[0], rgb.shape[1])
-        program, kernel = self._program(step, size[0], size[1])
-        assert not isinstance(kernel, MaskKernel)
-        images = {name: spec for name, spec in kernel.outputs.items() if name != MASK}
-        made = {name: _memory(out.get(name), spec) for name, spec in images.items()}
         seeds = self._seeds(key)
-        into = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
         wrong = "foreign"
         if rgb is None:
             assert data is not None
+            program, made, into = self._room(step, size, out)
             wrong = self._native.from_encoded(program, data, *seeds, into)
             if wrong == "foreign":
                 rgb = self._foreign(number, step, key, data)
-        if rgb is not None:
+        if rgb is not None:  # its size isn't that of the file's header if the EXIF orientation turned it
+            program, made, into = self._room(step, (rgb.shape[0], rgb.shape[1]), out)
             wrong = self._native.from_pixels(program, rgb, *seeds, into)
         if wrong:
             raise RowFailed("decode", wrong)
         return made
+
+    def _room(
+        self, step: NativeStep, size: tuple[int, int], out: Mapping[str, AnyArray]
+    ) -> tuple[_native.Program, Mapping[str, AnyArray], list[UInt8Array]]:
+        """Return the program for images of a (height, width), memory for its results by field, and their bytes."""
+        program, kernel = self._program(step, *size)
+        assert not isinstance(kernel, MaskKernel)
+        images = {name: spec for name, spec in kernel.outputs.items() if name != MASK}
+        made = {name: _memory(out.get(name), spec) for name, spec in images.items()}
+        return program, made, [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
 
     def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
         return self._recipe.seed, key.epoch, key.position, key.attempt
