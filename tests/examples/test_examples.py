@@ -104,6 +104,7 @@ def test_every_example_is_tested() -> None:
         "parquet.py",
         "progressive_resizing.py",
         "resume_elsewhere.py",
+        "segmentation.py",
         "serve_one_image.py",
         "simclr_views.py",
         "ten_million_images.py",
@@ -133,6 +134,11 @@ def test_self_supervised_examples_train_with_views(photos: Path) -> None:
         first, last = (float(line.rpartition(" ")[2]) for line in lines)
         assert first > 0
         assert 0 < last < (first if example == "simclr_views.py" else 10)
+
+
+def test_masks_are_learned(photos: Path, tmp_path: Path) -> None:
+    printed = run("segmentation.py", photos / "train", "--masks", tmp_path / "masks", "--size", "48")
+    assert last_accuracy(printed) > 0.85
 
 
 def test_a_server_gets_what_evaluation_got(photos: Path, tmp_path: Path) -> None:

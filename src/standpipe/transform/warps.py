@@ -130,7 +130,7 @@ class RandomAffine(Warp):
     """Turn, move, scale and shear an image at random, like ``torchvision.transforms.v2.RandomAffine``.
 
     The pixels are those of Pillow's ``Image.transform`` with torchvision's matrix. Sines and cosines may differ
-    from a C library's in the last bit, which changes a pixel in a million.
+    from a C library's in the last bit, which changes at most one pixel in 1,000.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class RandomPerspective(AtRandom, Warp):
     """Move the corners of an image inwards at random, like ``torchvision.transforms.v2.RandomPerspective``.
 
     The pixels are those of Pillow's ``Image.transform``. The eight coefficients are solved in double precision
-    and rounded to float32, as torchvision's are; where both round differently, a pixel in a thousand differs.
+    and rounded to float32, as torchvision's are; where both round differently, at most 5 pixels in 1,000 differ.
 
     Parameters
     ----------
