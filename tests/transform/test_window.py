@@ -115,6 +115,12 @@ def test_every_place_is_drawn_as_often_as_by_torchvision() -> None:
     assert ((seen - expected) ** 2 / expected).sum() < 135.0
 
 
+def test_large_crops_of_files_need_no_resize(tmp_path: Path) -> None:
+    picture = photo(150, 170)
+    (row,) = delivered(in_order(listed(tmp_path, [saved(picture, "PNG")]), sp.RandomCrop((150, 170))))
+    assert explain_difference(row, picture) == ""
+
+
 def test_an_image_that_is_too_small_is_a_bad_sample(tmp_path: Path) -> None:
     files = [saved(photo(40, 40)), saved(photo(9, 40))]
     pipeline = in_order(listed(tmp_path, files), sp.RandomCrop(16, padding=(0, 1)))

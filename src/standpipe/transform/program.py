@@ -16,6 +16,8 @@ from standpipe.transform.image import MASK, ImageTransform, ValueTransform
 from standpipe.transform.mask import MaskKernel, is_mask, mask_kernel, moves_mask
 from standpipe.transform.views import Views
 
+ANY_PX = (16384, 16384)  # (height, width) of images that no transform finds too small or too large
+
 # Parts of the keys of Python code's random numbers, besides the sample. Native transforms use ``draw_kind`` instead.
 DATASET_OP = 0x50 << 16
 FUNCTION_OP = 0x51 << 16
@@ -250,11 +252,10 @@ def _native_step(
                 raise PlanError(
                     f"masks are (H, W) = {mask.shape}, but their images {source_px}; a mask has its image's size"
                 )
-    # Any size shows the errors that don't depend on the size.
-    fuse(transforms, source_px or (64, 64), earlier=earlier)
     try:
         kernel = fuse(transforms, source_px, earlier=earlier, masks=masks)
     except PlanError:  # the size depends on the image
+        fuse(transforms, source_px or ANY_PX, earlier=earlier)  # raises the errors that don't depend on the size
         if any(isinstance(each, Views) for each in transforms):
             raise
         open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
