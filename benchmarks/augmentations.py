@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from _measure import Figure, column, in_turn, last_json, parser, ratio, report
-from beside_torch import MEAN, STD, Repeated, measured
+from beside_torch import MEAN, STD, Pairs, Repeated, measured
 
 import standpipe as sp
 from standpipe.cli.bench import PeakMemory
@@ -87,16 +87,6 @@ def measure_ours(path: str, recipe: str, workers: int, batch: int, seconds: floa
     pipeline = pipeline.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), *augment, sp.Normalize())
     with pipeline.batch(batch, last_batch="drop").loader(num_workers=workers) as loader:
         return measured(Pairs(loader), memory, 1, seconds)
-
-
-class Pairs:
-    """The batches of a loader as (images, labels), as torch's loader gives them."""
-
-    def __init__(self, loader: sp.Loader) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Any:
-        return ((batch["image"], batch["label"]) for batch in self._loader)
 
 
 def measure_torch(

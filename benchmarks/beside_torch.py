@@ -23,6 +23,7 @@ import numpy as np
 from _measure import MIB, Figure, bench, column, in_turn, last_json, parser, ratio, report, train_task
 from PIL import Image
 
+import standpipe as sp
 from standpipe.cli.bench import PeakMemory, seconds_since_process_start
 
 ROWS = 256
@@ -130,6 +131,16 @@ def measured(loader: Any, memory: PeakMemory, at_once: int, seconds: float) -> d
 def endless(loader: Any) -> Iterator[Any]:
     while True:
         yield from loader
+
+
+class Pairs:
+    """The batches of a loader as (images, another field), as torch's loader gives them."""
+
+    def __init__(self, loader: sp.Loader, field: str = "label") -> None:
+        self._loader, self._field = loader, field
+
+    def __iter__(self) -> Any:
+        return ((batch["image"], batch[self._field]) for batch in self._loader)
 
 
 class Repeated:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from _measure import Figure, column, in_turn, last_json, parser, ratio, report
-from beside_torch import MEAN, STD, Repeated, measured
+from beside_torch import MEAN, STD, Pairs, Repeated, measured
 from PIL import Image
 
 import standpipe as sp
@@ -92,17 +92,7 @@ def measure_ours(lists: Path, workers: int, batch: int, seconds: float) -> dict[
         sp.Normalize(),
     )
     with pipeline.batch(batch, last_batch="drop").loader(num_workers=workers) as loader:
-        return measured(Pairs(loader), memory, 1, seconds)
-
-
-class Pairs:
-    """The batches of a loader as (images, masks), as torch's loader gives them."""
-
-    def __init__(self, loader: sp.Loader) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Any:
-        return ((batch["image"], batch["mask"]) for batch in self._loader)
+        return measured(Pairs(loader, "mask"), memory, 1, seconds)
 
 
 class Masked:

@@ -255,7 +255,7 @@ def _native_step(
     try:
         kernel = fuse(transforms, source_px, earlier=earlier, masks=masks)
     except PlanError:  # the size depends on the image
-        fuse(transforms, source_px or ANY_PX, earlier=earlier)  # raises the errors that don't depend on the size
+        fuse(transforms, source_px or ANY_PX, earlier=earlier)  # raises errors that don't depend on it
         if any(isinstance(each, Views) for each in transforms):
             raise
         open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
