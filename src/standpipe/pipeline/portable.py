@@ -41,7 +41,7 @@ class Portable:
         --------
         >>> recipe = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(48), sp.CenterCrop(32)).to_dict()
         >>> recipe["transforms"][1]
-        {'name': 'CenterCrop', 'size': 32}
+        {'name': 'CenterCrop', 'size': 32, 'mask_fill': 255}
         """
         return as_dict(cast("Pipeline", self))
 
