@@ -116,6 +116,12 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
         "AugMix: Python (it has no native form)",
         "RandomHorizontalFlip: Python",
     ]
+    late = sp.from_torchvision([V1.CenterCrop(32), V1.PILToTensor(), V1.RandomInvert()])
+    assert str(late).splitlines() == [
+        "CenterCrop: native",
+        "PILToTensor: Python",
+        "RandomInvert: Python (tensors have other pixels than Pillow images here)",
+    ]
     (rest,) = converted.python
     images = np.random.default_rng(3).integers(0, 256, (2, 40, 40, 3), np.uint8)
     pipeline = sp.Pipeline(sp.Arrays(image=images)).map(*converted).batch(2)

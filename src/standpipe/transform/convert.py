@@ -149,13 +149,13 @@ def _convert(transforms: Any, asked_by: str) -> Converted:
     native: list[ImageTransform] = []
     report: list[str] = []
     state = "image"  # then "tensor" and "float"
-    kept, reason = 0, ""
+    kept, refused = 0, {}  # the reason, by the number of the part that has no native form
     pending: list[ImageTransform] = []  # of the tensor; Python parts later need these as Python too
-    for part in parts:
+    for number, part in enumerate(parts):
         try:
             after, made = _value(part, state)
         except _Unlike as error:
-            reason = str(error)
+            refused[number] = f" ({error})"
             break
         (native if after == "image" else pending).extend(made)
         if after == "image":
@@ -166,20 +166,12 @@ def _convert(transforms: Any, asked_by: str) -> Converted:
         native += _ending(state, pending)
     for number, part in enumerate(parts):
         name = type(part).__name__
-        if number < kept:
-            report.append(f"{name}: native")
-        else:
-            report.append(
-                f"{name}: Python" + (f" ({reason})" if reason and not _stays_silent(report) else "")
-            )
+        where = "native" if number < kept else f"Python{refused.get(number, '')}"
+        report.append(f"{name}: {where}")
     rest = parts[kept:]
     compose = getattr(transforms, "transforms", None) is not None and type(transforms)
     python = (compose(rest),) if rest and compose else tuple(rest)
     return Converted(tuple(native), python, tuple(report))
-
-
-def _stays_silent(report: list[str]) -> bool:
-    return any(" (" in line for line in report)
 
 
 def _ending(state: str, pending: list[ImageTransform]) -> list[ImageTransform]:
