@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 import standpipe as sp
@@ -107,43 +105,6 @@ def test_boxes_are_drawn_by_the_documented_rule(crop: sp.RandomResizedCrop, size
         for position in range(150)
     ]
     assert boxes == expected
-
-
-def test_boxes_are_distributed_as_torchvisions() -> None:
-    count = 4000
-    # Two samples of 4,000 from one distribution are further apart than this once in 100,000 pairs.
-    limit = math.sqrt(-math.log(1e-5 / 2) / count)
-    torch.manual_seed(11)
-    image = Image.new("1", (WIDTH, HEIGHT))
-    for scale, ratio in (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.02, 0.3), (0.3, 3.0))):
-        crop = sp.RandomResizedCrop(1, scale=scale, ratio=ratio)
-        ours = facts(np.array(drawn_boxes(crop, (HEIGHT, WIDTH), count, seed=11)))
-        theirs = v2.RandomResizedCrop(1, scale=scale, ratio=ratio)
-        drawn = [theirs.make_params([image]) for _ in range(count)]
-        boxes = [(d["left"], d["top"], d["left"] + d["width"], d["top"] + d["height"]) for d in drawn]
-        for name, value in facts(np.array(boxes)).items():
-            assert distance(ours[name], value) < limit, (crop, name)
-    # Which is near enough to see a ratio that is drawn uniformly, and not in its logarithm.
-    even = np.random.default_rng(0).uniform(*ratio, count)
-    assert distance(np.log(even), ours["logarithm of the ratio"]) > 2 * limit
-
-
-def facts(boxes: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    left, top, right, bottom = boxes.T
-    width, height = right - left, bottom - top
-    return {
-        "share of the area": width * height / (WIDTH * HEIGHT),
-        "logarithm of the ratio": np.log(width / height),
-        "left": (left + 0.5) / (WIDTH - width + 1),
-        "top": (top + 0.5) / (HEIGHT - height + 1),
-    }
-
-
-def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Kolmogorov and Smirnov's: the largest difference of the two shares below any value."""
-    every = np.concatenate([one, other])
-    below = [np.searchsorted(np.sort(values), every, side="right") / len(values) for values in (one, other)]
-    return float(np.abs(below[0] - below[1]).max())
 
 
 def flips(*transforms: sp.RandomHorizontalFlip, seed: int = 0, epoch: int = 0) -> list[bool]:

@@ -70,13 +70,6 @@ def test_groups_contain_groups() -> None:
     assert np.array_equal(rows, IMAGES)  # inverted twice
 
 
-def test_equal_weights_choose_equally_often() -> None:
-    images = np.zeros((3000, 1, 1, 3), np.uint8)
-    group = sp.RandomChoice([sp.RandomInvert(1), sp.RandomPosterize(1, 1), sp.RandomInvert(0)])
-    rows = np.asarray(delivered(in_order(sp.Arrays(image=images), group)))
-    assert 0.29 < (rows[:, 0, 0, 0] == 255).mean() < 0.37
-
-
 @pytest.mark.parametrize(
     ("group", "is_random", "moves"),
     [

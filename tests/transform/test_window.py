@@ -101,20 +101,6 @@ def test_a_resize_before_and_a_crop_after_another() -> None:
         assert explain_difference(row, whole[y : y + 9, x : x + 24]) == ""
 
 
-def test_every_place_is_drawn_as_often_as_by_torchvision() -> None:
-    """Pixels that say where they are; 81 places of 1e5 crops, by a chi-squared test at 1e-4."""
-    count = 100_000
-    places = np.zeros((9, 9, 3), np.uint8)
-    places[..., 0], places[..., 1] = np.mgrid[:9, :9]
-    images = np.ascontiguousarray(np.broadcast_to(places, (count, 9, 9, 3)))
-    seen = np.zeros((9, 9), int)
-    with sp.Pipeline(sp.Arrays(image=images)).map(sp.RandomCrop(1)).batch(1000).loader() as loader:
-        for batch in loader:
-            np.add.at(seen, (batch["image"][:, 0, 0, 0], batch["image"][:, 0, 0, 1]), 1)
-    expected = count / 81
-    assert ((seen - expected) ** 2 / expected).sum() < 135.0
-
-
 def test_large_crops_of_files_need_no_resize(tmp_path: Path) -> None:
     picture = photo(150, 170)
     (row,) = delivered(in_order(listed(tmp_path, [saved(picture, "PNG")]), sp.RandomCrop((150, 170))))
