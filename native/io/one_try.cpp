@@ -18,8 +18,6 @@
 namespace standpipe {
 namespace {
 
-constexpr int64_t kLongestSettling_ns = 20'000'000;
-
 // A storage that restarts, a network that is down for a moment, a file server's old handle (which opening the
 // file anew replaces), and what other processes or threads hold now.
 bool may_pass(int error) noexcept {
@@ -97,24 +95,29 @@ SharedFile opened(const FileRange& range, int attempt, const FileCalls& calls, F
     return std::make_shared<Descriptor>(open());
 }
 
-// After so long a file is settled: what is written to it from then on gives it another time. What is written
-// within a tick of the clock that inodes have their time from has the same time, and that clock may be a tick
-// late.
-int64_t settling_ns() noexcept {
-    struct timespec tick;
-    clock_getres(CLOCK_REALTIME_COARSE, &tick);
-    return std::min(2 * ns_of(tick), kLongestSettling_ns);
+// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on a
+// virtual machine that wasn't run for a while.
+int64_t lag_of_inode_clock_ns() noexcept {
+    struct timespec coarse, now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ns_of(now) - ns_of(coarse);
 }
 
-// How long it takes until whatever changes the file gives it another time than `info` has. Afterwards none of
-// its writes goes on. Only a file that was changed just now takes any time.
+// How long to wait before looking again: whatever changes the file must give it another time than `info` has.
+// After 0 none of its writes goes on. Only a file that was changed just now takes any time.
 int64_t left_to_settle_ns(int file, const struct stat& info) noexcept {
     const int64_t age = age_ns(info);
     if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return 0;
+    if (age <= lag_of_inode_clock_ns()) {
+        struct timespec tick;
+        clock_getres(CLOCK_REALTIME_COARSE, &tick);
+        return ns_of(tick);
+    }
     // A write takes its time first and copies its bytes then, and may be stopped between. Where local file
     // systems look for data, they wait for a write that goes on.
-    if (age >= settling_ns()) lseek(file, 0, SEEK_DATA);
-    return std::max<int64_t>(settling_ns() - age, 0);
+    lseek(file, 0, SEEK_DATA);
+    return 0;
 }
 
 // One try at a range of a file.
