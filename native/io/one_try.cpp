@@ -95,8 +95,8 @@ SharedFile opened(const FileRange& range, int attempt, const FileCalls& calls, F
     return std::make_shared<Descriptor>(open());
 }
 
-// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on a
-// virtual machine that wasn't run for a while.
+// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on
+// a virtual machine that wasn't run for a while.
 int64_t lag_of_inode_clock_ns() noexcept {
     struct timespec coarse, now;
     clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
