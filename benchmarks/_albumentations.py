@@ -71,8 +71,11 @@ class Photos:
             for label, each in enumerate(sorted(path for path in Path(folder).iterdir() if path.is_dir()))
             for file in sorted(each.iterdir())
         ]
-        steps = [A.RandomResizedCrop((224, 224)), A.HorizontalFlip(p=0.5), *RECIPES[recipe]()]
-        self.transform = A.Compose([*steps, A.Normalize(), A.ToTensorV2()])
+        steps = [A.RandomResizedCrop((224, 224)), A.HorizontalFlip(p=0.5), *RECIPES[recipe](), A.Normalize()]
+        if recipe == "randaugment":
+            steps.append(A.Erasing(scale=(0.02, 0.33), ratio=(0.3, 3.3), p=0.25))
+        self.transform = A.Compose([*steps, A.ToTensorV2()])
+        self.views = 2 if recipe == "simclr" else 1
 
     def __len__(self) -> int:
         return len(self.files) * max(1, ROWS // len(self.files))
@@ -80,7 +83,8 @@ class Photos:
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.files[index % len(self.files)]
         image = cv2.imread(path, cv2.IMREAD_COLOR_RGB)
-        return self.transform(image=image)["image"], label
+        views = [self.transform(image=image)["image"] for _ in range(self.views)]
+        return views[0] if self.views == 1 else tuple(views), label
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 Recipes, from JPEG files to float32 batches, NCHW, normalised:
 
-- ``randaugment``: RandomResizedCrop(224), flip, RandAugment(2, 9)
-- ``simclr``: RandomResizedCrop(224), flip, ColorJitter(0.8, 0.8, 0.8, 0.2) with p 0.8, grey with p 0.2,
-  GaussianBlur(23) with p 0.5
+- ``randaugment``: RandomResizedCrop(224), flip, RandAugment(2, 9), Normalize, RandomErasing(0.25)
+- ``simclr``: two views of each image, with RandomResizedCrop(224), flip, ColorJitter(0.8, 0.8, 0.8, 0.2) with p 0.8,
+  grey with p 0.2, GaussianBlur(23) with p 0.5
 
 Loaders are standpipe, torchvision on Pillow images (``torch``), the same on tensors after Pillow's decoding
 (``tensors``), and AlbumentationsX if ``--albumentationsx`` names a Python that has it with torch, such as that of
@@ -76,17 +76,21 @@ def main() -> None:
 def measure_ours(path: str, recipe: str, workers: int, batch: int, seconds: float) -> dict[str, Any]:
     """Run standpipe's own loader."""
     memory = PeakMemory()
-    augment: tuple[Any, ...] = (sp.RandAugment(2, 9),)
+    crop = [sp.RandomResizedCrop(224), sp.RandomHorizontalFlip()]
+    transforms: list[Any] = [*crop, sp.RandAugment(2, 9), sp.Normalize(), sp.RandomErasing(0.25)]
     if recipe == "simclr":
-        augment = (
+        view = [
+            *crop,
             sp.RandomApply([sp.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
             sp.RandomGrayscale(0.2),
             sp.RandomApply([sp.GaussianBlur(23)], p=0.5),
-        )
-    pipeline = sp.Pipeline(sp.ImageFolder(path)).shuffle(seed=7)
-    pipeline = pipeline.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), *augment, sp.Normalize())
+            sp.Normalize(),
+        ]
+        transforms = [sp.Views(a=view, b=view)]
+    pipeline = sp.Pipeline(sp.ImageFolder(path)).shuffle(seed=7).map(*transforms)
     with pipeline.batch(batch, last_batch="drop").loader(num_workers=workers) as loader:
-        return measured(Pairs(loader), memory, 1, seconds)
+        pairs = Pairs(loader, image="a" if recipe == "simclr" else "image")
+        return measured(pairs, memory, 1, seconds)
 
 
 def measure_torch(
@@ -101,8 +105,9 @@ def measure_torch(
     torch.set_num_threads(1)
     memory = PeakMemory()
     v2 = torchvision.transforms.v2
-    augment = [v2.RandAugment(2, 9)]
+    augment, erasing = [v2.RandAugment(2, 9)], [v2.RandomErasing(0.25)]
     if recipe == "simclr":
+        erasing = []
         augment = [
             v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
             v2.RandomGrayscale(0.2),
@@ -110,13 +115,24 @@ def measure_torch(
         ]
     steps = [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *augment]
     steps.insert(0 if tensors else len(steps), v2.ToImage())
-    transform = v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
-    images = Repeated(torchvision.datasets.ImageFolder(path, transform))
+    finish = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD), *erasing]
+    view = v2.Compose([*steps, *finish])
+    images = Repeated(torchvision.datasets.ImageFolder(path, Twice(view) if recipe == "simclr" else view))
     kind: Any = torch.utils.data.DataLoader
     loader = kind(
         images, batch, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=workers > 0
     )
     return measured(loader, memory, max(workers, 1), seconds)
+
+
+class Twice:
+    """Makes two views of each image, which was decoded once."""
+
+    def __init__(self, view: Any) -> None:
+        self.view = view
+
+    def __call__(self, image: Any) -> tuple[Any, Any]:
+        return self.view(image), self.view(image)
 
 
 LOADERS: dict[str, Any] = {

@@ -136,11 +136,11 @@ def endless(loader: Any) -> Iterator[Any]:
 class Pairs:
     """The batches of a loader as (images, another field), as torch's loader gives them."""
 
-    def __init__(self, loader: sp.Loader, field: str = "label") -> None:
-        self._loader, self._field = loader, field
+    def __init__(self, loader: sp.Loader, field: str = "label", image: str = "image") -> None:
+        self._loader, self._field, self._image = loader, field, image
 
     def __iter__(self) -> Any:
-        return ((batch["image"], batch[self._field]) for batch in self._loader)
+        return ((batch[self._image], batch[self._field]) for batch in self._loader)
 
 
 class Repeated:
