@@ -234,7 +234,8 @@ void RowMaker::later_passes(const Program& program, size_t head, const RowPlace&
         Picture& from = own.pictures[i - 1];
         for (const PixelStage& stage : passes[i - 1].pixels) {
             refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
-            stage.apply(own.key, {from.pixels.data(), from.size.height, from.size.width},
+            const bool is_mask = program.heads[head].format.is_mask;
+            stage.apply(own.key, {from.pixels.data(), from.size.height, from.size.width, is_mask},
                         scratch_->work.data());
         }
         push_pixels(from.pixels.data(), from.size, 3, begin(program, head, i, out));

@@ -133,6 +133,6 @@ void move(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noex
 }  // namespace
 
 extern const PixelKind kAffine;
-constinit const PixelKind kAffine{"affine", 10, scratch_bytes, move};
+constinit const PixelKind kAffine{"affine", 10, scratch_bytes, move, true};
 
 }  // namespace standpipe

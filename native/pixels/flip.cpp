@@ -15,6 +15,6 @@ void flip(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
 }  // namespace
 
 extern const PixelKind kFlip;
-constinit const PixelKind kFlip{"flip", 0, no_scratch, flip};
+constinit const PixelKind kFlip{"flip", 0, no_scratch, flip, true};
 
 }  // namespace standpipe

@@ -40,7 +40,7 @@ void apply_all(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* sc
 
 }  // namespace
 
-constinit const PixelKind kChoice{"choice", 0, scratch_bytes, apply_one};
-constinit const PixelKind kShuffle{"shuffle", 0, scratch_bytes, apply_all};
+constinit const PixelKind kChoice{"choice", 0, scratch_bytes, apply_one, true};
+constinit const PixelKind kShuffle{"shuffle", 0, scratch_bytes, apply_all, true};
 
 }  // namespace standpipe

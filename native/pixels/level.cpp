@@ -76,6 +76,7 @@ struct Level {
                                  static_cast<uint8_t>(number(7))};
         int sampling = static_cast<int>(number(4));
         if (sampling == kRandomSampling) sampling = 1 + static_cast<int>(draws.below(2));
+        if (pixels.is_mask) sampling = 0;
         warp(pixels, matrix, static_cast<Sampling>(std::clamp(sampling, 0, 2)), fill, scratch);
     }
 
@@ -142,14 +143,17 @@ size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
 }
 
 void apply(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
-    const Level level{stage, draws, pixels, scratch};
-    const auto operation = static_cast<Operation>(static_cast<int>(level.number(0)));
+    const auto operation = static_cast<Operation>(static_cast<int>(stage.parameters[0]));
+    const bool moves = operation == Operation::rotate ||
+                       (operation >= Operation::shear_x && operation <= Operation::translate_y);
+    Unseen unseen;
+    const Level level{stage, draws, pixels.is_mask && !moves ? unseen.pixels() : pixels, scratch};
     level.point(operation, level.drawn());
 }
 
 }  // namespace
 
 extern const PixelKind kLevel;
-constinit const PixelKind kLevel{"level", 9, scratch_bytes, apply};
+constinit const PixelKind kLevel{"level", 9, scratch_bytes, apply, true};
 
 }  // namespace standpipe

@@ -67,6 +67,6 @@ void move(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch
 }  // namespace
 
 extern const PixelKind kPerspective;
-constinit const PixelKind kPerspective{"perspective", 5, scratch_bytes, move};
+constinit const PixelKind kPerspective{"perspective", 5, scratch_bytes, move, true};
 
 }  // namespace standpipe

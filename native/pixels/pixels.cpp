@@ -23,7 +23,9 @@ void PixelStage::apply(const SampleKey& key, Pixels pixels, uint8_t* scratch) co
 }
 
 void PixelStage::apply(Draws& draws, Pixels pixels, uint8_t* scratch) const noexcept {
-    if (draws.uniform() < p) kind->apply(*this, draws, pixels, scratch);
+    if (draws.uniform() >= p) return;
+    Unseen unseen;
+    kind->apply(*this, draws, pixels.is_mask && !kind->takes_masks ? unseen.pixels() : pixels, scratch);
 }
 
 size_t no_scratch(const PixelStage&, int, int) noexcept { return 0; }

@@ -18,6 +18,7 @@ namespace standpipe {
 struct Pixels {
     uint8_t* rgb = nullptr;
     int height = 0, width = 0;
+    bool is_mask = false;  // class numbers, each three times: stages may move them, and change no value
 
     size_t bytes() const noexcept {
         return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width);
@@ -33,6 +34,17 @@ struct PixelKind {
     size_t (*scratch_bytes)(const PixelStage& stage, int height, int width) noexcept;
     // `draws`: behind the one that decided whether the stage takes place.
     void (*apply)(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept;
+    bool takes_masks = false;  // `apply` moves pixels; a mask goes through it as well
+};
+
+// A picture of one pixel, for stages that change values. On it, they use the random numbers that they would
+// use on the picture of a mask, which must not change.
+class Unseen {
+  public:
+    Pixels pixels() noexcept { return {bytes_, 1, 1}; }
+
+  private:
+    uint8_t bytes_[3 + 64] = {};  // kernels may read behind a picture's end
 };
 
 // A stage of a program. It takes place with probability `p`.

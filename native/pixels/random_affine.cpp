@@ -75,7 +75,7 @@ void move(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch
 }  // namespace
 
 extern const PixelKind kRotation, kRandomAffine;
-constinit const PixelKind kRotation{"rotation", 9, scratch_bytes, rotate};
-constinit const PixelKind kRandomAffine{"random_affine", 17, scratch_bytes, move};
+constinit const PixelKind kRotation{"rotation", 9, scratch_bytes, rotate, true};
+constinit const PixelKind kRandomAffine{"random_affine", 17, scratch_bytes, move, true};
 
 }  // namespace standpipe

@@ -36,6 +36,7 @@ class Operation(auto_augment.AutoAugmentBase):
     magnitude: float
     fill: auto_augment.Fill = None
     interpolation: auto_augment.AugmentInterpolation = "nearest"
+    mask_fill: int = 255
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         operation = self._operation(self.name, self.magnitude, self.known(size))

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from PIL import Image
 
 import standpipe as sp
 from photos import encoded, picture
+from standpipe import _native
 from standpipe.spec import UInt8Array
+from standpipe.transform import auto_augment
+from standpipe.transform.image import Size
 from tars import shard
 
 SIZES = [(41, 60), (60, 41), (37, 37), (9, 70), (64, 5), (1, 1), (50, 50), (33, 80)]  # (height, width)
@@ -37,6 +41,18 @@ MOVING = {
         sp.Resize((30, 20), interpolation="nearest"),
         sp.PadImage((3, 4, 5, 6)),
         sp.RandomHorizontalFlip(),
+    ],
+    "RandomRotation": [sp.CenterCrop((36, 44)), sp.RandomRotation(70, center=(9, 12))],
+    "RandomAffine": [
+        sp.CenterCrop((36, 44)),
+        sp.RandomAffine(40, translate=(0.2, 0.1), scale=(0.7, 1.4), shear=(-9, 9, -5, 5)),
+    ],
+    "RandomPerspective": [sp.CenterCrop((36, 44)), sp.RandomPerspective(0.6, p=0.8, interpolation="nearest")],
+    "groups": [
+        sp.CenterCrop((36, 44)),
+        sp.RandomApply([sp.RandomRotation(20), sp.RandomVerticalFlip()], p=0.7),
+        sp.RandomChoice([sp.RandomAffine(0, scale=(0.5, 0.9)), sp.RandomRotation((80, 100))], p=[1, 2]),
+        sp.RandomOrder([sp.RandomRotation(9), sp.RandomVerticalFlip(), sp.RandomApply([sp.RandomAffine(9)])]),
     ],
     "crop again": [
         sp.RandomResizedCrop(40, interpolation="nearest"),
@@ -140,6 +156,79 @@ def test_the_number_around_a_mask_can_be_chosen(tmp_path: Path) -> None:
         sp.Pipeline(files).map(sp.CenterCrop(100, mask_fill=256)).batch(8).plan()
     assert sp.CenterCrop(8).describe() == "CenterCrop(size=8)"
     assert sp.CenterCrop(8, mask_fill=0).describe() == "CenterCrop(size=8, mask_fill=0)"
+
+
+def test_groups_use_the_images_random_numbers_whatever_is_in_them(tmp_path: Path) -> None:
+    """Colours in a group take their random numbers for masks as well, and change none of them."""
+
+    def in_groups(strong: bool) -> list[Any]:
+        blur: Any = sp.GaussianBlur(5 if strong else 1, (0.5, 2.0))
+        posterize, sharpness = (
+            sp.RandomPosterize(1 if strong else 8),
+            sp.RandomAdjustSharpness(1 + 4 * strong),
+        )
+        turn, move = sp.RandomRotation(60), sp.RandomAffine(20, translate=(0.3, 0.3))
+        inner = sp.RandomChoice([blur, sp.RandomApply([posterize, turn]), sharpness])
+        return [sp.CenterCrop(40), sp.RandomOrder([blur, move, inner, sp.RandomVerticalFlip(), posterize])]
+
+    files = painted_files(tmp_path)
+    with (
+        batches(sp.Pipeline(files, seed=6).map(*in_groups(False)).batch(8)) as (plain,),
+        batches(sp.Pipeline(files, seed=6).map(*in_groups(True)).batch(8)) as (batch,),
+    ):
+        check_alike(plain)
+        assert (batch["image"] != plain["image"]).any()
+        assert (batch["mask"] == plain["mask"]).all()
+
+
+class Neutral(auto_augment.AutoAugmentBase):
+    """Makes colours of a policy change nothing, with as many random numbers as before."""
+
+    __slots__ = ()
+
+    def _operation(self, name: str, magnitude: float, size: Size) -> list[_native.PixelStage]:
+        stages = super()._operation(name, magnitude, size)
+        if not stages or name.startswith(("Shear", "Translate", "Rotate")):
+            return stages
+        if name in ("Brightness", "Color", "Contrast"):
+            return [_native.PixelStage("brightness", 0, 1.0, [1.0, 1.0])]
+        return [_native.PixelStage("posterize", 0, 1.0, [8])]
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [sp.RandAugment(4, 15), sp.TrivialAugmentWide(), sp.AutoAugment("svhn"), sp.AutoAugment("cifar10")],
+    ids=["RandAugment", "TrivialAugmentWide", "svhn", "cifar10"],
+)
+def test_augmentation_policies_move_masks(augment: Any, tmp_path: Path) -> None:
+    neutral = type("Neutral" + type(augment).__name__, (Neutral, type(augment)), {})(
+        **{each.name: getattr(augment, each.name) for each in fields(augment)}
+    )
+    files = painted_files(tmp_path)
+    crop = sp.RandomCrop(40, pad_if_needed=True)
+    for seed in range(4):
+        with (
+            batches(sp.Pipeline(files, seed=seed).map(crop, neutral).batch(8)) as (plain,),
+            batches(sp.Pipeline(files, seed=seed).map(crop, augment).batch(8)) as (batch,),
+        ):
+            check_alike(plain)
+            assert (batch["mask"] == plain["mask"]).all()
+
+
+def test_timms_policy_moves_masks(tmp_path: Path) -> None:
+    """At magnitude 10, which the large mean gives, PosterizeOriginal changes nothing."""
+    files = painted_files(tmp_path)
+    names = ["PosterizeOriginal", "Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"]
+    crop = sp.RandomCrop(40, pad_if_needed=True)
+    for sampling, most in (("nearest", 0), ("random", 200)):
+        augment = sp.TimmRandAugment(3, 50, 2.0, p=0.8, interpolation=sampling, fill=0, operations=names)
+        with batches(sp.Pipeline(files, seed=8).map(crop, augment).batch(8)) as (batch,):
+            outside = batch["image"][..., 2] == 0
+            assert outside.any()
+            # Interpolated images have another rounding at their edges.
+            assert ((batch["mask"] == 255) != outside).sum() <= most
+            if sampling == "nearest":
+                check_alike(batch)
 
 
 def of_shard(folder: Path) -> Any:
@@ -271,10 +360,11 @@ def test_a_bad_image_is_named_by_its_own_file(tmp_path: Path) -> None:
 
 def test_what_cant_move_masks_is_refused(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(painted_files(tmp_path)).map(sp.RandomResizedCrop(24))
-    with pytest.raises(sp.PlanError, match=r"RandAugment.* moves .* but not the field 'mask'"):
-        pipeline.map(sp.RandAugment()).batch(4).plan()
-    with pytest.raises(sp.PlanError, match=r"RandomApply.* moves .* but not the field 'mask'"):
-        pipeline.map(sp.RandomApply([sp.RandomVerticalFlip()])).batch(4).plan()
+    warps: list[Any] = [sp.RandomRotation(9, mask_fill=256), sp.RandAugment(mask_fill=-1)]
+    warps += [sp.TimmRandAugment(mask_fill=1000), sp.RandomPerspective(mask_fill=True)]
+    for warp in warps:
+        with pytest.raises(sp.PlanError, match="mask_fill must be an integer from 0 to 255"):
+            pipeline.map(warp).batch(4).plan()
     cache = sp.Cache("masks", memory="32MiB", directory=tmp_path)
     kept = sp.Pipeline(painted_files(tmp_path)).map(sp.CenterCrop(24)).cache(cache).batch(4)
     with pytest.raises(sp.PlanError, match="not their masks: put it right after the source"):

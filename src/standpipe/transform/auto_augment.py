@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import PixelTransform, Size
+from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size
 
 Fill = int | tuple[int, int, int] | None
 AugmentInterpolation = Literal["nearest", "bilinear", "bicubic"]
@@ -157,11 +158,12 @@ class AutoAugmentBase(PixelTransform):
     __slots__ = ()
     interpolation: AugmentInterpolation
     fill: Fill
+    mask_fill: int
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple: shears, translations and rotations move pixels."""
-        return ("image",)
+        """The fields ``image`` and ``mask``, which shears, translations and rotations move."""
+        return ("image", MASK)
 
     @property
     def is_random(self) -> bool:
@@ -169,7 +171,7 @@ class AutoAugmentBase(PixelTransform):
         return True
 
     def check(self) -> None:
-        """Raise ``PlanError`` for an invalid ``interpolation`` or ``fill``."""
+        """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         if self.interpolation not in INTERPOLATIONS:
             names = ", ".join(map(repr, INTERPOLATIONS))
             raise PlanError(
@@ -181,6 +183,7 @@ class AutoAugmentBase(PixelTransform):
             raise PlanError(
                 f"{type(self).__name__}(fill={fill!r}): fill must be a level from 0 to 255, or three of them"
             )
+        check_mask_fill(type(self).__name__, self.mask_fill)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if it differs among images, or is too large."""
@@ -240,10 +243,10 @@ class AutoAugmentBase(PixelTransform):
 class RandAugment(AutoAugmentBase):
     """Apply random operations of one magnitude, like ``torchvision.transforms.v2.RandAugment``.
 
-    ``num_ops`` times, one of 14 operations is chosen, each with the same probability: identity, shears,
-    translations, rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and
-    equalize. Where an operation has a sign, it is random. The pixels are those
-    of torchvision for Pillow images.
+    ``num_ops`` times, one of 14 operations is chosen, each with the same probability: identity, shears, translations,
+    rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and equalize. Where an
+    operation has a sign, it is random. The pixels are those of torchvision for Pillow images. It moves the fields
+    ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -257,6 +260,8 @@ class RandAugment(AutoAugmentBase):
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    mask_fill : int, default 255
+        Class number of these places in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -278,6 +283,7 @@ class RandAugment(AutoAugmentBase):
     num_magnitude_bins: int = 31
     interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -308,8 +314,8 @@ class RandAugment(AutoAugmentBase):
 class TrivialAugmentWide(AutoAugmentBase):
     """Apply one random operation of random magnitude, like ``torchvision.transforms.v2.TrivialAugmentWide``.
 
-    It chooses among the operations of ``RandAugment``, but with wider ranges. The pixels are those of
-    torchvision for Pillow images.
+    It chooses among the operations of ``RandAugment``, but with wider ranges. The pixels are those of torchvision for
+    Pillow images. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -319,6 +325,8 @@ class TrivialAugmentWide(AutoAugmentBase):
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    mask_fill : int, default 255
+        Class number of these places in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -338,6 +346,7 @@ class TrivialAugmentWide(AutoAugmentBase):
     num_magnitude_bins: int = 31
     interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -359,7 +368,7 @@ class TrivialAugmentWide(AutoAugmentBase):
 class AutoAugment(AutoAugmentBase):
     """Apply one of the 25 pairs of operations of a policy, like ``torchvision.transforms.v2.AutoAugment``.
 
-    The pixels are those of torchvision for Pillow images.
+    The pixels are those of torchvision for Pillow images. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -369,6 +378,8 @@ class AutoAugment(AutoAugmentBase):
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
     fill : int or (int, int, int), optional
         Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    mask_fill : int, default 255
+        Class number of these places in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -388,6 +399,7 @@ class AutoAugment(AutoAugmentBase):
     policy: Policy = "imagenet"
     interpolation: AugmentInterpolation = "nearest"
     fill: Fill = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""

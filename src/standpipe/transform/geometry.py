@@ -28,8 +28,9 @@ MOST_PX = 65535  # pixels along a side
 class RandomResizedCrop(GeometricTransform):
     """Crop a random box from an image and resize it, like ``torchvision.transforms.v2.RandomResizedCrop``.
 
-    Up to ten boxes are tried. If none fits into the image, the crop is the largest centred box whose ratio is
-    in range. The distribution is torchvision's; the random numbers are standpipe's own.
+    Up to ten boxes are tried. If none fits into the image, the crop is the largest centred box whose ratio is in
+    range. The distribution is torchvision's; the random numbers are standpipe's own. It moves the fields ``image``
+    and ``mask``.
 
     Parameters
     ----------
@@ -95,7 +96,8 @@ class Resize(GeometricTransform):
     ``resize``. Three things differ. ``interpolation`` is a name. A side is never below one pixel, where
     torchvision fails. A list of one number isn't a size: write ``Resize(256)``, not ``Resize([256])``.
 
-    All images of a batch have one size, so ``CenterCrop`` or a similar transform must follow ``Resize(int)``.
+    All images of a batch have one size, so ``CenterCrop`` or a similar transform must follow ``Resize(int)``. It
+    moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ class RandomResize(GeometricTransform):
     """Resize an image's shorter side to a random length, like ``torchvision.transforms.v2.RandomResize``.
 
     All images of a batch have one size, so ``RandomCrop(size, pad_if_needed=True)`` or a similar transform must
-    follow.
+    follow. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -225,8 +227,8 @@ class RandomResize(GeometricTransform):
 class CenterCrop(GeometricTransform):
     """Crop the centre of an image, like ``torchvision.transforms.v2.CenterCrop``.
 
-    An image that is smaller than ``size`` is padded with zeros (black) on all sides. If the padding of a
-    dimension is odd, the bottom or right side gets one pixel more.
+    An image that is smaller than ``size`` is padded with zeros (black) on all sides. If the padding of a dimension is
+    odd, the bottom or right side gets one pixel more. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -298,6 +300,8 @@ class _FilledWindow(GeometricTransform):
 class RandomHorizontalFlip(AtRandom, GeometricTransform):
     """Flip an image left to right at random, like ``torchvision.transforms.v2.RandomHorizontalFlip``.
 
+    It moves the fields ``image`` and ``mask``.
+
     Parameters
     ----------
     p : float, default 0.5
@@ -330,7 +334,8 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
 class RandomVerticalFlip(AtRandom, PixelTransform):
     """Flip an image upside down at random, like ``torchvision.transforms.v2.RandomVerticalFlip``.
 
-    It needs the whole image in memory, so apply it after a crop or resize.
+    It needs the whole image in memory, so apply it after a crop or resize. It moves the fields ``image`` and
+    ``mask``.
 
     Parameters
     ----------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.image import MASK, AtRandom, ImageTransform, PixelTransform, Size, is_number
 
 MOST_SHUFFLED = 64
 
@@ -39,8 +39,19 @@ class Group(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields whose pixels one of the transforms moves."""
-        return ("image",) if any(each.moves for each in self._parts) else ()
+        """The fields whose pixels each transform moves that moves any."""
+        moving = [each.moves for each in self._parts if each.moves]
+        return tuple(name for name in ("image", MASK) if moving and all(name in each for each in moving))
+
+    def for_mask(self) -> ImageTransform | None:
+        """Return the group with the transforms of masks. Those of colours stay: they only use random numbers."""
+        if MASK not in self.moves:
+            return None
+        this: Any = self  # a dataclass, as each transform is
+        moved: ImageTransform = replace(
+            this, transforms=tuple(each.for_mask() or each for each in self._parts)
+        )
+        return moved
 
     @property
     def _parts(self) -> tuple[PixelTransform, ...]:
@@ -62,6 +73,8 @@ class Group(PixelTransform):
 @dataclass(frozen=True, slots=True)
 class RandomApply(AtRandom, Group):
     """Apply all of several transforms or none of them, like ``torchvision.transforms.v2.RandomApply``.
+
+    It moves the fields that its transforms move.
 
     Parameters
     ----------
@@ -107,6 +120,8 @@ class RandomApply(AtRandom, Group):
 @dataclass(frozen=True, slots=True)
 class RandomChoice(Group):
     """Apply one of several transforms, like ``torchvision.transforms.v2.RandomChoice``.
+
+    It moves the fields that its transforms move.
 
     Parameters
     ----------
@@ -161,6 +176,8 @@ class RandomChoice(Group):
 @dataclass(frozen=True, slots=True)
 class RandomOrder(Group):
     """Apply several transforms in random order, like ``torchvision.transforms.v2.RandomOrder``.
+
+    It moves the fields that its transforms move.
 
     Parameters
     ----------

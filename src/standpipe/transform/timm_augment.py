@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import ClassVar, Literal
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import PixelTransform, Size, is_number
+from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.image import MASK, MASK_FILL, ImageTransform, PixelTransform, Size, is_number
 from standpipe.transform.window import Colour, colour_of
 
 SamplingName = Literal["nearest", "bilinear", "bicubic", "random"]
@@ -77,9 +78,9 @@ class TimmRandAugment(PixelTransform):
     """Apply random operations of random magnitude, like timm's ``rand_augment_transform``.
 
     The defaults are those of timm's usual policy, ``rand-m9-mstd0.5-inc1``. ``num_ops`` times, an operation is
-    chosen, and applied with probability ``p``. Each time, its magnitude is a normal random number. The pixels
-    are those of timm, which calls Pillow; the distributions are timm's. Magnitudes are from 0 to 10 here;
-    ``RandAugment`` has torchvision's operations and magnitudes.
+    chosen, and applied with probability ``p``. Each time, its magnitude is a normal random number. The pixels are
+    those of timm, which calls Pillow; the distributions are timm's. Magnitudes are from 0 to 10 here; ``RandAugment``
+    has torchvision's operations and magnitudes. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -104,6 +105,8 @@ class TimmRandAugment(PixelTransform):
     operations : sequence of str, or mapping of str to float, optional
         Names of timm's operations to choose among. A mapping has their weights; then the operations of one
         image differ, and ``num_ops`` is at most 3. Default: timm's 15 operations.
+    mask_fill : int, default 255
+        Class number of places outside a warped image in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -129,6 +132,7 @@ class TimmRandAugment(PixelTransform):
     interpolation: SamplingName = "random"
     fill: int | Colour = (124, 116, 104)
     operations: Sequence[str] | Mapping[str, float] | None = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -149,6 +153,7 @@ class TimmRandAugment(PixelTransform):
             if not fits:
                 self._refuse(name, must)
         colour_of("TimmRandAugment", self.fill)
+        check_mask_fill("TimmRandAugment", self.mask_fill)
         self._check_operations()
 
     def _check_operations(self) -> None:
@@ -171,8 +176,12 @@ class TimmRandAugment(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple: shears, translations and rotations move pixels."""
-        return ("image",)
+        """The fields ``image`` and ``mask``, which shears, translations and rotations move."""
+        return ("image", MASK)
+
+    def for_mask(self) -> ImageTransform:
+        """Return the same transform with ``mask_fill`` around. Native code takes the nearest pixels of masks."""
+        return replace(self, fill=self.mask_fill)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

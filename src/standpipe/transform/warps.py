@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NoReturn
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
+from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, is_number
 from standpipe.transform.window import Colour, colour_of
 
 WarpInterpolation = Literal["nearest", "bilinear"]
@@ -24,17 +25,19 @@ class Warp(PixelTransform):
     __slots__ = ()
     interpolation: WarpInterpolation
     fill: int | Colour
+    mask_fill: int
 
     def check(self) -> None:
-        """Raise ``PlanError`` for an invalid ``interpolation`` or ``fill``."""
+        """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         if self.interpolation not in INTERPOLATIONS:
             self._refuse("interpolation", "'nearest' or 'bilinear'")
         colour_of(type(self).__name__, self.fill)
+        check_mask_fill(type(self).__name__, self.mask_fill)
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple."""
-        return ("image",)
+        """The fields ``image`` and ``mask``."""
+        return ("image", MASK)
 
     @property
     def _sampling(self) -> list[float]:
@@ -65,8 +68,8 @@ class Warp(PixelTransform):
 class RandomRotation(Warp):
     """Turn an image by a random angle, like ``torchvision.transforms.v2.RandomRotation``.
 
-    The image keeps its size. The pixels are those of Pillow's ``Image.rotate``, bit for bit. It needs the whole
-    image in memory, so apply it after a crop or resize.
+    The image keeps its size. The pixels are those of Pillow's ``Image.rotate``, bit for bit. It needs the whole image
+    in memory, so apply it after a crop or resize. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -80,6 +83,8 @@ class RandomRotation(Warp):
         Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
     fill : int or (int, int, int), default 0
         Level or RGB colour, 0 to 255, of places outside the image.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -101,6 +106,7 @@ class RandomRotation(Warp):
     expand: bool = False
     center: tuple[float, float] | None = None
     fill: int | Colour = 0
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -129,8 +135,9 @@ class RandomRotation(Warp):
 class RandomAffine(Warp):
     """Turn, move, scale and shear an image at random, like ``torchvision.transforms.v2.RandomAffine``.
 
-    The pixels are those of Pillow's ``Image.transform`` with torchvision's matrix. Sines and cosines may differ
-    from a C library's in the last bit, which changes at most one pixel in 1,000.
+    The pixels are those of Pillow's ``Image.transform`` with torchvision's matrix. Sines and cosines may differ from
+    a C library's in the last bit, which changes at most one pixel in 1,000. It moves the fields ``image`` and
+    ``mask``.
 
     Parameters
     ----------
@@ -149,6 +156,8 @@ class RandomAffine(Warp):
         Level or RGB colour, 0 to 255, of places outside the image.
     center : (float, float), optional
         Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -173,6 +182,7 @@ class RandomAffine(Warp):
     interpolation: WarpInterpolation = "nearest"
     fill: int | Colour = 0
     center: tuple[float, float] | None = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -210,8 +220,9 @@ class RandomAffine(Warp):
 class RandomPerspective(AtRandom, Warp):
     """Move the corners of an image inwards at random, like ``torchvision.transforms.v2.RandomPerspective``.
 
-    The pixels are those of Pillow's ``Image.transform``. The eight coefficients are solved in double precision
-    and rounded to float32, as torchvision's are; where both round differently, at most 5 pixels in 1,000 differ.
+    The pixels are those of Pillow's ``Image.transform``. The eight coefficients are solved in double precision and
+    rounded to float32, as torchvision's are; where both round differently, at most 5 pixels in 1,000 differ. It moves
+    the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -223,6 +234,8 @@ class RandomPerspective(AtRandom, Warp):
         ``"nearest"`` or ``"bilinear"``.
     fill : int or (int, int, int), default 0
         Level or RGB colour, 0 to 255, of places outside the image.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
 
     Raises
     ------
@@ -243,6 +256,7 @@ class RandomPerspective(AtRandom, Warp):
     p: float = 0.5
     interpolation: WarpInterpolation = "bilinear"
     fill: int | Colour = 0
+    mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""

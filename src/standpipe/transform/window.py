@@ -21,8 +21,8 @@ MODES = ("constant", "edge", "reflect", "symmetric")
 class PadImage(GeometricTransform):
     """Pad an image on all sides, like ``torchvision.transforms.v2.Pad``.
 
-    ``standpipe.Pad`` is something else: it pads samples of a batch. Padding is never negative: use a crop
-    instead.
+    ``standpipe.Pad`` is something else: it pads samples of a batch. Padding is never negative: use a crop instead. It
+    moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ class PadImage(GeometricTransform):
 class RandomCrop(GeometricTransform):
     """Crop a window of fixed size at a random place, like ``torchvision.transforms.v2.RandomCrop``.
 
-    Every place has the same probability. Only the window's pixels are decoded.
+    Every place has the same probability. Only the window's pixels are decoded. It moves the fields ``image`` and
+    ``mask``.
 
     Parameters
     ----------

@@ -391,3 +391,25 @@ def test_a_decoder_that_takes_anothers_place_is_on_the_same_gpu(
     other.start()
     other.join()
     assert devices == ["cuda:1", "cuda:1"]
+
+
+def test_masks_are_those_of_exact_decoding(tmp_path: Path) -> None:
+    """The GPU decodes images, and Pillow their masks, with the same random numbers as ever."""
+    lists = {kind: "".join(f"{seed}.{kind}\n" for seed in range(12)) for kind in ("jpg", "png")}
+    for kind, text in lists.items():
+        (tmp_path / f"{kind}.txt").write_text(text)
+    for seed in range(12):
+        image = picture(seed)
+        (tmp_path / f"{seed}.jpg").write_bytes(encoded(image))
+        (tmp_path / f"{seed}.png").write_bytes(encoded(image[..., 0], "PNG"))
+    source = sp.FileList(tmp_path / "jpg.txt", mask=tmp_path / "png.txt")
+    pipeline = in_order(source, sp.RandomResizedCrop(24), sp.RandomRotation(30))
+    runs = []
+    for each in (pipeline, pipeline.decode("gpu")):
+        with each.loader(memory="256MiB", num_workers=2, decode_device="cpu") as loader:
+            runs.append([(batch["image"].copy(), batch["mask"].copy()) for batch in loader])
+            rows = loader.stats().gpu_rows
+    for (image, mask), (other, other_mask) in zip(*runs, strict=True):
+        assert np.array_equal(image, other)
+        assert np.array_equal(mask, other_mask)
+    assert rows >= 12
