@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeGuard, cast
+from typing import Any, Literal, Self, cast
 
 from standpipe.cache import Cache, Cached
 from standpipe.contracts import Transform
@@ -13,6 +13,7 @@ from standpipe.pipeline.records import Ordered
 from standpipe.plan.options import checked_gpu
 from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
 from standpipe.transform import Function
+from standpipe.transform.automatic import automatic, is_python
 from standpipe.transform.function import InputFormat
 
 
@@ -29,6 +30,7 @@ class Transformed(Ordered):
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
+    conversions: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
 
     def map(
         self,
@@ -36,6 +38,7 @@ class Transformed(Ordered):
         field: str | None = None,
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
+        native: Literal["auto"] | None = None,
     ) -> Self:
         """Append transforms, which are applied in the order in which they are written.
 
@@ -62,6 +65,18 @@ class Transformed(Ordered):
         spec : ArraySpec or mapping of str to ArraySpec, optional
             For Python code: shape and dtype of the value that it returns with ``field``, or of all fields by
             name. Default: measured on one sample when a loader starts.
+        native : {"auto"}, optional
+            ``"auto"``: convert objects of torchvision and timm to native transforms, as ``from_torchvision`` and
+            ``from_timm`` do. Parts without an equal native form stay Python, and so do those after a Python
+            function of the image. ``explain()`` says for each part where it runs, and why. Native transforms
+            also move a field ``mask``. Python functions after native ``ToTensor`` or ``Normalize`` get arrays,
+            or tensors with ``input_format="tensor"``. Default: all of them are Python code.
+
+        Raises
+        ------
+        PlanError
+            For an invalid argument. With ``native="auto"`` also for a part without native form after a native
+            ``PILToTensor`` of an earlier ``map``.
 
         Examples
         --------
@@ -72,19 +87,28 @@ class Transformed(Ordered):
         ...     print(next(iter(loader))["image"].shape)
         (8, 32, 32, 3)
         """
+        if native not in (None, "auto"):
+            raise PlanError(f"map: native must be 'auto' or None, got {native!r}")
+        if any(option is not None for option in (field, input_format, spec, native)) and not any(
+            map(is_python, transforms)
+        ):
+            raise PlanError(
+                "map(): field=, input_format=, spec= and native= apply to Python callables only. Leave them out "
+                "for standpipe's own transforms"
+            )
+        if native == "auto":
+            made, report = automatic(
+                transforms, self.transforms, field=field, input_format=input_format, spec=spec
+            )
+            return replace(
+                self, transforms=(*self.transforms, *made), conversions=(*self.conversions, *report)
+            )
         appended = [
             Function.of(each, field=field, input_format=input_format, spec=spec)
-            if _is_python(each)
+            if is_python(each)
             else cast(Transform, each)
             for each in transforms
         ]
-        if any(option is not None for option in (field, input_format, spec)) and not any(
-            map(_is_python, transforms)
-        ):
-            raise PlanError(
-                "map(): field=, input_format= and spec= apply to Python callables only. Leave them out "
-                "for standpipe's own transforms"
-            )
         return replace(self, transforms=(*self.transforms, *appended))
 
     def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Self:
@@ -260,8 +284,3 @@ class Transformed(Ordered):
             raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
         others = tuple(labels for labels in self.labels if labels.field != field)
         return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
-
-
-def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for a user's callable; classes and standpipe's own transforms aren't."""
-    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)

@@ -142,7 +142,7 @@ def _transform(plan: Plan) -> list[str]:
         steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.samples.program.steps]
         steps += [f"  {each.describe()}" for each in plan.pipeline.transforms if is_scheduled(each)]
         drawn = [] if plan.not_reproducible is None else [plan.not_reproducible]
-        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *drawn]
+        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *_conversions(plan), *drawn]
     kernel = plan.samples.kernel
     if kernel is None:
         return ["none: rows are copied into the slot"]
@@ -158,9 +158,16 @@ def _transform(plan: Plan) -> list[str]:
     return [
         made,
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
+        *_conversions(plan),
         decode,
         *_decoder(plan),
     ]
+
+
+def _conversions(plan: Plan) -> list[str]:
+    """Return the lines on where the objects run that ``map(…, native="auto")`` was given."""
+    report = plan.pipeline.conversions
+    return ['map(native="auto") converted:', *(f"  {line}" for line in report)] if report else []
 
 
 def _cache(plan: Plan) -> list[str]:

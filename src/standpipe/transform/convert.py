@@ -44,6 +44,7 @@ TIMM_OPERATIONS = frozenset(
 )
 TIMM_HPARAMS = {"translate_const", "img_mean", "magnitude_std", "interpolation"}
 PACKAGES = ("torchvision", "timm")
+FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each may become the ones after it
 
 
 class _Unlike(Exception):
@@ -139,16 +140,21 @@ def from_timm(transforms: Any) -> Converted:
 
 
 def _convert(transforms: Any, asked_by: str) -> Converted:
-    parts = list(
-        getattr(
-            transforms, "transforms", transforms if isinstance(transforms, list | tuple) else [transforms]
-        )
-    )
-    if parts and not any(_package(each) in PACKAGES for each in parts):
+    parts = list(_flat(transforms))
+    if parts and not any(map(is_theirs, parts)):
         raise PlanError(f"{asked_by} takes a composition of transforms, got {transforms!r:.80}")
+    return converted(transforms, "image")
+
+
+def converted(transforms: Any, start: str) -> Converted:
+    """Return the native form of a composition or list.
+
+    start  the form of the image before: ``"image"``, then ``"tensor"``, ``"float"``, ``"normalized"``, ``"erased"``
+    """
+    parts = list(_flat(transforms))
     native: list[ImageTransform] = []
     report: list[str] = []
-    state = "image"  # then "tensor" and "float"
+    state = start
     kept, refused = 0, {}  # the reason, by the number of the part that has no native form
     pending: list[ImageTransform] = []  # of the tensor; Python parts later need these as Python too
     for number, part in enumerate(parts):
@@ -163,28 +169,41 @@ def _convert(transforms: Any, asked_by: str) -> Converted:
         state = after
     else:
         kept = len(parts)
-        native += _ending(state, pending)
+        native += _ending(start, state, pending)
     for number, part in enumerate(parts):
         name = type(part).__name__
         where = "native" if number < kept else f"Python{refused.get(number, '')}"
         report.append(f"{name}: {where}")
     rest = parts[kept:]
-    compose = getattr(transforms, "transforms", None) is not None and type(transforms)
-    python = (compose(rest),) if rest and compose else tuple(rest)
+    python = (type(transforms)(rest),) if rest and _is_compose(transforms) else tuple(rest)
     return Converted(tuple(native), python, tuple(report))
 
 
-def _ending(state: str, pending: list[ImageTransform]) -> list[ImageTransform]:
+def is_theirs(part: object) -> bool:
+    """Return True for an object of a class of torchvision or timm."""
+    return _package(part) in PACKAGES
+
+
+def _flat(transforms: Any) -> Iterator[Any]:
+    """Yield the parts of a composition or list, and those of compositions in it."""
+    parts = getattr(transforms, "transforms", None) if _is_compose(transforms) else transforms
+    for part in parts if isinstance(parts, list | tuple) else [transforms]:
+        yield from _flat(part) if _is_compose(part) else (part,)
+
+
+def _is_compose(part: object) -> bool:
+    return type(part).__name__ == "Compose" and _package(part) in PACKAGES
+
+
+def _ending(start: str, state: str, pending: list[ImageTransform]) -> list[ImageTransform]:
     """Return the value transforms of a composition that was converted completely."""
     if state == "image":
         return []
     if state == "tensor":
-        return [ToLayout("NCHW")]
-    return (
-        pending
-        if any(isinstance(each, Normalize) for each in pending)
-        else [ToDtype("float32", True), *pending]
-    )
+        return [] if start == "tensor" else [ToLayout("NCHW")]
+    if start in FLOATS or any(isinstance(each, Normalize) for each in pending):
+        return pending
+    return [ToDtype("float32", True), *pending]
 
 
 def _value(part: Any, state: str) -> tuple[str, list[ImageTransform]]:
@@ -198,14 +217,18 @@ def _value(part: Any, state: str) -> tuple[str, list[ImageTransform]]:
         return "float", []
     if name == "ToPureTensor" and state != "image":
         return state, []
-    if name in ("ConvertImageDtype", "ToDtype") and state == "tensor":
-        if str(part.dtype) != "torch.float32" or not getattr(part, "scale", True):
+    if name in ("ConvertImageDtype", "ToDtype") and state != "image":
+        if str(part.dtype) != "torch.float32" or not (state in FLOATS or getattr(part, "scale", True)):
             raise _Unlike("only float32 from 0 to 1 has a native form")
-        return "float", []
-    if name == "Normalize" and state == "float":
-        return "float", [Normalize(_three(part.mean), _three(part.std))]
-    if name == "RandomErasing" and state == "float":
-        return "float", [_erasing(part)]
+        return "float" if state == "tensor" else state, []
+    if name == "Normalize" and state in FLOATS:
+        if state != "float":
+            raise _Unlike("only one Normalize, before RandomErasing, has a native form")
+        return "normalized", [Normalize(_three(part.mean), _three(part.std))]
+    if name == "RandomErasing" and state in FLOATS:
+        if state == "erased":
+            raise _Unlike("only one RandomErasing has a native form")
+        return "erased", [_erasing(part)]
     if state != "image":
         raise _Unlike("tensors have other pixels than Pillow images here")
     return "image", [_pixels(part)]
