@@ -214,3 +214,21 @@ def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> No
 def test_batches_that_cant_be_mixed(changed: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         sp.CutMix(1.0, CLASSES)({**batch_of("NCHW", np.float32), **changed}, generator(0))
+
+
+@pytest.mark.parametrize(
+    ("mixing", "missing"),
+    [(sp.MixUp(0.2, num_classes=4), "image"), (sp.CutMix(1.0, num_classes=4, image="a", label="c"), "c")],
+)
+def test_fields_that_are_missing_are_named_by_the_plan(mixing: sp.MixUp | sp.CutMix, missing: str) -> None:
+    source = sp.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8), label=np.arange(4))
+    views = sp.Pipeline(source).map(sp.Views(a=[sp.CenterCrop(4)], b=[sp.CenterCrop(2)])).batch(4)
+    with pytest.raises(
+        sp.PlanError, match=f"mixes the field '{missing}', but the fields are a, b, label. Name"
+    ):
+        views.map_batch(mixing).plan()
+
+
+def test_a_call_with_other_fields_names_them() -> None:
+    with pytest.raises(TypeError, match="but the fields are a, label"):
+        sp.MixUp(0.2, num_classes=4)({"a": np.zeros(1), "label": np.zeros(1, int)}, np.random.default_rng(0))

@@ -211,6 +211,11 @@ def sample_contents(
         for method, name in asked:
             if name not in contents:
                 raise PlanError(f"{method}: there is no field {name!r}. The fields are {', '.join(contents)}")
+    first = (
+        pipeline.batch_functions[0].mixing if pipeline.batch_functions else None
+    )  # the fields are the samples'
+    if first is not None and ALL not in contents and (missing := first.missing(contents)):
+        raise PlanError(missing)
     mask = contents.get(MASK)
     mixing = next((each.mixing for each in pipeline.batch_functions if each.mixing is not None), None)
     beside = isinstance(mask, Listed) or (mask is not None and is_mask(mask))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,7 +54,20 @@ class _Mixing:
             "different one; everything else of a sample stays the same"
         )
 
+    def missing(self, names: Collection[str]) -> str:
+        """Return what is wrong if fields of these names lack the images or the labels; else an empty text."""
+        for parameter, name in (("image", self.image), ("label", self.label)):
+            if name not in names:
+                kind = type(self).__name__
+                return (
+                    f"{kind} mixes the field {name!r}, but the fields are {', '.join(names)}. Name one of them, "
+                    f"{kind}(…, {parameter}='…'), or leave {kind} out"
+                )
+        return ""
+
     def _images(self, batch: dict[str, Any]) -> AnyArray:
+        if missing := self.missing([name for name in batch if name not in ("index", "valid")]):
+            raise TypeError(missing)
         images = batch.get(self.image)
         if not isinstance(images, np.ndarray) or images.dtype not in (np.uint8, np.float16, np.float32):
             what = f"{images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
