@@ -8,6 +8,7 @@ from standpipe.jobs.packing.pack import PackReport
 from standpipe.jobs.packing.unpack import UnpackReport
 from standpipe.jobs.packing.verify import ShardCheckReport
 from standpipe.jobs.read_speed import ReadReport
+from standpipe.jobs.show.sheet import Sheet
 from standpipe.plan.audit import AuditReport
 from standpipe.source import IndexCheckReport, IndexReport
 
@@ -28,5 +29,6 @@ __all__ = [
     "PackReport",
     "ReadReport",
     "ShardCheckReport",
+    "Sheet",
     "UnpackReport",
 ]

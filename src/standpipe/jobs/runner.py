@@ -6,7 +6,7 @@ Only this module imports both the description of pipelines and the parts that ru
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from standpipe.jobs.fill_cache import filled
 from standpipe.jobs.filter_scan import planned, scan
@@ -18,6 +18,9 @@ from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
+
+if TYPE_CHECKING:
+    from standpipe.jobs.show import Sheet
 
 
 class Jobs:
@@ -56,6 +59,12 @@ class Jobs:
         from standpipe.jobs.apply import apply  # training doesn't need it
 
         return apply(pipeline, images)
+
+    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int) -> Sheet:
+        """Return a picture of an epoch's first samples, for ``Pipeline.show``."""
+        from standpipe.jobs.show import show  # training doesn't need it
+
+        return show(pipeline, n, steps, epoch)
 
 
 run_by(Jobs())

@@ -1,4 +1,4 @@
-"""The methods of a pipeline that carry it to other programs: its settings as data, and its transforms alone."""
+"""The methods of a pipeline that carry it elsewhere: as data, as its transforms alone, as a picture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from standpipe.pipeline.running import runner
 from standpipe.spec import AnyArray, UInt8Array
 
 if TYPE_CHECKING:
+    from standpipe.jobs.show import Sheet
     from standpipe.pipeline.pipeline import Pipeline
 
 
 class Portable:
-    """The methods of a pipeline that carry it to other programs."""
+    """The methods of a pipeline that carry it elsewhere."""
 
     __slots__ = ()
 
@@ -109,3 +110,41 @@ class Portable:
         (1, 3, 32, 32)
         """
         return runner().apply(cast("Pipeline", self), images)
+
+    def show(self, n: int = 8, *, steps: bool = False, epoch: int = 0) -> Sheet:
+        """Draw the first samples of an epoch, as training gets them. Notebooks display the result.
+
+        Each sample has a row: its image, or its views side by side. A field ``mask`` is drawn over the image: half
+        transparent, with a colour per class number. Class 0 has no colour, and 255 is white. ``Normalize`` is undone.
+        Other floats are drawn as if 1 were white, or 255 after ``ToDtype(scale=False)``. If some are outside of that
+        range, their smallest number is black and their largest is white. Python functions run in the calling thread.
+        ``cache`` isn't used, and the CPU decodes.
+
+        Parameters
+        ----------
+        n : int, default 8
+            Number of samples, at most 1000.
+        steps : bool, default False
+            True: draw the image from the source and after each transform of ``map``, with the same random numbers.
+        epoch : int, default 0
+            The epoch, from 0. Other epochs have other random numbers.
+
+        Returns
+        -------
+        standpipe.reports.Sheet
+            With the Pillow image ``image``, and ``save(path)``.
+
+        Raises
+        ------
+        PlanError
+            If there is no field of images, for ``steps`` with ``Views``, or for a pipeline that can't work.
+        SampleError
+            For a sample that can't be read, decoded or transformed.
+
+        Examples
+        --------
+        >>> train = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7)
+        >>> train = train.map(sp.RandomResizedCrop(64), sp.RandomHorizontalFlip(), sp.Normalize())
+        >>> train.show(4, steps=True).save("steps.png")
+        """
+        return runner().show(cast("Pipeline", self), n, steps, epoch)

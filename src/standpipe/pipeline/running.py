@@ -12,6 +12,7 @@ from standpipe.spec import AnyArray, Reads
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
+    from standpipe.jobs.show import Sheet
     from standpipe.loader.loader import Loader
     from standpipe.pipeline.pipeline import Pipeline
     from standpipe.plan.audit import AuditReport
@@ -44,6 +45,9 @@ class Runner(Protocol):
 
     def apply(self, pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
         """Return the batch of given images."""
+
+    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int) -> Sheet:
+        """Return a picture of an epoch's first samples."""
 
 
 _runners: list[Runner] = []

@@ -1,0 +1,180 @@
+"""``Pipeline.show`` draws the pixels that a loader delivers."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import standpipe as sp
+from photos import picture
+
+CROP = (sp.RandomResizedCrop(96), sp.RandomHorizontalFlip())
+
+
+def sheet_of(pipeline: sp.Pipeline, n: int = 8, **options: object) -> np.ndarray:
+    return np.asarray(pipeline.show(n, **options).image)  # type: ignore[arg-type]
+
+
+def place_of(image: np.ndarray, sheet: np.ndarray) -> tuple[int, int] | None:
+    """The left and top of an image in a sheet; None if it isn't there."""
+    height, width, _ = image.shape
+    for y, x in np.argwhere((sheet[:-height, :-width] == image[0, 0]).all(axis=2)):
+        if np.array_equal(sheet[y : y + height, x : x + width], image):
+            return int(x), int(y)
+    return None
+
+
+def images(count: int = 6) -> sp.Arrays:
+    return sp.Arrays(image=np.stack([picture(seed, 110, 130) for seed in range(count)]))
+
+
+def batch_of(pipeline: sp.Pipeline, rows: int, epoch: int = 0) -> dict[str, np.ndarray]:
+    with pipeline.batch(rows).loader(memory="128MiB", num_workers=1) as loader:
+        loader.set_epoch(epoch)
+        return {name: np.array(values) for name, values in next(iter(loader)).items()}
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_sheet_has_the_first_samples_of_an_epoch_below_each_other(epoch: int) -> None:
+    pipeline = sp.Pipeline(images()).shuffle(seed=3).map(*CROP)
+    expected = batch_of(pipeline, 3, epoch)["image"]
+    for shown in (
+        pipeline,
+        pipeline.map(sp.Normalize()),
+        pipeline.map(sp.ToDtype("float16")),
+        pipeline.batch(4),
+    ):
+        sheet = sheet_of(shown, 3, epoch=epoch)
+        places = [place_of(each, sheet) for each in expected]
+        assert None not in places
+        assert places == sorted(places, key=lambda place: place[1])  # type: ignore[index]
+
+
+def test_steps_show_the_same_random_numbers_in_each_picture() -> None:
+    pipeline = sp.Pipeline(images(), seed=5).map(*CROP, sp.ColorJitter(0.4, 0.4, 0.4, 0.2), sp.Normalize())
+    sheet = sheet_of(pipeline, 2, steps=True)
+    lefts = []
+    for number in range(4):
+        expected = batch_of(sp.Pipeline(images(), seed=5).map(*pipeline.transforms[:number]), 2)["image"]
+        places = [place_of(each, sheet) for each in expected]
+        assert None not in places
+        lefts.append(places[0][0])  # type: ignore[index]
+    assert lefts == sorted(set(lefts))
+    complete = sheet_of(pipeline, 2)
+    assert place_of(expected[0], complete) is not None
+
+
+def test_images_may_differ_in_size_between_steps(tmp_path: Path) -> None:
+    for number, height in enumerate((100, 120)):
+        Image.fromarray(picture(number, height, 110)).save(tmp_path / f"{number}.png")
+    (tmp_path / "list.txt").write_text("0.png\n1.png\n")
+    pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt")).map(sp.CenterCrop(96))
+    sheet = sheet_of(pipeline, steps=True)
+    for number, height in enumerate((100, 120)):
+        image = picture(number, height, 110)
+        assert place_of(image, sheet) is not None
+        assert place_of(image[(height - 96) // 2 :][:96, 7:103], sheet) is not None
+
+
+def test_views_stand_side_by_side() -> None:
+    views = sp.Views(a=[*CROP, sp.Normalize()], small=sp.Repeat(3, [sp.RandomResizedCrop(48)]))
+    pipeline = sp.Pipeline(images()).map(views)
+    sheet, plain = (
+        sheet_of(pipeline, 2),
+        sp.Pipeline(images()).map(sp.Views(a=[*CROP], small=views.views["small"])),
+    )
+    batch = batch_of(plain, 2)
+    found = [place_of(batch["a"][1], sheet), *(place_of(view, sheet) for view in batch["small"][1])]
+    assert None not in found
+    assert len({place[1] for place in found if place}) == 1
+    assert len({place[0] for place in found if place}) == 4
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_masks_are_over_their_images(tmp_path: Path, steps: bool) -> None:
+    image, mask = picture(1, 100, 120), np.zeros((100, 120), np.uint8)
+    mask[10:30, 50:80] = 1
+    mask[0:5] = 255
+    Image.fromarray(image).save(tmp_path / "image.png")
+    Image.fromarray(mask).save(tmp_path / "mask.png")
+    (tmp_path / "images.txt").write_text("image.png\n")
+    (tmp_path / "masks.txt").write_text("mask.png\n")
+    source = sp.FileList(tmp_path / "images.txt", mask=tmp_path / "masks.txt")
+    sheet = sheet_of(sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=1)), 1, steps=steps)
+    painted = image.copy()
+    painted[mask == 1] = image[mask == 1] // 2 + np.array([127, 0, 0], np.uint8)
+    painted[mask == 255] = image[mask == 255] // 2 + 127
+    places = [place_of(each, sheet) for each in (painted if steps else image[:, ::-1], painted[:, ::-1])]
+    assert None not in places
+    assert places[0][0] < places[1][0]  # type: ignore[index]
+
+
+def test_small_images_are_enlarged_and_large_ones_reduced() -> None:
+    image = picture(0, 16, 24)
+    sheet = sheet_of(sp.Pipeline(sp.Arrays(image=image[None])))
+    assert place_of(image.repeat(4, axis=0).repeat(4, axis=1), sheet) is not None
+    assert sp.Pipeline(sp.Arrays(image=picture(0, 900, 2000)[None])).show().image.width < 400
+
+
+def test_floats_of_a_function_are_stretched_over_their_range() -> None:
+    values = np.linspace(-3, 5, 96 * 96, dtype=np.float32).reshape(96, 96)
+    pipeline = sp.Pipeline(sp.MapSource([{"image": values}]))
+    grey = np.rint((values + 3) * 255 / 8).astype(np.uint8)
+    assert place_of(np.stack([grey] * 3, axis=2), sheet_of(pipeline)) is not None
+
+
+def test_mixed_images_are_drawn_as_mixed() -> None:
+    source = sp.Arrays(image=np.stack([picture(seed, 100, 100) for seed in range(2)]), label=np.arange(2))
+    pipeline = sp.Pipeline(source).map(sp.Normalize()).map_batch(sp.MixUp(1.0, num_classes=2))
+    plain = sheet_of(sp.Pipeline(source).map(sp.Normalize()), 2)
+    assert not np.array_equal(sheet_of(pipeline, 2), plain)
+
+
+def test_a_sheet_is_a_png_in_notebooks_and_in_files(tmp_path: Path) -> None:
+    sheet = sp.Pipeline(images()).show(2)
+    sheet.save(tmp_path / "sheet.png")
+    for file in (io.BytesIO(sheet._repr_png_()), tmp_path / "sheet.png"):
+        with Image.open(file) as image:
+            assert image.format == "PNG"
+            assert np.array_equal(np.asarray(image), np.asarray(sheet.image))
+    assert repr(sheet) == f"Sheet({sheet.image.width} × {sheet.image.height})"
+    with pytest.raises(sp.PlanError, match=r"end it in .png or .jpg"):
+        sheet.save(tmp_path / "sheet.txt")
+
+
+def test_fewer_samples_than_asked_for() -> None:
+    shuffled = sp.Pipeline(images(3)).shuffle(seed=1)
+    assert shuffled.show(8).image.size == sp.Pipeline(images(3)).show(3).image.size
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (
+            lambda: sp.Pipeline(sp.Arrays(x=np.arange(3))),
+            {},
+            r"draws the field 'image', but the samples have the fields",
+        ),
+        (
+            lambda: sp.Pipeline(sp.Arrays(image=np.zeros((3, 5), np.uint8))),
+            {},
+            r"'image' has uint8 of shape \(5,\)",
+        ),
+        (lambda: sp.Pipeline(images()), {"n": 0}, r"n must be an integer of at least 1"),
+        (lambda: sp.Pipeline(images()), {"n": 1001}, r"at most 1000 samples"),
+        (lambda: sp.Pipeline(images()), {"epoch": -1}, r"epoch must be an integer of at least 0"),
+        (
+            lambda: sp.Pipeline(images()).map(sp.Views(a=[])),
+            {"steps": True},
+            r"can't draw the steps of Views",
+        ),
+        (lambda: sp.Pipeline.from_dict(sp.Pipeline(images()).to_dict()), {}, r"has no source"),
+    ],
+)
+def test_errors_say_what_to_do(make: object, options: dict[str, object], message: str) -> None:
+    with pytest.raises(sp.PlanError, match=message):
+        make().show(**options)  # type: ignore[operator]
