@@ -179,3 +179,51 @@ def test_refuses_a_sheet_too_large_before_any_work(
     assert main(["show", str(photos), *arguments, "--output", "sheet.png"]) == 1
     assert "above 100 megapixels; lower --size, --images or --draws" in capsys.readouterr().err
     assert not Path("sheet.png").exists()
+
+
+@pytest.fixture
+def recipe(photos: Path) -> sp.Pipeline:
+    """A pipeline, whose settings are in recipe.json."""
+    pipeline = sp.Pipeline(sp.ImageFolder(photos), seed=5).map(sp.RandomResizedCrop(100), sp.Normalize())
+    Path("recipe.json").write_text(json.dumps(pipeline.shuffle(seed=5).batch(256).to_dict()))
+    return pipeline
+
+
+def test_a_recipe_is_drawn_as_its_pipeline_draws_it(
+    recipe: sp.Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["show", "photos", "--recipe", "recipe.json", "--output", "sheet.png", "--json"]
+    for steps in (False, True):
+        assert main([*arguments, *["--steps"] * steps]) == 0
+        expected = recipe.shuffle(seed=5).show(steps=steps).image
+        assert np.array_equal(pixels_of("sheet.png"), np.asarray(expected))
+        facts = {"path": "sheet.png", "width": expected.width, "height": expected.height, "images": 5}
+        assert json.loads(capsys.readouterr().out) == facts
+
+
+def test_steps_without_a_recipe_are_those_of_the_crop_and_the_flip(photos: Path) -> None:
+    assert (
+        main(["show", str(photos), "--steps", "--images", "2", "--size", "100", "--output", "sheet.png"]) == 0
+    )
+    pipeline = sp.Pipeline(sp.ImageFolder(photos)).map(sp.RandomResizedCrop(100), sp.RandomHorizontalFlip())
+    assert np.array_equal(pixels_of("sheet.png"), np.asarray(pipeline.show(2, steps=True).image))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("{", [], "the recipe recipe.json isn't JSON"),
+        ("[]", [], "from_dict takes the dict that to_dict() returned, got list"),
+        ('{"version": 99}', [], "the recipe has version 99"),
+        (None, [], "can't read the recipe recipe.json"),
+        ("{}", ["--draws", "2"], "--draws has no effect"),
+        ("{}", ["--size", "32"], "--size has no effect"),
+    ],
+)
+def test_refuses_what_is_no_recipe(
+    photos: Path, text: str | None, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        Path("recipe.json").write_text(text)
+    assert main(["show", str(photos), "--recipe", "recipe.json", *arguments, "--output", "sheet.png"]) == 1
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import bisect
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,18 +90,28 @@ def add_parser(subparsers: Subparsers) -> None:
         "show",
         help="draw augmented samples on a contact sheet",
         description="Draw images of a folder, spread over its classes, as a training run would see them: one row "
-        "per image, one column per epoch, each a RandomResizedCrop and a flip.",
+        "per image, one column per epoch, each a RandomResizedCrop and a flip. With --recipe, the transforms of a "
+        "pipeline of yours.",
     )
     parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument(
-        "--draws", type=int, default=6, metavar="N", help="versions of each image, one per epoch (default: 6)"
+        "--draws", type=int, metavar="N", help="versions of each image, one per epoch (default: 6)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="another seed gives other versions (default: 0)"
+        "--seed",
+        type=int,
+        metavar="N",
+        help="another seed gives other versions (default: 0, or the recipe's)",
     )
-    parser.add_argument("--size", type=int, default=224, metavar="PX", help="edge of a crop (default: 224)")
+    parser.add_argument("--size", type=int, metavar="PX", help="edge of a crop (default: 224)")
+    parser.add_argument(
+        "--recipe",
+        metavar="FILE",
+        help="draw the first epoch of the pipeline in this file, the JSON of pipeline.to_dict()",
+    )
+    parser.add_argument("--steps", action="store_true", help="one column per transform, instead of per epoch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -109,10 +120,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from standpipe.cli.terminal import print_json, printable, say, verbatim
 
-    for name in ("images", "draws", "size"):
-        if getattr(args, name) < 1:
-            raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    _check_arguments(args)
     kind = _kind_of(Path(args.output))
+    if args.recipe is not None or args.steps:
+        return _run_pipeline(args)
+    args.draws, args.size, args.seed = args.draws or 6, args.size or 224, args.seed or 0
     rows = _drawn(args)
     sheet = contact_sheet(rows)
     with drafted(args.output) as draft:
@@ -125,6 +137,64 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Raise ``PlanError`` for numbers below 1, and for arguments that have no effect together."""
+    for name in ("images", "draws", "size"):
+        if (given := getattr(args, name)) is not None and given < 1:
+            raise PlanError(f"--{name} must be at least 1, not {given}")
+    if args.draws is not None and (args.recipe is not None or args.steps):
+        raise PlanError("--draws has no effect with --recipe or --steps, which draw one epoch: leave it out")
+    if args.size is not None and args.recipe is not None:
+        raise PlanError(
+            "--size has no effect with --recipe, whose transforms have sizes of their own: leave it out"
+        )
+
+
+def _run_pipeline(args: argparse.Namespace) -> int:
+    """Draw the recipe's pipeline, or the default one, with ``Pipeline.show``; return the exit code."""
+    from standpipe.cli.terminal import print_json, printable, say, verbatim
+
+    source = source_at(args.path)
+    if args.recipe is None:
+        pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(args.size or 224), sp.RandomHorizontalFlip())
+    else:
+        pipeline = sp.Pipeline.from_dict(_recipe(args.recipe), source=source)
+    if args.seed is not None:
+        pipeline = replace(pipeline, seed=args.seed)
+    records = _records(source.open(), args.images)
+    # Pipeline.select must come before the order, which the recipe has already set.
+    pipeline = replace(pipeline, selections=sp.Pipeline(source).select(records).selections)
+    if pipeline.batch_size is not None or pipeline.budget is not None:
+        pipeline = pipeline.batch(len(records), collate=pipeline.collate, last_batch="pad")
+    sheet = pipeline.show(len(records), steps=args.steps)
+    sheet.save(args.output)
+    if args.json:
+        facts = {"path": args.output, "width": sheet.image.width, "height": sheet.image.height}
+        print_json(facts | {"images": len(records)})
+        return 0
+    say(f"[bold]{verbatim(printable(args.output))}[/bold]: {sheet.image.width} × {sheet.image.height}")
+    return 0
+
+
+def _recipe(path: str) -> Any:
+    """Return the value in a JSON file. Raises ``PlanError`` if it can't be read, or isn't JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"can't read the recipe {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise PlanError(
+            f"the recipe {path} isn't JSON ({error}). Write it with json.dump(pipeline.to_dict(), file)"
+        ) from error
+
+
+def _records(opened: Any, images: int) -> NDArray[np.int64]:
+    """Return the numbers of ``images`` records of an opened source, or of all if it has fewer, of all classes."""
+    images = min(images, opened.num_records)
+    known = "label" in opened.columns
+    return spread(opened.column("label", 0, opened.num_records), images) if known else np.arange(images)
+
+
 def _drawn(args: argparse.Namespace) -> list[ShownRow]:
     """Return records of all classes, ``args.images`` together, each in ``args.draws`` epochs."""
     augmented = (sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip())
@@ -132,8 +202,7 @@ def _drawn(args: argparse.Namespace) -> list[ShownRow]:
     opened = source.open()
     images = min(args.images, opened.num_records)
     _check_size(images, args.draws, args.size)
-    known = "label" in opened.columns
-    records = spread(opened.column("label", 0, opened.num_records), images) if known else np.arange(images)
+    records = _records(opened, images)
     pipeline = sp.Pipeline(source, seed=args.seed).select(records).map(*augmented).batch(images)
     drawn = np.empty((images, args.draws, args.size, args.size, 3), np.uint8)
     with pipeline.loader() as loader:
