@@ -16,6 +16,11 @@ size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
     return Pixels{nullptr, height, width}.bytes();
 }
 
+// Whether Pillow calculates with 16.16 bits for the place that becomes (x, y).
+bool near(std::span<const double> m, double x, double y) noexcept {
+    return std::fabs(x * m[0] + y * m[1] + m[2]) < 32768 && std::fabs(x * m[3] + y * m[4] + m[5]) < 32768;
+}
+
 // Pillow's coordinates in 16.16 bits; a picture has fewer than 2^15 pixels along a side there.
 int64_t fixed(double value) noexcept { return static_cast<int64_t>(std::floor(value * 65536.0 + 0.5)); }
 
@@ -101,7 +106,27 @@ void scaled(std::span<const double> matrix, const Warp& warp) noexcept {
     }
 }
 
+// Pillow's way for the other matrices of which a corner is far outside. It adds up coordinates too.
+void turned_far(std::span<const double> matrix, const Warp& warp) noexcept {
+    double line_x = matrix[2] + matrix[0] * 0.5 + matrix[1] * 0.5,
+           line_y = matrix[5] + matrix[3] * 0.5 + matrix[4] * 0.5;
+    for (int y = 0; y < warp.to.height; ++y, line_x += matrix[1], line_y += matrix[4]) {
+        uint8_t* pixel = warp.row(y);
+        double from_x = line_x, from_y = line_y;
+        for (int x = 0; x < warp.to.width; ++x, from_x += matrix[0], from_y += matrix[3], pixel += 3) {
+            const bool inside =
+                from_x >= 0 && from_x < warp.to.width && from_y >= 0 && from_y < warp.to.height;
+            std::memcpy(pixel,
+                        inside ? warp.at(static_cast<int>(from_y), static_cast<int>(from_x)) : warp.fill, 3);
+        }
+    }
+}
+
 void turned(std::span<const double> matrix, const Warp& warp) noexcept {
+    const double width = warp.to.width, height = warp.to.height;
+    if (!near(matrix, 0, 0) || !near(matrix, width, 0) || !near(matrix, 0, height) ||
+        !near(matrix, width, height))
+        return turned_far(matrix, warp);
     const int64_t xx = fixed(matrix[0]), xy = fixed(matrix[1]), yx = fixed(matrix[3]), yy = fixed(matrix[4]);
     int64_t row_x = fixed(matrix[2] + matrix[0] * 0.5 + matrix[1] * 0.5),
             row_y = fixed(matrix[5] + matrix[3] * 0.5 + matrix[4] * 0.5);

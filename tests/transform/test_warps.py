@@ -90,6 +90,13 @@ def test_affine_warps_are_torchvisions(interpolation: Any) -> None:
     assert different <= 0.001 * total
 
 
+def test_a_shear_by_a_right_angle_leaves_almost_nothing() -> None:
+    """Its tangent is 1.6e16, and coordinates of such warps don't fit into 64 bits with 16 behind the point."""
+    images = noise(3, 4, 33, 48, 3)
+    for row in delivered(in_order(sp.Arrays(image=images), sp.RandomAffine(0, shear=(90, 90), fill=FILL))):
+        assert np.count_nonzero((row != FILL).any(axis=-1)) <= 48
+
+
 def corners(draws: Draws, height: int, width: int, scale: float) -> list[list[int]]:
     across, down = int(scale * (width // 2)) + 1, int(scale * (height // 2)) + 1
     found = []

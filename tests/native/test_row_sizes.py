@@ -1,0 +1,37 @@
+"""A row in the batch is written only by a program whose stages make its size."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from standpipe import _native
+from standpipe.engine.watchdog.board import new_heartbeat
+
+KEY = (0, 0, 0, 0)
+
+
+def written(height: int, width: int, **format_of: Any) -> tuple[str, bytes]:
+    """What is wrong with a picture of 5 × 7 pixels for a row of another size, and the row."""
+    stage = _native.GeometryStage()
+    stage.window(5, 7)
+    program = _native.Program(
+        [stage], _native.RowFormat.uint8(height, width, **format_of), False, 1 << 20, 100
+    )
+    maker = _native.SampleMaker(_native.SideArena(1 << 20), 1 << 20, new_heartbeat())
+    room = np.full(1000, 9, np.uint8)  # more than a row, so that a failure breaks nothing else
+    row = room[: 3 * height * width]
+    wrong = maker.from_pixels(program, np.ones((5, 7, 3), np.uint8), *KEY, [row])
+    return wrong, room.tobytes()
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("size", [(4, 7), (6, 7), (5, 6), (5, 8), (7, 5), (1, 35)])
+def test_a_row_of_another_size_is_refused(size: tuple[int, int], planar: bool) -> None:
+    wrong, room = written(*size, planar=planar)
+    assert wrong == "the result has another size than its row in the batch"
+    assert room == bytes([9]) * 1000
+
+
+def test_a_row_of_its_size_is_written() -> None:
+    assert written(5, 7, planar=False) == ("", bytes([1]) * 105 + bytes([9]) * 895)
