@@ -28,6 +28,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import torchvision_cpu  # noqa: F401 (torchvision is importable only behind it)
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RECIPES = ROOT / "docs" / "howto"  # tests/docs/test_howto.py runs them
