@@ -121,10 +121,20 @@ class Picture final : public Frame {
 // The slot's own layout and element type.
 class SlotRow final : public Frame {
   public:
+    // `waiting`: what each channel's bytes become before all else, or null; for formats that have tables.
     void begin(const Kernels& kernels, const RowFormat& format, const SampleGeometry& geometry,
-               uint8_t* out) {
+               const ByteTables* waiting, uint8_t* out) {
         kernels_ = &kernels;
         format_ = &format;
+        if (waiting) {
+            format_ = &joined_;
+            joined_ = format;
+            for (size_t c = 0; c < 3; ++c)
+                for (size_t value = 0; value < 256; ++value) {
+                    joined_.f32[c][value] = format.f32[c][(*waiting)[c][value]];
+                    joined_.f16[c][value] = format.f16[c][(*waiting)[c][value]];
+                }
+        }
         out_ = out;
         plane_stride_ = whole_lines(static_cast<size_t>(format.width)) + kSlack;
         if (format.planar) planes_.resize(3 * plane_stride_);
@@ -175,6 +185,7 @@ class SlotRow final : public Frame {
     size_t plane_stride_ = 0;
     const Kernels* kernels_ = nullptr;
     const RowFormat* format_ = nullptr;
+    RowFormat joined_;  // the format with the tables that waited
     uint8_t* out_ = nullptr;
 };
 

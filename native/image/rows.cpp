@@ -100,13 +100,20 @@ uint8_t* RowMaker::room(size_t bytes) {
     return scratch_->between.data();
 }
 
+namespace {
+
+// Whether every pixel stays what it is, and none is added or taken away.
+bool only_mirrors(const GeometryStage& stage) noexcept {
+    return !stage.has_crop && stage.resize == GeometryStage::Resize::none && !stage.has_window;
+}
+
+}  // namespace
+
 bool only_copies(const Program& program, Size size) noexcept {
     if (program.heads.size() != 1) return false;
     const RowFormat& format = program.format();
     const bool changes = std::ranges::any_of(program.heads.front().passes, [](const Pass& pass) {
-        const GeometryStage& stage = pass.geometry;
-        return stage.has_crop || stage.resize != GeometryStage::Resize::none || stage.has_window ||
-               !stage.mirrors.empty() || !pass.pixels.empty();
+        return !only_mirrors(pass.geometry) || !pass.geometry.mirrors.empty() || !pass.pixels.empty();
     });
     return !changes && program.heads.front().erasing.p <= 0 && format.type == ElementType::u8 &&
            !format.planar && !format.is_mask && format.height == size.height && format.width == size.width;
@@ -211,7 +218,8 @@ std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const
     return size_passes(program, size, false, key, bytes).text;
 }
 
-Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out) {
+Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
+                           const ByteTables* waiting) {
     OfHead& own = scratch_->heads[head];
     const SampleGeometry& geometry = own.geometries[pass];
     RowSink* sink = &own.slot_row;
@@ -219,7 +227,7 @@ Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, con
         own.pictures[pass].begin(geometry);
         sink = &own.pictures[pass];
     } else {
-        own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, out.of(head));
+        own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, waiting, out.of(head));
     }
     own.resamplers[pass].begin(*program.kernels, geometry.resample, *sink);
     return own.resamplers[pass];
@@ -232,13 +240,16 @@ void RowMaker::later_passes(const Program& program, size_t head, const RowPlace&
     OfHead& own = scratch_->heads[head];
     for (size_t i = 1; i < passes.size(); ++i) {
         Picture& from = own.pictures[i - 1];
+        const bool is_mask = program.heads[head].format.is_mask;
+        Canvas canvas(*program.kernels, {from.pixels.data(), from.size.height, from.size.width, is_mask});
         for (const PixelStage& stage : passes[i - 1].pixels) {
             refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
-            const bool is_mask = program.heads[head].format.is_mask;
-            stage.apply(own.key, {from.pixels.data(), from.size.height, from.size.width, is_mask},
-                        scratch_->work.data());
+            stage.apply(own.key, canvas, scratch_->work.data());
         }
-        push_pixels(from.pixels.data(), from.size, 3, begin(program, head, i, out));
+        const bool joins = i + 1 == passes.size() && only_mirrors(passes[i].geometry) &&
+                           program.heads[head].format.type != ElementType::u8;
+        if (!joins) canvas.pixels();
+        push_pixels(from.pixels.data(), from.size, 3, begin(program, head, i, out, canvas.waiting()));
     }
     program.heads[head].erasing.apply(own.key, program.heads[head].format, out.of(head));
 }

@@ -157,7 +157,9 @@ class RowMaker {
                     const SampleKey& key, SideArena::Part& part);
     Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
                    SideArena::Part& part, const RowPlace& out);
-    Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out);
+    // `waiting`: tables of the pass's source that the slot's row is written through, or null.
+    Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
+                     const ByteTables* waiting = nullptr);
     void later_passes(const Program& program, size_t head, const RowPlace& out);
     std::string decode_once(const Program& program, const RowPlace& out);
     // `channels`: of `pixels`, 3 or 1.

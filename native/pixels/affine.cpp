@@ -135,8 +135,9 @@ void turned(std::span<const double> matrix, const Warp& warp) noexcept {
 
 }  // namespace
 
-void move_nearest(Pixels pixels, std::span<const double> matrix, const uint8_t* fill,
+void move_nearest(Canvas& canvas, std::span<const double> matrix, const uint8_t* fill,
                   uint8_t* scratch) noexcept {
+    const Pixels pixels = canvas.pixels();
     std::memcpy(scratch, pixels.rgb, pixels.bytes());
     const Warp warp{scratch, pixels, {fill[0], fill[1], fill[2]}};
     if (matrix[1] == 0 && matrix[3] == 0) scaled(matrix, warp);
@@ -147,12 +148,12 @@ namespace {
 
 // Ten numbers: the matrix (2, 3) from a place in the result to one in the picture, the colour outside, and
 // the interpolation.
-void move(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
+void move(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) noexcept {
     const std::span<const double> numbers(stage.parameters);
     const uint8_t fill[3] = {static_cast<uint8_t>(numbers[6]), static_cast<uint8_t>(numbers[7]),
                              static_cast<uint8_t>(numbers[8])};
     const auto sampling = static_cast<Sampling>(std::clamp(static_cast<int>(numbers[9]), 0, 2));
-    warp(pixels, numbers.first(6), sampling, fill, scratch);
+    warp(canvas, numbers.first(6), sampling, fill, scratch);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Each channel is stretched to the whole range, as Pillow's ImageOps.autocontrast does it.
-#include "pixels/tables.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
@@ -16,9 +16,9 @@ ByteTable stretched(const Histogram& counts) noexcept {
     return table;
 }
 
-void autocontrast(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
-    const auto counts = histograms(pixels);
-    look_up(pixels, std::array{stretched(counts[0]), stretched(counts[1]), stretched(counts[2])});
+void autocontrast(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    const auto counts = canvas.histograms();
+    canvas.look_up(ByteTables{stretched(counts[0]), stretched(counts[1]), stretched(counts[2])});
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ size_t blur_bytes(int height, int width) noexcept {
     return row * static_cast<size_t>(height) + sizeof(uint32_t) * (row + 1);
 }
 
-void blur_boxes(Pixels pixels, double radius, uint8_t* scratch) noexcept {
+void blur_boxes(Canvas& canvas, double radius, uint8_t* scratch) noexcept {
+    const Pixels pixels = canvas.pixels();
     const Box box = box_of(radius);
     const size_t row = size_t{3} * static_cast<size_t>(pixels.width);
     // Sums need an address that is a multiple of four.

@@ -1,5 +1,5 @@
 // Each channel's histogram is made flat, as Pillow's ImageOps.equalize does it.
-#include "pixels/tables.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
@@ -20,9 +20,9 @@ ByteTable flattened(const Histogram& counts) noexcept {
     return table;
 }
 
-void equalize(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
-    const auto counts = histograms(pixels);
-    look_up(pixels, std::array{flattened(counts[0]), flattened(counts[1]), flattened(counts[2])});
+void equalize(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    const auto counts = canvas.histograms();
+    canvas.look_up(ByteTables{flattened(counts[0]), flattened(counts[1]), flattened(counts[2])});
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // A picture upside down.
-#include "pixels/tables.h"
+#include <algorithm>
+
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
 
-void flip(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
+void flip(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    const Pixels pixels = canvas.pixels();
     const size_t row = size_t{3} * static_cast<size_t>(pixels.width);
     for (int y = 0; y < pixels.height / 2; ++y) {
         uint8_t* const upper = pixels.rgb + static_cast<size_t>(y) * row;

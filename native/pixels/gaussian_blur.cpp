@@ -43,11 +43,12 @@ void add(uint32_t* __restrict sums, const uint16_t* __restrict values, size_t co
 }
 
 // Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
-void blur(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const int size = std::clamp(static_cast<int>(stage.parameters[0]) | 1, 1, kMostSide), half = size / 2;
     const double sigma = draws.uniform(stage.parameters[1], stage.parameters[2]);
-    const int height = pixels.height, width = pixels.width;
+    const int height = canvas.height(), width = canvas.width();
     if (half >= std::min(height, width)) return;  // refused when it is planned
+    const Pixels pixels = canvas.pixels();
     uint32_t weights[kMostSide];
     weigh(size, sigma, weights);
     int first = 0;

@@ -1,12 +1,14 @@
 // Each channel becomes the pixel's grey level, as by Pillow's convert('L').
-#include "pixels/tables.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
 
-void grayscale(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
+void grayscale(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    const Pixels pixels = canvas.pixels();
     uint8_t* const end = pixels.rgb + pixels.bytes();
-    for (uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3) rgb[0] = rgb[1] = rgb[2] = grey(rgb);
+    for (uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3)
+        rgb[0] = rgb[1] = rgb[2] = grey(rgb[0], rgb[1], rgb[2]);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Hues are turned, in Pillow's HSV with 8 bits a channel, as torchvision's adjust_hue does it.
 #include <cstring>
 
-#include "pixels/tables.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
@@ -81,7 +81,8 @@ void turn_four(uint8_t* rgb, float turn) noexcept {
 }
 
 // Two numbers: the lowest turn and the highest, in turns from -0.5 to 0.5.
-void turn_hues(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) noexcept {
+void turn_hues(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
+    const Pixels pixels = canvas.pixels();
     const auto turn = static_cast<float>(static_cast<int>(drawn_factor(stage, draws) * 255) & 255);
     uint8_t* rgb = pixels.rgb;
     size_t left = pixels.bytes();

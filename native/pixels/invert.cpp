@@ -1,12 +1,13 @@
 // Each value is subtracted from 255, as Pillow's ImageOps.invert does it.
-#include "pixels/tables.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 namespace {
 
-void invert(const PixelStage&, Draws&, Pixels pixels, uint8_t*) noexcept {
-    uint8_t* const end = pixels.rgb + pixels.bytes();
-    for (uint8_t* byte = pixels.rgb; byte != end; ++byte) *byte = static_cast<uint8_t>(255 - *byte);
+void invert(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    ByteTable table;
+    for (int value = 0; value < 256; ++value) table[value] = static_cast<uint8_t>(255 - value);
+    canvas.look_up(table);
 }
 
 }  // namespace

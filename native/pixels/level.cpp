@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "pixels/operations.h"
-#include "pixels/tables.h"
 #include "system/portable_math.h"
 
 namespace standpipe {
@@ -51,7 +50,7 @@ constexpr int kRandomSampling = 3;  // behind Sampling's values
 struct Level {
     const PixelStage& stage;
     Draws& draws;
-    Pixels pixels;
+    Canvas& canvas;
     uint8_t* scratch;
 
     double number(size_t i) const noexcept { return stage.parameters[i]; }
@@ -76,18 +75,18 @@ struct Level {
                                  static_cast<uint8_t>(number(7))};
         int sampling = static_cast<int>(number(4));
         if (sampling == kRandomSampling) sampling = 1 + static_cast<int>(draws.below(2));
-        if (pixels.is_mask) sampling = 0;
-        warp(pixels, matrix, static_cast<Sampling>(std::clamp(sampling, 0, 2)), fill, scratch);
+        if (canvas.is_mask()) sampling = 0;
+        warp(canvas, matrix, static_cast<Sampling>(std::clamp(sampling, 0, 2)), fill, scratch);
     }
 
-    void plain(const PixelKind& kind) const noexcept { kind.apply(stage, draws, pixels, scratch); }
+    void plain(const PixelKind& kind) const noexcept { kind.apply(stage, draws, canvas, scratch); }
 
     // Values below 128 become larger.
     void lighten_below(int added) const noexcept {
         ByteTable table;
         for (int value = 0; value < 256; ++value)
             table[value] = static_cast<uint8_t>(value < 128 ? std::min(value + added, 255) : value);
-        look_up(pixels, table);
+        canvas.look_up(table);
     }
 
     void point(Operation operation, double level) const noexcept;
@@ -102,32 +101,32 @@ void Level::point(Operation operation, double level) const noexcept {
         case autocontrast: return plain(kAutocontrast);
         case equalize: return plain(kEqualize);
         case invert: return plain(kInvert);
-        case posterize: return standpipe::posterize(pixels, std::min(bits, 8));
-        case posterize_increasing: return standpipe::posterize(pixels, std::max(4 - bits, 0));
-        case posterize_original: return standpipe::posterize(pixels, std::min(bits + 4, 8));
-        case solarize: return standpipe::solarize(pixels, threshold);
-        case solarize_increasing: return standpipe::solarize(pixels, 256 - threshold);
+        case posterize: return standpipe::posterize(canvas, std::min(bits, 8));
+        case posterize_increasing: return standpipe::posterize(canvas, std::max(4 - bits, 0));
+        case posterize_original: return standpipe::posterize(canvas, std::min(bits + 4, 8));
+        case solarize: return standpipe::solarize(canvas, threshold);
+        case solarize_increasing: return standpipe::solarize(canvas, 256 - threshold);
         case solarize_add: return lighten_below(std::min(128, static_cast<int>(std::min(level, 4.0) * 110)));
-        case color: return saturate(pixels, decreasing(level));
-        case color_increasing: return saturate(pixels, increasing(level));
-        case contrast: return change_contrast(pixels, decreasing(level));
-        case contrast_increasing: return change_contrast(pixels, increasing(level));
-        case brightness: return brighten(pixels, decreasing(level));
-        case brightness_increasing: return brighten(pixels, increasing(level));
-        case sharpness: return sharpen(pixels, decreasing(level), scratch);
-        case sharpness_increasing: return sharpen(pixels, increasing(level), scratch);
+        case color: return saturate(canvas, decreasing(level));
+        case color_increasing: return saturate(canvas, increasing(level));
+        case contrast: return change_contrast(canvas, decreasing(level));
+        case contrast_increasing: return change_contrast(canvas, increasing(level));
+        case brightness: return brighten(canvas, decreasing(level));
+        case brightness_increasing: return brighten(canvas, increasing(level));
+        case sharpness: return sharpen(canvas, decreasing(level), scratch);
+        case sharpness_increasing: return sharpen(canvas, increasing(level), scratch);
         case desaturate:
-            return saturate(pixels, static_cast<float>(
+            return saturate(canvas, static_cast<float>(
                                         std::clamp(1 - std::clamp(0.5 + 0.5 * level, 0.5, 1.0), 0.0, 1.0)));
-        case blur: return blur_boxes(pixels, std::clamp(0.1 + 1.9 * level, 0.1, 2.0), scratch);
+        case blur: return blur_boxes(canvas, std::clamp(0.1 + 1.9 * level, 0.1, 2.0), scratch);
         case blur_random:
-            return blur_boxes(pixels, draws.uniform(0.1, 2 * std::clamp(level, 0.0, 1.0)), scratch);
+            return blur_boxes(canvas, draws.uniform(0.1, 2 * std::clamp(level, 0.0, 1.0)), scratch);
         default: return place(operation, level);
     }
 }
 
 void Level::place(Operation operation, double level) const noexcept {
-    const double height = pixels.height, width = pixels.width;
+    const double height = canvas.height(), width = canvas.width();
     switch (operation) {
         case Operation::rotate: return move(rotation(signed_as(level * 30), width / 2, height / 2).numbers);
         case Operation::shear_x: return move({1, signed_as(level * 0.3), 0, 0, 1, 0});
@@ -142,12 +141,12 @@ size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
     return std::max(blur_bytes(height, width), size_t{6} * static_cast<size_t>(width));
 }
 
-void apply(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const auto operation = static_cast<Operation>(static_cast<int>(stage.parameters[0]));
     const bool moves = operation == Operation::rotate ||
                        (operation >= Operation::shear_x && operation <= Operation::translate_y);
-    Unseen unseen;
-    const Level level{stage, draws, pixels.is_mask && !moves ? unseen.pixels() : pixels, scratch};
+    Unseen unseen(canvas.kernels());
+    const Level level{stage, draws, canvas.is_mask() && !moves ? unseen.canvas() : canvas, scratch};
     level.point(operation, level.drawn());
 }
 

@@ -11,29 +11,29 @@ namespace standpipe {
 
 // ImageEnhance's: factor 0 is black, the mean grey level, the grey picture, or the smoothed one; 1 the
 // picture.
-void brighten(Pixels pixels, float factor) noexcept;
-void change_contrast(Pixels pixels, float factor) noexcept;
-void saturate(Pixels pixels, float factor) noexcept;
+void brighten(Canvas& canvas, float factor) noexcept;
+void change_contrast(Canvas& canvas, float factor) noexcept;
+void saturate(Canvas& canvas, float factor) noexcept;
 // `scratch`: two rows. The border stays.
-void sharpen(Pixels pixels, float factor, uint8_t* scratch) noexcept;
+void sharpen(Canvas& canvas, float factor, uint8_t* scratch) noexcept;
 
 // ImageOps'. `bits`: 0 to 8.
-void posterize(Pixels pixels, int bits) noexcept;
-void solarize(Pixels pixels, double threshold) noexcept;
+void posterize(Canvas& canvas, int bits) noexcept;
+void solarize(Canvas& canvas, double threshold) noexcept;
 
 // ImageFilter.GaussianBlur(radius), which is three box blurs. `scratch`: blur_bytes.
-void blur_boxes(Pixels pixels, double radius, uint8_t* scratch) noexcept;
+void blur_boxes(Canvas& canvas, double radius, uint8_t* scratch) noexcept;
 size_t blur_bytes(int height, int width) noexcept;
 
 // Image.transform(AFFINE, matrix, NEAREST). `matrix`: six numbers, from a place in the result to one in the
 // picture. `fill`: the colour outside. `scratch`: a copy of the picture.
-void move_nearest(Pixels pixels, std::span<const double> matrix, const uint8_t* fill,
+void move_nearest(Canvas& canvas, std::span<const double> matrix, const uint8_t* fill,
                   uint8_t* scratch) noexcept;
 
 enum class Sampling : uint8_t { nearest, bilinear, bicubic };
 
 // Image.transform by AFFINE with six numbers, or by PERSPECTIVE with eight. Likewise.
-void warp(Pixels pixels, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
           uint8_t* scratch) noexcept;
 
 // The matrix of Image.rotate, about `x`, `y`.

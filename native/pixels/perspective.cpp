@@ -39,9 +39,9 @@ bool solved(std::array<Row, 8>& rows, std::array<double, 8>& found) noexcept {
 }
 
 // Five numbers: how far corners move, as a part of half a side; the interpolation; the colour outside.
-void move(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const auto& n = stage.parameters;
-    const int width = pixels.width, height = pixels.height;
+    const int width = canvas.width(), height = canvas.height();
     const int across = static_cast<int>(std::clamp(n[0], 0.0, 1.0) * (width / 2)) + 1,
               down = static_cast<int>(std::clamp(n[0], 0.0, 1.0) * (height / 2)) + 1;
     const std::array<std::array<int, 2>, 4> corners{
@@ -60,7 +60,7 @@ void move(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch
     if (!solved(rows, matrix)) return;  // corners on a line: pictures of one row or column
     const std::array<uint8_t, 3> fill{static_cast<uint8_t>(n[2]), static_cast<uint8_t>(n[3]),
                                       static_cast<uint8_t>(n[4])};
-    warp(pixels, matrix, static_cast<Sampling>(std::clamp(static_cast<int>(n[1]), 0, 2)), fill.data(),
+    warp(canvas, matrix, static_cast<Sampling>(std::clamp(static_cast<int>(n[1]), 0, 2)), fill.data(),
          scratch);
 }
 

@@ -17,15 +17,15 @@ constexpr std::array kKinds{&kAffine,     &kAutocontrast, &kBrightness, &kContra
 
 }  // namespace
 
-void PixelStage::apply(const SampleKey& key, Pixels pixels, uint8_t* scratch) const noexcept {
+void PixelStage::apply(const SampleKey& key, Canvas& canvas, uint8_t* scratch) const noexcept {
     Draws draws(key.op(op));
-    apply(draws, pixels, scratch);
+    apply(draws, canvas, scratch);
 }
 
-void PixelStage::apply(Draws& draws, Pixels pixels, uint8_t* scratch) const noexcept {
+void PixelStage::apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noexcept {
     if (draws.uniform() >= p) return;
-    Unseen unseen;
-    kind->apply(*this, draws, pixels.is_mask && !kind->takes_masks ? unseen.pixels() : pixels, scratch);
+    Unseen unseen(canvas.kernels());
+    kind->apply(*this, draws, canvas.is_mask() && !kind->takes_masks ? unseen.canvas() : canvas, scratch);
 }
 
 size_t no_scratch(const PixelStage&, int, int) noexcept { return 0; }

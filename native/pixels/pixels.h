@@ -10,20 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "pixels/canvas.h"
 #include "system/keys.h"
 
 namespace standpipe {
-
-// A picture in memory: (height, width, 3) bytes, rows packed.
-struct Pixels {
-    uint8_t* rgb = nullptr;
-    int height = 0, width = 0;
-    bool is_mask = false;  // class numbers, each three times: stages may move them, and change no value
-
-    size_t bytes() const noexcept {
-        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width);
-    }
-};
 
 struct PixelStage;
 
@@ -33,7 +23,7 @@ struct PixelKind {
     // The bytes that `apply` needs beside the picture.
     size_t (*scratch_bytes)(const PixelStage& stage, int height, int width) noexcept;
     // `draws`: behind the one that decided whether the stage takes place.
-    void (*apply)(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept;
+    void (*apply)(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept;
     bool takes_masks = false;  // `apply` moves pixels; a mask goes through it as well
 };
 
@@ -41,10 +31,13 @@ struct PixelKind {
 // use on the picture of a mask, which must not change.
 class Unseen {
   public:
-    Pixels pixels() noexcept { return {bytes_, 1, 1}; }
+    explicit Unseen(const Kernels& kernels) noexcept : canvas_(kernels, {bytes_, 1, 1}) {}
+
+    Canvas& canvas() noexcept { return canvas_; }
 
   private:
     uint8_t bytes_[3 + 64] = {};  // kernels may read behind a picture's end
+    Canvas canvas_;
 };
 
 // A stage of a program. It takes place with probability `p`.
@@ -58,9 +51,9 @@ struct PixelStage {
     size_t scratch_bytes(int height, int width) const noexcept {
         return kind->scratch_bytes(*this, height, width);
     }
-    void apply(const SampleKey& key, Pixels pixels, uint8_t* scratch) const noexcept;
+    void apply(const SampleKey& key, Canvas& canvas, uint8_t* scratch) const noexcept;
     // The same with random numbers of the group that the stage is part of.
-    void apply(Draws& draws, Pixels pixels, uint8_t* scratch) const noexcept;
+    void apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noexcept;
 };
 
 // For kinds that need nothing beside the picture.

@@ -1,20 +1,20 @@
 // The lower bits of each value become zero, as Pillow's ImageOps.posterize does it.
 #include "pixels/operations.h"
-#include "pixels/tables.h"
 
 namespace standpipe {
 
-void posterize(Pixels pixels, int bits) noexcept {
-    const auto mask = static_cast<uint8_t>(0xff << (8 - bits));
-    uint8_t* const end = pixels.rgb + pixels.bytes();
-    for (uint8_t* byte = pixels.rgb; byte != end; ++byte) *byte &= mask;
+void posterize(Canvas& canvas, int bits) noexcept {
+    ByteTable table;
+    for (int value = 0; value < 256; ++value)
+        table[value] = static_cast<uint8_t>(value & (0xff << (8 - bits)));
+    canvas.look_up(table);
 }
 
 namespace {
 
 // One number: how many bits stay, 0 to 8.
-void apply(const PixelStage& stage, Draws&, Pixels pixels, uint8_t*) noexcept {
-    posterize(pixels, static_cast<int>(stage.parameters[0]));
+void apply(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    posterize(canvas, static_cast<int>(stage.parameters[0]));
 }
 
 }  // namespace

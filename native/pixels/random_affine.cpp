@@ -32,11 +32,11 @@ struct Numbers {
 };
 
 // Nine numbers: the lowest and the highest angle in degrees, and those of Numbers.
-void rotate(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+void rotate(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const Numbers numbers{stage.parameters, 2};
     const double angle = draws.uniform(stage.parameters[0], stage.parameters[1]);
-    const AffineMatrix matrix = rotation(angle, numbers.x(pixels.width), numbers.y(pixels.height));
-    warp(pixels, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
+    const AffineMatrix matrix = rotation(angle, numbers.x(canvas.width()), numbers.y(canvas.height()));
+    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
 }
 
 // torchvision's _get_inverse_affine_matrix.
@@ -57,19 +57,19 @@ AffineMatrix inverse(double degrees, double dx, double dy, double scale, double 
 
 // Seventeen numbers: ranges of the angle in degrees, of the scale, and of both shears in degrees; the largest
 // translations, as parts of width and height; and those of Numbers.
-void move(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t* scratch) noexcept {
+void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const auto& n = stage.parameters;
     const Numbers numbers{n, 10};
     const double angle = draws.uniform(n[0], n[1]);
-    const double most_x = n[8] * pixels.width, most_y = n[9] * pixels.height;
+    const double most_x = n[8] * canvas.width(), most_y = n[9] * canvas.height();
     const double dx = std::nearbyint(draws.uniform(-most_x, most_x));
     const double dy = std::nearbyint(draws.uniform(-most_y, most_y));
     const double scale = draws.uniform(n[2], n[3]);
     const double shear_x = draws.uniform(n[4], n[5]);
     const double shear_y = draws.uniform(n[6], n[7]);
-    const AffineMatrix matrix =
-        inverse(angle, dx, dy, scale, shear_x, shear_y, numbers.x(pixels.width), numbers.y(pixels.height));
-    warp(pixels, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
+    const AffineMatrix matrix = inverse(angle, dx, dy, scale, shear_x, shear_y, numbers.x(canvas.width()),
+                                        numbers.y(canvas.height()));
+    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
 }
 
 }  // namespace

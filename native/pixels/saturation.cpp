@@ -1,13 +1,13 @@
 // A picture is blended with its grey one, as Pillow's ImageEnhance.Color does it.
 #include "pixels/operations.h"
-#include "pixels/tables.h"
 
 namespace standpipe {
 
-void saturate(Pixels pixels, float factor) noexcept {
+void saturate(Canvas& canvas, float factor) noexcept {
+    const Pixels pixels = canvas.pixels();
     uint8_t* const end = pixels.rgb + pixels.bytes();
     for (uint8_t* rgb = pixels.rgb; rgb != end; rgb += 3) {
-        const int level = grey(rgb);
+        const int level = grey(rgb[0], rgb[1], rgb[2]);
         for (size_t c = 0; c < 3; ++c) rgb[c] = blended(level, rgb[c], factor);
     }
 }
@@ -15,8 +15,8 @@ void saturate(Pixels pixels, float factor) noexcept {
 namespace {
 
 // Two numbers: the lowest factor and the highest.
-void apply(const PixelStage& stage, Draws& draws, Pixels pixels, uint8_t*) noexcept {
-    saturate(pixels, static_cast<float>(drawn_factor(stage, draws)));
+void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
+    saturate(canvas, static_cast<float>(drawn_factor(stage, draws)));
 }
 
 }  // namespace

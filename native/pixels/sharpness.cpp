@@ -31,8 +31,9 @@ void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
 
 }  // namespace
 
-void sharpen(Pixels pixels, float factor, uint8_t* scratch) noexcept {
-    if (factor == 1 || pixels.width < 3 || pixels.height < 3) return;
+void sharpen(Canvas& canvas, float factor, uint8_t* scratch) noexcept {
+    if (factor == 1 || canvas.width() < 3 || canvas.height() < 3) return;
+    const Pixels pixels = canvas.pixels();
     const size_t bytes = row_bytes(pixels.width);
     uint8_t *above = scratch, *at = scratch + bytes;
     std::memcpy(at, pixels.rgb, bytes);
@@ -47,8 +48,8 @@ void sharpen(Pixels pixels, float factor, uint8_t* scratch) noexcept {
 namespace {
 
 // One number: the factor.
-void apply(const PixelStage& stage, Draws&, Pixels pixels, uint8_t* scratch) noexcept {
-    sharpen(pixels, static_cast<float>(stage.parameters[0]), scratch);
+void apply(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) noexcept {
+    sharpen(canvas, static_cast<float>(stage.parameters[0]), scratch);
 }
 
 }  // namespace

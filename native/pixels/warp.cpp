@@ -87,10 +87,11 @@ void warp_by(Pixels pixels, std::span<const double> m, const uint8_t* fill, cons
 
 }  // namespace
 
-void warp(Pixels pixels, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
           uint8_t* scratch) noexcept {
     if (sampling == Sampling::nearest && matrix.size() < 8)
-        return move_nearest(pixels, matrix, fill, scratch);
+        return move_nearest(canvas, matrix, fill, scratch);
+    const Pixels pixels = canvas.pixels();
     std::memcpy(scratch, pixels.rgb, pixels.bytes());
     const Source from{scratch, pixels.height, pixels.width};
     switch (sampling) {

@@ -1,0 +1,48 @@
+#include "pixels/canvas.h"
+
+namespace standpipe {
+
+Pixels Canvas::pixels() noexcept {
+    if (!waits_) return pixels_;
+    waits_ = false;
+    uint8_t* const end = pixels_.rgb + pixels_.bytes();
+    for (uint8_t* rgb = pixels_.rgb; rgb != end; rgb += 3)
+        for (size_t c = 0; c < 3; ++c) rgb[c] = waiting_[c][rgb[c]];
+    return pixels_;
+}
+
+void Canvas::look_up(const ByteTables& tables) noexcept {
+    if (!waits_) waiting_ = tables;
+    else
+        for (size_t c = 0; c < 3; ++c)
+            for (uint8_t& value : waiting_[c]) value = tables[c][value];
+    waits_ = true;
+}
+
+void Canvas::look_up(const ByteTable& table) noexcept { look_up(ByteTables{table, table, table}); }
+
+std::array<Histogram, 3> Canvas::histograms() const noexcept {
+    std::array<Histogram, 3> counts{};
+    const uint8_t* const end = pixels_.rgb + pixels_.bytes();
+    for (const uint8_t* rgb = pixels_.rgb; rgb != end; rgb += 3)
+        for (size_t c = 0; c < 3; ++c) ++counts[c][rgb[c]];
+    if (!waits_) return counts;
+    std::array<Histogram, 3> changed{};
+    for (size_t c = 0; c < 3; ++c)
+        for (size_t value = 0; value < 256; ++value) changed[c][waiting_[c][value]] += counts[c][value];
+    return changed;
+}
+
+uint64_t Canvas::sum_of_greys() const noexcept {
+    uint64_t sum = 0;
+    const uint8_t* const end = pixels_.rgb + pixels_.bytes();
+    if (!waits_) {
+        for (const uint8_t* rgb = pixels_.rgb; rgb != end; rgb += 3) sum += grey(rgb[0], rgb[1], rgb[2]);
+        return sum;
+    }
+    for (const uint8_t* rgb = pixels_.rgb; rgb != end; rgb += 3)
+        sum += grey(waiting_[0][rgb[0]], waiting_[1][rgb[1]], waiting_[2][rgb[2]]);
+    return sum;
+}
+
+}  // namespace standpipe
