@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/any_program.h"
 #include "fuzz/collected.h"
 #include "fuzz/own_malloc.h"
 #include "image/rows.h"
@@ -18,6 +19,7 @@ namespace {
 using Input = std::span<const uint8_t>;
 
 constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
+constexpr DecodeLimits kDrawn{1 << 15, 100};  // so that a program of many stages is fast enough
 constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20, kTinySideBytes = 32 << 10;
 // What a maker may take without a word: four times what a thread keeps.
 constexpr size_t kUnannounced = 4 << 20;
@@ -38,25 +40,44 @@ uint64_t digest_of(Input bytes, uint64_t digest = 0) noexcept {
     return digest;
 }
 
+// The rows of all heads, with guards around each.
 struct Row {
     Outcome outcome;
-    std::vector<uint8_t> bytes;  // with both guards
+    std::vector<uint8_t> bytes;
+    std::vector<Output> heads;
 
-    Input pixels() const { return Input(bytes).subspan(kGuard, bytes.size() - 2 * kGuard); }
+    Input of(const Program& program, size_t head) const {
+        return {heads[head].first, program.heads[head].format.row_bytes()};
+    }
 };
+
+Row between_guards(const Program& program, uint8_t fill) {
+    constexpr size_t kLine = 64;
+    std::vector<size_t> at{kGuard};
+    for (const Head& head : program.heads)
+        at.push_back((at.back() + head.format.row_bytes() + kLine - 1) / kLine * kLine + kGuard);
+    Row row{{}, std::vector<uint8_t>(at.back(), kGuardByte), {}};
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        row.heads.push_back({row.bytes.data() + at[h], 0});
+        std::fill_n(row.heads.back().first, program.heads[h].format.row_bytes(), fill);
+    }
+    return row;
+}
 
 // Bytes that a row fails to write show as a difference between two fills.
 template <typename Make>
 Row guarded(const Program& program, uint8_t fill, Make make) {
-    Row row{{}, std::vector<uint8_t>(program.format().row_bytes() + 2 * kGuard, kGuardByte)};
-    std::fill(row.bytes.begin() + kGuard, row.bytes.end() - kGuard, fill);
-    row.outcome = make(row.bytes.data() + kGuard);
-    const auto intact = [](auto from, auto to) {
+    Row row = between_guards(program, fill);
+    row.outcome = make(RowPlace(row.heads, 0));
+    const uint8_t* from = row.bytes.data();
+    const auto intact = [&](const uint8_t* to) {
         return std::all_of(from, to, [](uint8_t byte) { return byte == kGuardByte; });
     };
-    if (!intact(row.bytes.begin(), row.bytes.begin() + kGuard) ||
-        !intact(row.bytes.end() - kGuard, row.bytes.end()))
-        fail("bytes outside the row were written");
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        if (!intact(row.heads[h].first)) fail("bytes outside the row were written");
+        from = row.heads[h].first + row.of(program, h).size();
+    }
+    if (!intact(row.bytes.data() + row.bytes.size())) fail("bytes outside the row were written");
     return row;
 }
 
@@ -64,9 +85,9 @@ void expect_same(const Row& want, const Row& got, const std::string& what) {
     if (want.outcome.kind != got.outcome.kind || want.outcome.text != got.outcome.text)
         fail(what + ": \"" + got.outcome.text + "\" instead of \"" + want.outcome.text + "\"");
     if (want.outcome.kind != Outcome::Kind::ok) return;
-    const Input a = want.pixels(), b = got.pixels();
-    const auto [at, _] = std::mismatch(a.begin(), a.end(), b.begin());
-    if (at != a.end()) fail(what + ": byte " + std::to_string(at - a.begin()) + " of the row differs");
+    const auto [at, _] = std::mismatch(want.bytes.begin(), want.bytes.end(), got.bytes.begin());
+    if (at != want.bytes.end())
+        fail(what + ": byte " + std::to_string(at - want.bytes.begin() - kGuard) + " of the row differs");
 }
 
 GeometryStage resize_to(int height, int width, Filter filter) {
@@ -207,7 +228,7 @@ void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
 
 // By a maker that made no row before, which must take no more memory than it says.
 Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, const SampleKey& key,
-                     uint8_t* out) {
+                     const RowPlace& out) {
     restart_peak();
     const size_t before = live_bytes();
     SideArena side(side_bytes);
@@ -216,6 +237,48 @@ Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, c
     if (taken > side.peak() + kUnannounced)
         fail("took " + std::to_string(taken) + " bytes with " + std::to_string(side.peak()) + " announced");
     return outcome;
+}
+
+// Each head's row must be what it makes alone.
+void check_heads(const Program& program, const Row& together, const Part& whole, const SampleKey& key) {
+    SideArena side(kLargeSideBytes);
+    RowMaker maker(side);
+    for (size_t h = 0; program.heads.size() > 1 && h < program.heads.size(); ++h) {
+        Program alone = program;
+        alone.heads = {program.heads[h]};
+        const Row row = guarded(alone, 0xdd, [&](const RowPlace& out) {
+            return maker.from_pixels(alone, whole.rgb.data(), whole.scaled, key, out);
+        });
+        if (row.outcome.kind != Outcome::Kind::ok) fail("alone: \"" + row.outcome.text + "\"");
+        if (!std::ranges::equal(row.of(alone, 0), together.of(program, h)))
+            fail("head " + std::to_string(h) + " makes another row alone");
+    }
+}
+
+// Any bytes as a mask: the same numbers by every kernel, and only those that it has, or kMaskOutside.
+uint64_t check_mask(Program program, Input bytes, const SampleKey& key, Draws& draws) {
+    Part mask;
+    mask.scaled.width = 1 + static_cast<int>(draws.below(std::min<size_t>(bytes.size(), 80)));
+    mask.scaled.height =
+        static_cast<int>(std::min<size_t>(bytes.size() / static_cast<size_t>(mask.scaled.width), 80));
+    mask.rgb.assign(bytes.begin(), bytes.begin() + mask.scaled.width * mask.scaled.height);
+    SideArena side(kLargeSideBytes);
+    RowMaker maker(side);
+    const auto made = [&](const Kernels& kernels, uint8_t fill) {
+        program.kernels = &kernels;
+        return guarded(program, fill, [&](const RowPlace& out) {
+            return maker.from_pixels(program, mask.rgb.data(), mask.scaled, key, out);
+        });
+    };
+    const Row want = made(kScalarKernels, 0x55);
+    if (want.outcome.kind != Outcome::Kind::ok) return 0;
+    expect_same(want, made(best_kernels(), 0xaa), "mask");
+    check_heads(program, want, mask, key);
+    for (size_t h = 0; h < program.heads.size(); ++h)
+        for (const uint8_t number : want.of(program, h))
+            if (number != kMaskOutside && std::ranges::find(mask.rgb, number) == mask.rgb.end())
+                fail("the mask has no " + std::to_string(number));
+    return digest_of(want.bytes);
 }
 
 // The row that the program makes, the same by every kernel, and the same from decoded pixels.
@@ -227,14 +290,15 @@ uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const 
 
     const auto encoded = [&](uint8_t fill) {
         return guarded(program, fill,
-                       [&](uint8_t* out) { return used.from_encoded(program, bytes, key, out); });
+                       [&](const RowPlace& out) { return used.from_encoded(program, bytes, key, out); });
     };
     program.kernels = &kScalarKernels;
     const Size plain = used.plain_jpeg(program, bytes);
     if (static_cast<uint64_t>(plain.height) * static_cast<uint64_t>(plain.width) > program.limits.max_pixels)
         fail("given to another decoder above max_pixels");
-    const Row want = guarded(
-        program, 0x55, [&](uint8_t* out) { return by_new_maker(program, side_bytes, bytes, key, out); });
+    const Row want = guarded(program, 0x55, [&](const RowPlace& out) {
+        return by_new_maker(program, side_bytes, bytes, key, out);
+    });
     const std::string& text = want.outcome.text;
     const uint64_t digest = digest_of({reinterpret_cast<const uint8_t*>(text.data()), text.size()},
                                       static_cast<uint64_t>(want.outcome.kind));
@@ -244,14 +308,15 @@ uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const 
         program.kernels = kernels;
         expect_same(want, encoded(++fill), kernels->name);
     }
-    if (!whole.text.empty()) return digest_of(want.pixels(), digest);
-    const Row pixels = guarded(program, 0xbb, [&](uint8_t* out) {
+    if (!whole.text.empty()) return digest_of(want.bytes, digest);
+    const Row pixels = guarded(program, 0xbb, [&](const RowPlace& out) {
         return used.from_pixels(program, whole.rgb.data(), whole.scaled, key, out);
     });
     if (!program.fast) expect_same(want, pixels, "from pixels");
     program.fast = false;
     expect_same(encoded(0xcc), pixels, "from pixels");
-    return digest_of(want.pixels(), digest);
+    check_heads(program, pixels, whole, key);
+    return digest_of(want.bytes, digest);
 }
 
 uint64_t check_all(Input bytes) {
@@ -267,15 +332,19 @@ uint64_t check_all(Input bytes) {
         if (whole.scaled.width == 0) break;  // refused before its pixels
         check_part(bytes, whole, denominator, draws);
     }
-    // A good picture takes its time by each way, so it gets two of them; the one for large ones takes most.
+    const Program drawn = any_program(draws, kDrawn);
+    if (!drawn.format().is_mask)
+        digest = mix(digest, check_program(drawn, kLargeSideBytes, bytes, whole, key));
+    else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, bytes, key, draws));
+    // A good picture takes its time by each way, so it gets one of them; the one for large ones takes most.
     const bool good = whole.text.empty();
     const auto any = [&] {  // but the one for large ones
         const size_t i = draws.below(programs.size() - 1);
         return i < 8 ? i : i + 1;
     };
-    const size_t first = any(), second = any();
+    const size_t first = any();
     for (size_t i = 0; i < programs.size(); ++i) {
-        const bool chosen = i == 8 ? draws.below(good ? 32 : 4) == 0 : !good || i == first || i == second;
+        const bool chosen = i == 8 ? draws.below(good ? 32 : 4) == 0 : !good || i == first;
         if (!chosen) continue;
         const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? kLargeSideBytes : kSideBytes;
         digest = mix(digest, check_program(programs[i], side, bytes, whole, key));

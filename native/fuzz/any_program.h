@@ -1,0 +1,14 @@
+// A program of any stages, heads and formats that Python could build, for the fuzz target of rows.
+#pragma once
+
+#include "image/rows.h"
+
+namespace standpipe {
+
+// What masks get beyond their borders.
+constexpr uint8_t kMaskOutside = 255;
+
+// A function of `draws`. Now and then a head's row has another size than what its stages make.
+Program any_program(Draws& draws, const DecodeLimits& limits);
+
+}  // namespace standpipe
