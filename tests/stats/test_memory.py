@@ -122,7 +122,7 @@ def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> N
     files = [encoded(smooth(1000, 1400 + side), "PNG", compress_level=1) for side in range(8)]
     pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((400, 400)))
     pipeline = pipeline.map(lambda image: image.astype(np.float64), field="image")
-    for executor, workers, memory in (("thread", 4, "150MiB"), ("process", 2, "190MiB")):
+    for executor, workers, memory in (("thread", 4, "150MiB"), ("process", 2, "210MiB")):
         with pipeline.batch(8).loader(num_workers=workers, memory=memory, executor=executor) as loader:
             first = loader.plan.forecast.side
             list(loader)
