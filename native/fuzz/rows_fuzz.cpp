@@ -336,15 +336,14 @@ uint64_t check_all(Input bytes) {
     if (!drawn.format().is_mask)
         digest = mix(digest, check_program(drawn, kLargeSideBytes, bytes, whole, key));
     else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, bytes, key, draws));
-    // A good picture takes its time by each way, so it gets one of them; the one for large ones takes most.
+    // A good picture takes its time by each way, so half of them get one more; the one for large ones takes
+    // most.
     const bool good = whole.text.empty();
-    const auto any = [&] {  // but the one for large ones
-        const size_t i = draws.below(programs.size() - 1);
-        return i < 8 ? i : i + 1;
-    };
-    const size_t first = any();
+    size_t one = draws.below(2 * (programs.size() - 1));
+    if (one >= 8) ++one;
     for (size_t i = 0; i < programs.size(); ++i) {
-        const bool chosen = i == 8 ? draws.below(good ? 32 : 4) == 0 : !good || i == first;
+        const bool large = i == 8;
+        const bool chosen = good && !large ? i == one : draws.below(good ? 32 : large ? 4 : 2) == 0;
         if (!chosen) continue;
         const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? kLargeSideBytes : kSideBytes;
         digest = mix(digest, check_program(programs[i], side, bytes, whole, key));
