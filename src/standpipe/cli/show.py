@@ -14,7 +14,8 @@ import numpy as np
 import standpipe as sp
 from standpipe import PlanError
 from standpipe.cli.task import WHERE, source_at
-from standpipe.system.files import drafted
+from standpipe.reports import Sheet
+from standpipe.system.files import image_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,19 +122,19 @@ def run(args: argparse.Namespace) -> int:
     from standpipe.cli.terminal import print_json, printable, say, verbatim
 
     _check_arguments(args)
-    kind = _kind_of(Path(args.output))
+    image_type(Path(args.output).name)  # a wrong ending is said before anything is drawn
     if args.recipe is not None or args.steps:
-        return _run_pipeline(args)
-    args.draws, args.size, args.seed = args.draws or 6, args.size or 224, args.seed or 0
-    rows = _drawn(args)
-    sheet = contact_sheet(rows)
-    with drafted(args.output) as draft:
-        sheet.save(draft, format=kind)
+        sheet, counts = _sheet_of_pipeline(args)
+    else:
+        args.draws, args.size, args.seed = args.draws or 6, args.size or 224, args.seed or 0
+        rows = _drawn(args)
+        sheet, counts = Sheet(contact_sheet(rows)), {"images": len(rows), "draws": args.draws}
+    sheet.save(args.output)
+    width, height = sheet.image.size
     if args.json:
-        facts = {"path": args.output, "width": sheet.width, "height": sheet.height}
-        print_json(facts | {"images": len(rows), "draws": args.draws})
+        print_json({"path": args.output, "width": width, "height": height} | counts)
         return 0
-    say(f"[bold]{verbatim(printable(args.output))}[/bold]: {sheet.width} × {sheet.height}")
+    say(f"[bold]{verbatim(printable(args.output))}[/bold]: {width} × {height}")
     return 0
 
 
@@ -150,10 +151,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         )
 
 
-def _run_pipeline(args: argparse.Namespace) -> int:
-    """Draw the recipe's pipeline, or the default one, with ``Pipeline.show``; return the exit code."""
-    from standpipe.cli.terminal import print_json, printable, say, verbatim
-
+def _sheet_of_pipeline(args: argparse.Namespace) -> tuple[Sheet, dict[str, int]]:
+    """Return the sheet that ``Pipeline.show`` draws of the recipe's pipeline or the default one, and its counts."""
     source = source_at(args.path)
     if args.recipe is None:
         pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(args.size or 224), sp.RandomHorizontalFlip())
@@ -166,14 +165,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
     pipeline = replace(pipeline, selections=sp.Pipeline(source).select(records).selections)
     if pipeline.batch_size is not None or pipeline.budget is not None:
         pipeline = pipeline.batch(len(records), collate=pipeline.collate, last_batch="pad")
-    sheet = pipeline.show(len(records), steps=args.steps)
-    sheet.save(args.output)
-    if args.json:
-        facts = {"path": args.output, "width": sheet.image.width, "height": sheet.image.height}
-        print_json(facts | {"images": len(records)})
-        return 0
-    say(f"[bold]{verbatim(printable(args.output))}[/bold]: {sheet.image.width} × {sheet.image.height}")
-    return 0
+    return pipeline.show(len(records), steps=args.steps), {"images": len(records)}
 
 
 def _recipe(path: str) -> Any:
@@ -258,16 +250,6 @@ def _check(rows: list[ShownRow]) -> None:
         shape, dtype = row.draws.shape, row.draws.dtype
         if len(shape) != 4 or shape[3] != 3 or 0 in shape or dtype != "uint8":
             raise PlanError(f"a row's images must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
-
-
-def _kind_of(out: Path) -> str:
-    """Return Pillow's name of the file type of ``out``. Raises ``PlanError`` if Pillow can't write it."""
-    from PIL import Image
-
-    kind = Image.registered_extensions().get(out.suffix.lower())
-    if kind is None or kind not in Image.SAVE:
-        raise PlanError(f"can't tell what kind of image {out.name!r} should be; end it in .png or .jpg")
-    return kind
 
 
 def _caption(pen: ImageDraw.ImageDraw, font: Font, y: int, row: ShownRow, text_px: int) -> None:

@@ -1,4 +1,4 @@
-"""Write files that appear complete or not at all."""
+"""Write files that appear complete or not at all, and tell their image type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from standpipe.errors import StandpipeError
+from standpipe.errors import PlanError, StandpipeError
 
 
 @contextmanager
@@ -69,3 +69,19 @@ def is_at(descriptor: int, name: str | bytes, folder: int | None = None) -> bool
     except FileNotFoundError:
         return False
     return os.path.samestat(mine, there)
+
+
+def image_type(path: str | os.PathLike[str]) -> str:
+    """Return Pillow's name of the file type that a path's ending says.
+
+    Raises ``PlanError`` if Pillow can't write this type.
+    """
+    from PIL import Image
+
+    ending = Path(path).suffix.lower()
+    found = Image.registered_extensions().get(ending)
+    if found is None or found not in Image.SAVE:
+        raise PlanError(
+            f"can't tell what kind of image {os.fspath(path)!r} should be; end it in .png or .jpg"
+        )
+    return found

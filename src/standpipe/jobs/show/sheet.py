@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
 from standpipe.spec import UInt8Array
-from standpipe.system.files import drafted
+from standpipe.system.files import drafted, image_type
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -70,14 +70,7 @@ class Sheet:
         StandpipeError
             If the file can't be written.
         """
-        from PIL import Image
-
-        ending = os.path.splitext(os.fspath(path))[1].lower()  # noqa: PTH122 (any path)
-        kind = Image.registered_extensions().get(ending)
-        if kind is None or kind not in Image.SAVE:
-            raise PlanError(
-                f"can't tell what kind of image {os.fspath(path)!r} should be; end it in .png or .jpg"
-            )
+        kind = image_type(path)
         with drafted(path) as draft:
             self.image.save(draft, format=kind)
 
