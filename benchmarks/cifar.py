@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from _measure import Figure, column, in_turn, last_json, ratio, report
-from augmentations import TESTS, Pairs
-from beside_torch import measured
+from augmentations import TESTS
+from beside_torch import Pairs, measured
 
 import standpipe as sp
 from standpipe.cli.bench import PeakMemory

@@ -75,7 +75,7 @@ class Database:
         return {**self.__dict__, "env": None}  # each process opens it
 
     def __len__(self) -> int:
-        return self.size * REPEATS
+        return int(self.size * REPEATS)
 
     def __getitem__(self, index: int) -> tuple[memoryview, int]:
         with self.opened().begin() as transaction:

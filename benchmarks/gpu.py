@@ -125,7 +125,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     cuda = args.device.startswith("cuda")
     half = torch.bfloat16 if not cuda or torch.cuda.is_bf16_supported() else torch.float16
     planned, batches = SOURCES[args.only](args, half)
-    step = (lambda *_batch: None) if args.only == "host" else training_step(args, half)
+    step: Callable[..., None] = (lambda *_batch: None) if args.only == "host" else training_step(args, half)
     for _ in range(WARM_UP):
         step(*next(batches))
     synchronize(args.device)
@@ -185,7 +185,7 @@ def training_step(args: argparse.Namespace, half: Any) -> Callable[..., None]:
     def step(images: Any, labels: Any) -> None:
         loss = nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step
@@ -273,7 +273,7 @@ def dalis(args: argparse.Namespace, half: Any) -> Batches:
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    @pipeline_def(batch_size=args.batch, num_threads=args.workers or 4, device_id=0)
+    @pipeline_def(batch_size=args.batch, num_threads=args.workers or 4, device_id=0)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
         encoded, labels = fn.readers.file(file_root=args.path, random_shuffle=True, name="reader")
         images = fn.decoders.image_random_crop(encoded, device="mixed", output_type=types.RGB)
