@@ -4,7 +4,8 @@
     standpipe synth photos --images 600
     python examples/timm_recipe.py photos
 
-``create_transform`` makes the recipe as timm's train.py does: RandAugment with random magnitudes, and random erasing.
+``create_transform`` makes the recipe as timm's train.py does: crops with a random filter, RandAugment with random
+magnitudes, and random erasing.
 ``sp.from_timm`` turns it into native transforms, and its report says if a part stays Python.
 """
 
@@ -27,7 +28,7 @@ def main() -> None:
         args.size,
         is_training=True,
         auto_augment="rand-m9-mstd0.5-inc1",
-        interpolation="bicubic",
+        interpolation="random",
         re_prob=0.25,
         re_mode="pixel",
     )

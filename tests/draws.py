@@ -14,6 +14,7 @@ from standpipe import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resiz
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 KINDS = {RandomResizedCrop: 1, RandomHorizontalFlip: 2}  # upper half of an op's number; below, its place
+FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 
 
 def scramble(z: int) -> int:
@@ -89,6 +90,13 @@ def crop_box(crop: RandomResizedCrop, size: tuple[int, int], draws: Draws) -> tu
         w = min(max(round(height * high), 1), width)
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
+
+
+def crop_filter(crop: RandomResizedCrop, sample: Sample, place: int = 0) -> str:
+    """The filter of a crop, which may be random. ``place``: the crop's, among the pipeline's crops."""
+    if crop.interpolation != "random":
+        return crop.interpolation
+    return ("bilinear", "bicubic")[sample.draws(FILTER_KIND << 16 | place).below(2)]
 
 
 def mirrors(flip: RandomHorizontalFlip, draws: Draws) -> bool:

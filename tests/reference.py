@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from draws import Geometric, Sample, crop_box, mirrors, ops
+from draws import Geometric, Sample, crop_box, crop_filter, mirrors, ops
 from standpipe.contracts import Transform
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform import decoder_version
@@ -50,7 +50,8 @@ def transformed(image: Image.Image, transforms: Sequence[Geometric], sample: Sam
             case sp.RandomResizedCrop():
                 height, width = transform.output_px
                 box = crop_box(transform, image.size, sample.draws(op))
-                image = image.crop(box).resize((width, height), FILTERS[transform.interpolation])
+                resample = FILTERS[crop_filter(transform, sample, op & 0xFFFF)]
+                image = image.crop(box).resize((width, height), resample)
             case sp.Resize():
                 image = image.resize(resized(transform, image.size), FILTERS[transform.interpolation])
             case sp.CenterCrop():

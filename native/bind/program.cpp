@@ -110,6 +110,9 @@ void bind_stages(nb::module_& m) {
             "op"_a, "first"_a, "end"_a, "filter"_a,
             "Resizes the shorter side to a random length from ``first`` to ``end`` - 1.")
         .def(
+            "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
+            "Makes the resize's filter random: bilinear or bicubic. ``op`` is above 0.")
+        .def(
             "window",
             [](GeometryStage& s, int height, int width, uint8_t fill) {
                 s.has_window = true;

@@ -67,6 +67,7 @@ GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
     stage.crop.scale_low = draws.uniform(0.01, 1);
     set_resize(stage, static_cast<GeometryStage::Resize>(draws.below(3)), draws);
     stage.filter = is_mask ? Filter::nearest : static_cast<Filter>(draws.below(6));
+    if (!is_mask && seldom(draws, 4)) stage.filter_op = any_op(draws);
     size = set_window(stage, is_mask, draws);
     for (uint64_t i = draws.below(3); i > 0; --i) stage.mirrors.push_back({any_op(draws), 0.5});
     return stage;

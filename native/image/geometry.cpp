@@ -176,6 +176,11 @@ void place_window(const Window& window, Size whole, const SampleKey& key, Sample
         padding.mode == PadMode::constant && (hides(out.y, out.out.height) || hides(out.x, out.out.width));
 }
 
+Filter filter_of(const GeometryStage& stage, const SampleKey& key) noexcept {
+    if (stage.filter_op == 0) return stage.filter;
+    return Draws(key.op(stage.filter_op)).below(2) == 0 ? Filter::bilinear : Filter::bicubic;
+}
+
 }  // namespace
 
 SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
@@ -192,7 +197,7 @@ SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const Sample
     // A mirrored picture has its odd column of padding on the other side.
     out.pad_left = mirror ? out.out.width - x.count - x.pad : x.pad;
     Geometry& g = out.resample;
-    g.filter = stage.filter;
+    g.filter = filter_of(stage, key);
     g.mirror = mirror;
     g.x = axis_of(box.x, box.width, whole.width, x.first, x.count, denominator, decoded.width);
     g.y = axis_of(box.y, box.height, whole.height, y.first, y.count, denominator, decoded.height);

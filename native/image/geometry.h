@@ -60,6 +60,7 @@ struct GeometryStage {
     int random_end = 0;
     uint32_t resize_op = 0;
     Filter filter = Filter::bilinear;
+    uint32_t filter_op = 0;  // above 0: the filter is drawn, bilinear or bicubic
     bool has_window = false;
     Window window;
     std::vector<Mirror> mirrors;

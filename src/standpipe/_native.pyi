@@ -232,6 +232,11 @@ class GeometryStage:
         Resizes the shorter side to a random length from ``first`` to ``end`` - 1.
         """
 
+    def random_filter(self, op: int) -> None:
+        """
+        Makes the resize's filter random: bilinear or bicubic. ``op`` is above 0.
+        """
+
     def window(self, height: int, width: int, fill: int = 0) -> None: ...
     def pad(self, sides: tuple[int, int, int, int], mode: str, fill: tuple[int, int, int]) -> None:
         """``sides``: left, top, right and bottom, in pixels."""

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 import standpipe as sp
-from draws import Sample, crop_box
+from draws import Sample, crop_box, crop_filter
 from jpegs import kinds, photo, saved
 from reference import FILTERS, SAMPLE, centred, decoded, delivered, in_order, listed, needs_sample, resized
 from standpipe.spec import AnyArray, UInt8Array
@@ -85,7 +85,8 @@ def boxed(crop: sp.RandomResizedCrop) -> Callable[[Picture, Sample], Results]:
     def results(image: Picture, sample: Sample) -> Results:
         box = crop_box(crop, image.size, sample.draws(sp.RandomResizedCrop.draw_kind << 16))
         height, width = crop.output_px
-        return [np.asarray(image.crop(box).resize((width, height), FILTERS[crop.interpolation]))]
+        resample = FILTERS[crop_filter(crop, sample)]
+        return [np.asarray(image.crop(box).resize((width, height), resample))]
 
     return results
 
@@ -185,6 +186,7 @@ def turned(image: Picture, by: float) -> Picture:
 
 
 CROPPED = sp.RandomResizedCrop((9, 14), scale=(0.1, 1.0), interpolation="bicubic")
+RANDOMLY_CROPPED = sp.RandomResizedCrop((9, 14), scale=(0.1, 1.0), interpolation="random")
 RESIZED = sp.Resize(13, interpolation="lanczos")
 JITTERS = {
     "brightness": (1.6, ImageEnhance.Brightness),
@@ -196,6 +198,7 @@ MODES = ("constant", "edge", "symmetric")
 
 CONTRACTS = [
     Contract(CROPPED, boxed(CROPPED)),
+    Contract(RANDOMLY_CROPPED, boxed(RANDOMLY_CROPPED)),
     Contract(RESIZED, one(lambda image: image.resize(resized(RESIZED, image.size), FILTERS["lanczos"]))),
     Contract(sp.Resize((9, 30)), one(lambda image: image.resize((30, 9), FILTERS["bilinear"]))),
     Contract(

@@ -32,7 +32,7 @@ PIPELINES = {
     "several stages": (sp.Resize(50), *TRAIN, sp.CenterCrop((51, 33)), sp.RandomHorizontalFlip(0.25)),
     **{
         f"{name} crop": (sp.RandomResizedCrop((21, 33), interpolation=name),)
-        for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+        for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos", "random")
     },
 }
 

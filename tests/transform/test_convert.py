@@ -77,16 +77,33 @@ def test_evaluation_gives_torchvisions_numbers(module: Any, away: float) -> None
             ["RandomResizedCrop", "RandomHorizontalFlip", "TimmRandAugment", "Normalize", "RandomErasing"],
         ),
         (
+            {
+                "auto_augment": "rand-m9-mstd0.5-inc1",
+                "re_prob": 0.25,
+                "re_mode": "pixel",
+                "interpolation": "random",
+            },
+            ["RandomResizedCrop", "RandomHorizontalFlip", "TimmRandAugment", "Normalize", "RandomErasing"],
+        ),
+        (
+            {"interpolation": "random"},
+            ["RandomResizedCrop", "RandomHorizontalFlip", "ColorJitter", "Normalize"],
+        ),
+        (
             {"auto_augment": "3a", "color_jitter": 0.3, "interpolation": "bilinear"},
             ["RandomResizedCrop", "RandomHorizontalFlip", "ThreeAugment", "ColorJitter", "Normalize"],
         ),
     ],
-    ids=["rand", "3a"],
+    ids=["rand", "rand, random filters", "random filter", "3a"],
 )
 def test_timms_recipes_are_native(how: dict[str, Any], native: list[str]) -> None:
     converted = sp.from_timm(timm.data.create_transform(32, is_training=True, **how))
     assert not converted.python
+    assert all(line.endswith(": native") for line in str(converted).splitlines())
     assert [type(each).__name__ for each in converted.native] == native
+    for each in converted.native:
+        if isinstance(each, sp.RandomResizedCrop | sp.TimmRandAugment):
+            assert each.interpolation == how["interpolation"]
 
 
 def test_parameters_are_those_of_the_parts() -> None:
@@ -143,6 +160,12 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
 )
 def test_other_parameters_stay_python(part: Any) -> None:
     assert not sp.from_torchvision([part]).native
+
+
+def test_other_random_filters_of_timm_stay_python() -> None:
+    crop = timm.data.transforms.RandomResizedCropAndInterpolation(32, interpolation="random")
+    crop.interpolation = crop.interpolation[::-1] * 2
+    assert str(sp.from_timm([crop])).startswith("RandomResizedCropAndInterpolation: Python (interpolation=")
 
 
 @pytest.mark.parametrize("given", ["a string", [print], 3])

@@ -35,7 +35,7 @@ CHOICES = "tests/transform/test_choices.py"
 HERE = "this file"
 # Every native transform that draws, and the file that compares its distribution with the peer's.
 COMPARED: dict[type, str] = {
-    sp.RandomResizedCrop: HERE,
+    sp.RandomResizedCrop: f"{HERE}; its random filter: test_random_filter.py",
     sp.RandomHorizontalFlip: CHOICES,
     sp.RandomAdjustSharpness: CHOICES,
     sp.RandomInvert: CHOICES,

@@ -45,5 +45,7 @@ def test_no_two_transforms_draw_by_the_same_number() -> None:
     public = (getattr(sp, name) for name in sp.__all__)
     transforms = [each for each in public if isinstance(each, type) and issubclass(each, ImageTransform)]
     numbers = [each.draw_kind for each in transforms if each.draw_kind]
+    numbers.append(sp.RandomResizedCrop.filter_draw_kind)
     assert len(numbers) == len(set(numbers))
     assert (sp.RandomResizedCrop.draw_kind, sp.RandomHorizontalFlip.draw_kind) == (1, 2)  # for good
+    assert sp.RandomResizedCrop.filter_draw_kind == 45

@@ -111,8 +111,8 @@ def from_torchvision(transforms: Any) -> Converted:
 def from_timm(transforms: Any) -> Converted:
     """Convert a transform of timm's ``create_transform`` into native transforms, as far as they give the same pixels.
 
-    Like ``from_torchvision``, with timm's own classes: ``rand-m9-mstd0.5-inc1``, ``3a`` and random erasing are
-    native. ``interpolation="random"`` stays Python; choose ``"bicubic"`` or ``"bilinear"`` for native code.
+    Like ``from_torchvision``, with timm's own classes: ``rand-m9-mstd0.5-inc1``, ``3a``, random erasing and
+    ``interpolation="random"`` are native.
 
     Parameters
     ----------
@@ -359,7 +359,10 @@ def _range(value: Any) -> Any:
 
 
 def _crop(part: Any) -> ImageTransform:
-    return RandomResizedCrop(_size(part.size), tuple(part.scale), tuple(part.ratio), _filter(part))
+    how = part.interpolation  # a tuple of two for timm's interpolation="random"
+    several = isinstance(how, tuple | list) and [each.value for each in how] == ["bilinear", "bicubic"]
+    drawn: Any = "random" if several else _filter(part)
+    return RandomResizedCrop(_size(part.size), tuple(part.scale), tuple(part.ratio), drawn)
 
 
 def _window(part: Any) -> ImageTransform:

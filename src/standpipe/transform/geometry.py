@@ -20,6 +20,7 @@ from standpipe.transform.image import (
 )
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+INTERPOLATIONS = tuple(each.value for each in Interpolation)
 
 MOST_PX = 65535  # pixels along a side
 
@@ -42,7 +43,8 @@ class RandomResizedCrop(GeometricTransform):
         Range of the box's width ÷ height, uniform in its logarithm.
     interpolation : str, default "bilinear"
         ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"`` or ``"lanczos"``: Pillow's
-        filters, with antialiasing.
+        filters, with antialiasing. ``"random"``: ``"bilinear"`` or ``"bicubic"``, with the same probability for
+        each sample, as timm's crop.
 
     Raises
     ------
@@ -58,17 +60,18 @@ class RandomResizedCrop(GeometricTransform):
     """
 
     draw_kind: ClassVar[int] = 1
+    filter_draw_kind: ClassVar[int] = 45  # of the random filter
     step: ClassVar[Step] = Step.RESIZE
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    interpolation: InterpolationName = "bilinear"
+    interpolation: InterpolationName | Literal["random"] = "bilinear"
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomResizedCrop", "size", self.size)
-        _interpolation("RandomResizedCrop", self.interpolation)
+        _interpolation("RandomResizedCrop", self.interpolation, (*INTERPOLATIONS, "random"))
         _range("RandomResizedCrop", "scale", self.scale, most=1.0)
         _range("RandomResizedCrop", "ratio", self.ratio, most=None)
 
@@ -85,7 +88,10 @@ class RandomResizedCrop(GeometricTransform):
         """Add the crop and its resize to a native pass."""
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
-        stage.resize(height=height, width=width, filter=self.interpolation)
+        drawn = self.interpolation == "random"
+        stage.resize(height=height, width=width, filter="bilinear" if drawn else self.interpolation)
+        if drawn:
+            stage.random_filter(op=self.filter_draw_kind << 16 | op & 0xFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class Resize(GeometricTransform):
         Limit in pixels of the longer side, only with an int ``size``. Where it would be longer, both sides
         become smaller.
     interpolation : str, default "bilinear"
-        One of the filters of ``RandomResizedCrop``.
+        One of the filters of ``RandomResizedCrop``, except ``"random"``.
 
     Raises
     ------
@@ -183,7 +189,7 @@ class RandomResize(GeometricTransform):
         The length in pixels is from ``min_size`` to ``max_size`` − 1, each with the same probability. The other
         side keeps the aspect ratio, truncated to an integer.
     interpolation : str, default "bilinear"
-        One of the filters of ``RandomResizedCrop``.
+        One of the filters of ``RandomResizedCrop``, except ``"random"``.
 
     Raises
     ------
@@ -398,8 +404,7 @@ def _two(owner: str, name: str, value: object) -> tuple[int, int]:
     return value[0], value[1]
 
 
-def _interpolation(owner: str, name: str) -> None:
-    names = [each.value for each in Interpolation]
+def _interpolation(owner: str, name: str, names: tuple[str, ...] = INTERPOLATIONS) -> None:
     if name not in names:
         raise PlanError(
             f"{owner}(interpolation={name!r}): interpolation must be one of {', '.join(map(repr, names))}"
