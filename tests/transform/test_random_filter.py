@@ -113,7 +113,8 @@ def test_views_draw_filters_of_their_own() -> None:
     cubic = {}
     for view in ("a", "b"):
         equal = [[np.array_equal(*rows) for rows in zip(made[view], each[view], strict=True)] for each in two]
-        assert all(one or other for one, other in zip(*equal, strict=True))  # both: the box has the result's size
+        # Both, where the box has the size of the result.
+        assert all(one or other for one, other in zip(*equal, strict=True))
         cubic[view] = [not each for each in equal[0]]
     assert cubic["a"] != cubic["b"]
     assert all(any(each) and not all(each) for each in cubic.values())
