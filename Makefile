@@ -25,5 +25,5 @@ docs: ## docs/_build/index.html
 	@echo "docs/_build/index.html"
 
 clean: ## remove what was built, all but .venv
-	@rm -rf build dist demo docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist demo docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .venv/.standpipe/package
 	@find src tests benchmarks docs scripts -name __pycache__ -prune -exec rm -rf {} +
