@@ -107,3 +107,22 @@ def test_whatever_follows_gets_all_changes(
     rows = delivered(in_order(sp.Arrays(image=images), *choices(5, POINTS + OTHERS), *end, seed=5), simd=simd)
     wanted = delivered(in_order(sp.Arrays(image=changed), *end, seed=5), simd="scalar")
     assert np.array_equal(rows, wanted)
+
+
+@pytest.mark.parametrize(("bits", "threshold"), list(product([1, 5, 8], [0, 1, 77.5, 255, 256])))
+def test_bit_operations_alone_and_in_turn_are_pillows(bits: int, threshold: float) -> None:
+    image = np.tile(np.arange(256, dtype=np.uint8), 9)[: 13 * 59 * 3].reshape(13, 59, 3)
+    picture = Image.fromarray(image)
+    posterized, solarized = ImageOps.posterize(picture, bits), ImageOps.solarize(picture, threshold)
+    posterize, solarize = sp.RandomPosterize(bits, 1), sp.RandomSolarize(threshold, 1)
+    cases = [
+        ([posterize], posterized),
+        ([solarize], solarized),
+        ([solarize, posterize], ImageOps.posterize(solarized, bits)),
+        ([posterize, solarize], ImageOps.solarize(posterized, threshold)),
+        ([posterize, sp.RandomInvert(1)], ImageOps.invert(posterized)),
+        ([sp.RandomInvert(1), posterize], ImageOps.posterize(ImageOps.invert(picture), bits)),
+    ]
+    for transforms, wanted in cases:
+        (row,) = delivered(in_order(sp.Arrays(image=image[None]), *transforms))
+        assert np.array_equal(row, np.asarray(wanted)), transforms
