@@ -88,7 +88,7 @@ from standpipe.transform.color import (
     RandomPosterize,
     RandomSolarize,
 )
-from standpipe.transform.convert import from_timm, from_torchvision
+from standpipe.transform.composition import from_timm, from_torchvision
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.erasing import RandomErasing
 from standpipe.transform.geometry import (

@@ -116,11 +116,13 @@ def test_python_after_native_floats_takes_a_tensor() -> None:
 def test_python_after_native_bytes_of_a_tensor_is_refused() -> None:
     native = photos().map(V2.CenterCrop(32), V2.PILToTensor(), native="auto")
     with pytest.raises(
-        PlanError, match=r"RandomInvert: Python \(tensors have other pixels.* in one call of map"
+        PlanError, match=r"RandomAutocontrast: Python \(tensors have other pixels.* in one call of map"
     ):
-        native.map(V2.RandomInvert(1.0), native="auto")
-    together = photos().map(V2.CenterCrop(32), V2.PILToTensor(), V2.RandomInvert(1.0), native="auto")
+        native.map(V2.RandomAutocontrast(1.0), native="auto")
+    together = photos().map(V2.CenterCrop(32), V2.PILToTensor(), V2.RandomAutocontrast(1.0), native="auto")
     assert np.shape(delivered(together.batch(6), executor="inline")) == (6, 3, 32, 32)
+    with pytest.raises(PlanError, match=r"RandomInvert: Python \(an earlier map\(\) made the image a tensor"):
+        native.map(V2.RandomInvert(1.0), native="auto")
 
 
 def test_nested_compositions_are_flat() -> None:

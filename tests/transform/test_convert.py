@@ -10,7 +10,7 @@ from PIL import Image
 
 import standpipe as sp
 from reference import delivered
-from standpipe.transform import convert
+from standpipe.transform import composition
 
 pytest.importorskip("torch")
 import torch
@@ -133,11 +133,11 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
         "AugMix: Python (it has no native form)",
         "RandomHorizontalFlip: Python",
     ]
-    late = sp.from_torchvision([V1.CenterCrop(32), V1.PILToTensor(), V1.RandomInvert()])
+    late = sp.from_torchvision([V1.CenterCrop(32), V1.PILToTensor(), V1.RandomAutocontrast()])
     assert str(late).splitlines() == [
         "CenterCrop: native",
         "PILToTensor: Python",
-        "RandomInvert: Python (tensors have other pixels than Pillow images here)",
+        "RandomAutocontrast: Python (tensors have other pixels than Pillow images here)",
     ]
     (rest,) = converted.python
     images = np.random.default_rng(3).integers(0, 256, (2, 40, 40, 3), np.uint8)
@@ -155,6 +155,9 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
         V1.RandomRotation(10, interpolation=V1.InterpolationMode.BICUBIC),
         V1.GaussianBlur((3, 5)),
         V2.ToDtype(torch.float16, scale=True),
+        V2.Resize(None, max_size=40),
+        V2.Grayscale(1),
+        V2.RandomPosterize(9),
     ],
     ids=lambda part: type(part).__name__,
 )
@@ -170,5 +173,5 @@ def test_other_random_filters_of_timm_stay_python() -> None:
 
 @pytest.mark.parametrize("given", ["a string", [print], 3])
 def test_what_is_no_composition_is_refused(given: Any) -> None:
-    with pytest.raises(sp.PlanError, match="takes a composition of transforms"):
-        convert.from_timm(given)
+    with pytest.raises(sp.PlanError, match="takes a Compose or list of transforms"):
+        composition.from_timm(given)

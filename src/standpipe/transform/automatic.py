@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec, Layout
-from standpipe.transform.convert import converted, is_theirs
+from standpipe.transform.composition import converted, is_theirs
 from standpipe.transform.function import Function, InputFormat, callable_name
 from standpipe.transform.image import RowForm, RowTransform, ValueTransform
 from standpipe.transform.schedule import is_scheduled
