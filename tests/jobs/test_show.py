@@ -94,6 +94,60 @@ def test_views_stand_side_by_side() -> None:
     assert len({place[0] for place in found if place}) == 4
 
 
+def test_steps_of_views_have_a_row_for_each_view() -> None:
+    crop = sp.RandomResizedCrop(96)
+    views = sp.Views(
+        a=[crop, sp.ColorJitter(0.4), sp.Normalize()],
+        small=sp.Repeat(3, [sp.RandomResizedCrop((100, 90)), sp.RandomHorizontalFlip()]),
+    )
+    pipeline = sp.Pipeline(images(2)).map(sp.Resize((105, 125)), views)
+    sheet = sheet_of(pipeline, 1, steps=True)
+
+    def of(*transforms: object) -> dict[str, np.ndarray]:
+        batch = batch_of(sp.Pipeline(images(2)).map(*transforms), 1)  # type: ignore[arg-type]
+        return {name: values[0] for name, values in batch.items()}
+
+    first = of(
+        sp.Resize((105, 125)), sp.Views(a=[crop], small=sp.Repeat(3, [views.views["small"].transforms[0]]))
+    )
+    jitter = sp.Views(a=[crop, sp.ColorJitter(0.4)], small=views.views["small"])
+    second = of(sp.Resize((105, 125)), jitter)
+    rows = [
+        [picture(0, 110, 130), of(sp.Resize((105, 125)))["image"], first["a"], second["a"], second["a"]],
+        *([small, flipped] for small, flipped in zip(first["small"], second["small"], strict=True)),
+    ]
+    tops = []
+    for row in rows:
+        places = [place_of(picture, sheet) for picture in row]
+        assert None not in places
+        assert len({place[1] for place in places if place}) == 1
+        tops.append(places[0][1])  # type: ignore[index]
+    assert tops == sorted(set(tops))
+
+
+def test_a_step_of_a_view_without_a_common_size_is_empty(tmp_path: Path) -> None:
+    for number, height in enumerate((100, 120)):
+        Image.fromarray(picture(number, height, 110)).save(tmp_path / f"{number}.png")
+    (tmp_path / "list.txt").write_text("0.png\n1.png\n")
+    pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt"))
+    lefts = []
+    for view in ([sp.CenterCrop(96)], [sp.Resize(100), sp.CenterCrop(96)]):
+        sheet = sheet_of(pipeline.map(sp.Views(a=view)), 2, steps=True)
+        place = place_of(picture(0, 100, 110)[2:98, 7:103], sheet)
+        assert place is not None
+        lefts.append(place[0])
+    assert lefts[0] < lefts[1]
+
+
+def test_several_epochs_have_a_column_each() -> None:
+    pipeline = sp.Pipeline(images()).map(*CROP)
+    sheet = sheet_of(pipeline, 2, epoch=range(3))
+    places = [place_of(batch_of(pipeline, 2, epoch)["image"][1], sheet) for epoch in range(3)]
+    assert None not in places
+    assert len({place[1] for place in places if place}) == 1
+    assert [place[0] for place in places if place] == sorted({place[0] for place in places if place})
+
+
 @pytest.mark.parametrize("steps", [False, True])
 def test_masks_are_over_their_images(tmp_path: Path, steps: bool) -> None:
     image, mask = picture(1, 100, 120), np.zeros((100, 120), np.uint8)
@@ -167,10 +221,16 @@ def test_fewer_samples_than_asked_for() -> None:
         (lambda: sp.Pipeline(images()), {"n": 0}, r"n must be an integer of at least 1"),
         (lambda: sp.Pipeline(images()), {"n": 1001}, r"at most 1000 samples"),
         (lambda: sp.Pipeline(images()), {"epoch": -1}, r"epoch must be an integer of at least 0"),
+        (lambda: sp.Pipeline(images()), {"epoch": []}, r"draws no epoch: give at least one"),
         (
-            lambda: sp.Pipeline(images()).map(sp.Views(a=[])),
-            {"steps": True},
-            r"can't draw the steps of Views",
+            lambda: sp.Pipeline(images()),
+            {"epoch": (0, 1), "steps": True},
+            r"draws one epoch, got epoch=\(0, 1\)",
+        ),
+        (
+            lambda: sp.Pipeline(images()).shuffle(seed=1),
+            {"epoch": range(3)},
+            r"this pipeline has others in each: leave shuffle\(\) out",
         ),
         (lambda: sp.Pipeline.from_dict(sp.Pipeline(images()).to_dict()), {}, r"has no source"),
     ],

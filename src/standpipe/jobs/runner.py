@@ -60,7 +60,7 @@ class Jobs:
 
         return apply(pipeline, images)
 
-    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int) -> Sheet:
+    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
         """Return a picture of an epoch's first samples, for ``Pipeline.show``."""
         from standpipe.jobs.show import show  # training doesn't need it
 

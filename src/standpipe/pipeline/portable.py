@@ -111,7 +111,7 @@ class Portable:
         """
         return runner().apply(cast("Pipeline", self), images)
 
-    def show(self, n: int = 8, *, steps: bool = False, epoch: int = 0) -> Sheet:
+    def show(self, n: int = 8, *, steps: bool = False, epoch: int | Sequence[int] = 0) -> Sheet:
         """Draw the first samples of an epoch, as training gets them. Notebooks display the result.
 
         Each sample has a row: its image, or its views side by side. A field ``mask`` is drawn over the image: half
@@ -126,8 +126,10 @@ class Portable:
             Number of samples, at most 1000.
         steps : bool, default False
             True: draw the image from the source and after each transform of ``map``, with the same random numbers.
-        epoch : int, default 0
-            The epoch, from 0. Other epochs have other random numbers.
+            Each view of ``Views`` has a row of its own. A step of it that leaves images of different sizes is empty.
+        epoch : int or sequence of int, default 0
+            The epoch, from 0. Other epochs have other random numbers. Several, such as ``range(6)``, have a column
+            each. A pipeline with ``shuffle`` has other samples in each epoch, so give one.
 
         Returns
         -------
@@ -137,7 +139,7 @@ class Portable:
         Raises
         ------
         PlanError
-            If there is no field of images, for ``steps`` with ``Views``, or for a pipeline that can't work.
+            If there is no field of images, if several epochs have other samples, or for a pipeline that can't work.
         SampleError
             For a sample that can't be read, decoded or transformed.
 

@@ -46,7 +46,7 @@ class Runner(Protocol):
     def apply(self, pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
         """Return the batch of given images."""
 
-    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int) -> Sheet:
+    def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
         """Return a picture of an epoch's first samples."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import filled
 from standpipe.jobs.filter_scan import planned
 from standpipe.jobs.show.pixels import painted, pictures_of
-from standpipe.jobs.show.sheet import Row, Sheet, drawn
+from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, drawn
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.options import LoaderOptions
@@ -21,29 +21,59 @@ from standpipe.spec import UInt8Array
 from standpipe.transform.function import callable_name
 from standpipe.transform.image import MASK
 from standpipe.transform.mask import moves_mask
-from standpipe.transform.views import Views
+from standpipe.transform.views import Repeat, Views, number_of, transforms_of
 from standpipe.transform.window import PadImage
 
 MOST_SAMPLES = 1000
 OPTIONS = LoaderOptions(executor="inline", num_workers=1, prefetch=1, autotune=False, probe=False)
 
+BLANK: UInt8Array = np.full((1, 1, 3), 255, np.uint8)  # instead of a picture
+
 Sample = dict[str, Any]
 
 
-def show(pipeline: Pipeline, n: int, steps: bool, epoch: int) -> Sheet:
+def show(pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
     """Return the sheet of an epoch's first samples. ``Pipeline.show`` documents the arguments and errors."""
-    for name, value, least in (("n", n, 1), ("epoch", epoch, 0)):
+    epochs: list[int] = list(epoch) if isinstance(epoch, Sequence) else [epoch]
+    if not epochs:
+        raise PlanError(f"show(epoch={epoch!r}) draws no epoch: give at least one")
+    for name, value, least in (("n", n, 1), *(("epoch", each, 0) for each in epochs)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise PlanError(f"show({name}={value!r}): {name} must be an integer of at least {least}")
     if n > MOST_SAMPLES:
         raise PlanError(f"show(n={n}): a sheet has at most {MOST_SAMPLES} samples")
+    if steps and len(epochs) > 1:
+        raise PlanError(f"show(steps=True) draws one epoch, got epoch={epoch!r}: give one integer")
+    check_area(len(epochs) * LEAST_CELL_PX**2)
     # It shows what the transforms do now, on this machine, and keeps no rows.
     pipeline = replace(pipeline, cached=None, gpu=None)
-    return _shown_steps(pipeline, n, epoch) if steps else _shown(pipeline, n, epoch)
+    return _shown_steps(pipeline, n, epochs[0]) if steps else _shown(pipeline, n, epochs)
 
 
-def _shown(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
-    samples, captions = _samples(pipeline if _is_batched(pipeline) else _alone(pipeline, n), n, epoch)
+def _shown(pipeline: Pipeline, n: int, epochs: list[int]) -> Sheet:
+    """Return a sheet with a column for each field of images, or for each of these and epoch."""
+    batched = pipeline if _is_batched(pipeline) else _alone(pipeline, n)
+    titles: list[str] = []
+    columns: list[list[UInt8Array]] = []
+    captions: list[tuple[str, str]] = []
+    for samples, found in _samples(batched, n, epochs):
+        if captions and found != captions:
+            raise PlanError(
+                f"show(epoch={epochs!r:.40}) draws the same samples in several epochs, but this pipeline has others in "
+                "each: leave shuffle() out, or give one epoch"
+            )
+        captions = found
+        names, pictures = _fields(pipeline, samples)
+        if len(epochs) > 1:
+            number = epochs[len(columns) // len(names)]
+            names = [f"epoch {number}" if len(names) == 1 else f"epoch {number}, {name}" for name in names]
+        titles += names
+        columns += pictures
+    return _sheet(titles, columns, captions)
+
+
+def _fields(pipeline: Pipeline, samples: list[Sample]) -> tuple[list[str], list[list[UInt8Array]]]:
+    """Return the name of each picture that a sample has, and these pictures of all samples."""
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
     for name in _image_fields(pipeline, samples[0]):
@@ -54,29 +84,71 @@ def _shown(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
     if MASK in samples[0]:
         titles += [MASK]
         columns += [[painted(image, sample[MASK]) for image, sample in zip(columns[0], samples, strict=True)]]
-    return _sheet(titles, columns, captions)
+    return titles, columns
 
 
 def _shown_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
     """Return a sheet with a column for the source's images and one for each transform."""
     transforms = pipeline.transforms
     if any(isinstance(each, Views) for each in transforms):
-        raise PlanError(
-            "show(steps=True) can't draw the steps of Views. Leave steps out, or show a pipeline that has one view's "
-            "transforms"
-        )
-    samples, captions = _samples(_alone(pipeline, n, ()), n, epoch)
-    columns: list[list[UInt8Array]] = []
-    for number in range(len(transforms) + 1):
-        first = transforms[:number]
-        if number:
-            samples, _ = _samples(_alone(pipeline, n, first), n, epoch)
-        _image_fields(pipeline, samples[0])
-        images = [each[0] for each in pictures_of([sample["image"] for sample in samples], "image", first)]
-        if MASK in samples[0]:
-            images = [painted(image, sample[MASK]) for image, sample in zip(images, samples, strict=True)]
-        columns.append(images)
-    return _sheet(["source", *(_name(each) for each in transforms)], columns, captions)
+        return _shown_view_steps(pipeline, n, epoch)
+    captions = next(_samples(_alone(pipeline, n, ()), n, [epoch]))[1]
+    columns = [_step(pipeline, n, epoch, transforms[:number]) for number in range(len(transforms) + 1)]
+    images = [[each[0] for each in column] for column in columns]
+    return _sheet(["source", *(_name(each) for each in transforms)], images, captions)
+
+
+def _step(
+    pipeline: Pipeline, n: int, epoch: int, transforms: Sequence[Transform], field: str = "image"
+) -> list[list[UInt8Array]]:
+    """Return the pictures of each sample after the first transforms: one, or those of a field's views."""
+    samples, _ = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
+    _check_fields([field], samples[0])
+    pictures = pictures_of([sample[field] for sample in samples], field, transforms)
+    if MASK in samples[0]:
+        pictures = [
+            [painted(image, sample[MASK])] for (image,), sample in zip(pictures, samples, strict=True)
+        ]
+    return pictures
+
+
+def _shown_view_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
+    """Return a sheet of steps with a row for each view of each sample."""
+    transforms = pipeline.transforms
+    place = next(number for number, each in enumerate(transforms) if isinstance(each, Views))
+    before, after = transforms[:place], transforms[place + 1 :]
+    views = cast("Views", transforms[place]).views
+    captions = next(_samples(_alone(pipeline, n, ()), n, [epoch]))[1]
+    common = [_step(pipeline, n, epoch, before[:number]) for number in range(place + 1)]
+    most = max(len(transforms_of(given)) for given in views.values())
+    rows: list[list[Row]] = [[] for _ in captions]
+    for name, given in views.items():
+        columns: list[list[list[UInt8Array]]] = []
+        for number in range(1, len(transforms_of(given)) + 1):
+            first: Any = transforms_of(given)[:number]
+            view = Views(**{name: replace(given, transforms=first) if isinstance(given, Repeat) else first})
+            try:
+                columns.append(_step(pipeline, n, epoch, (*before, view), name))
+            except PlanError:  # this step leaves images of different sizes, which Views refuses
+                if number == len(transforms_of(given)):
+                    raise
+                columns.append([])
+        columns += [[]] * (most - len(columns))
+        for number in range(1, len(after) + 1):
+            columns.append(_step(pipeline, n, epoch, transforms[: place + 1 + number], name))
+        for sample, (label, record) in enumerate(captions):
+            for number in range(number_of(given) or 1):
+                cells = [column[sample][0] for column in common]
+                cells += [column[sample][number] if column else BLANK for column in columns]
+                titled = name if number_of(given) is None else f"{name} {number}"
+                rows[sample].append(Row(cells, f"{label}   {titled}" if label else titled, record))
+    names = [
+        {_name(given[number]) for given in map(transforms_of, views.values()) if number < len(given)}
+        for number in range(most)
+    ]
+    steps = [each.pop() if len(each) == 1 else f"step {number}" for number, each in enumerate(names, 1)]
+    titles = ["source", *map(_name, before), *steps, *map(_name, after)]
+    return drawn(titles, [row for group in rows for row in group])
 
 
 def _is_batched(pipeline: Pipeline) -> bool:
@@ -102,56 +174,63 @@ def _lists(samples: list[Sample]) -> dict[str, list[Any]]:
     return {name: [sample[name] for sample in samples] for name in samples[0]}
 
 
-def _samples(pipeline: Pipeline, n: int, epoch: int) -> tuple[list[Sample], list[str]]:
-    """Return the first ``n`` samples of an epoch, or fewer if it has fewer, and the caption of each."""
-    samples: list[Sample] = []
-    captions: list[str] = []
+def _samples(
+    pipeline: Pipeline, n: int, epochs: Sequence[int]
+) -> Iterator[tuple[list[Sample], list[tuple[str, str]]]]:
+    """Yield the first ``n`` samples of each epoch, or fewer if it has fewer, and the label and name of each."""
     with Loader(filled(planned(pipeline, OPTIONS))) as loader:
-        loader.set_epoch(epoch)
-        for given in loader:
-            batch = cast("Mapping[str, Any]", given)
-            for row in range(len(batch["index"])):
-                if len(samples) == n or ("valid" in batch and not batch["valid"][row]):
+        for epoch in epochs:
+            samples: list[Sample] = []
+            captions: list[tuple[str, str]] = []
+            loader.set_epoch(epoch)
+            for given in loader:
+                batch = cast("Mapping[str, Any]", given)
+                for row in range(len(batch["index"])):
+                    if len(samples) == n or ("valid" in batch and not batch["valid"][row]):
+                        break
+                    samples.append({name: np.array(values[row]) for name, values in batch.items()})
+                    captions.append(_caption(loader, samples[-1]))
+                del batch, given  # the slot is for the next
+                if len(samples) == n:
                     break
-                samples.append({name: np.array(values[row]) for name, values in batch.items()})
-                captions.append(_caption(loader, samples[-1]))
-            del batch, given  # the slot is for the next
-            if len(samples) == n:
-                break
-    if not samples:
-        raise PlanError("show() found no samples: this epoch of the pipeline has none")
-    return samples, captions
+            if not samples:
+                raise PlanError("show() found no samples: this epoch of the pipeline has none")
+            yield samples, captions
 
 
-def _caption(loader: Loader, sample: Sample) -> str:
+def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
     """Return a sample's class, if it is a number, and the name of its record."""
     classes, label = loader.plan.classes, sample.get("label")
     index = int(sample["index"])
-    parts = [loader.plan.source.name(index) or f"record {index}"]
-    if label is not None and label.shape == () and label.dtype.kind in "iu":
-        known = classes is not None and 0 <= int(label) < len(classes)
-        parts.insert(0, classes[int(label)] if classes is not None and known else f"label {label}")
-    return "   ".join(parts)
+    name = loader.plan.source.name(index) or f"record {index}"
+    if label is None or label.shape != () or label.dtype.kind not in "iu":
+        return "", name
+    known = classes is not None and 0 <= int(label) < len(classes)
+    return (classes[int(label)] if classes is not None and known else f"label {label}"), name
 
 
 def _image_fields(pipeline: Pipeline, sample: Sample) -> list[str]:
     """Return the names of the fields to draw. Raises ``PlanError`` if the samples don't have them."""
     views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
     names = ["image"] if views is None else list(views.writes)
+    _check_fields(names, sample)
+    return names
+
+
+def _check_fields(names: Sequence[str], sample: Sample) -> None:
     for name in names:
         if name not in sample:
             raise PlanError(
                 f"show() draws the field {name!r}, but the samples have the fields {', '.join(sample)}. Name the "
                 "field of images so"
             )
-    return names
 
 
-def _name(transform: Transform) -> str:
+def _name(transform: object) -> str:
     fn = getattr(transform, "fn", None)
     return type(transform).__name__ if fn is None else callable_name(fn)
 
 
-def _sheet(titles: list[str], columns: list[list[UInt8Array]], captions: list[str]) -> Sheet:
+def _sheet(titles: list[str], columns: list[list[UInt8Array]], captions: list[tuple[str, str]]) -> Sheet:
     rows = zip(*columns, strict=True)
-    return drawn(titles, [Row(list(cells), text) for cells, text in zip(rows, captions, strict=True)])
+    return drawn(titles, [Row(cells, *text) for cells, text in zip(rows, captions, strict=True)])

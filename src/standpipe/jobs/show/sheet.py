@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import io
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +15,7 @@ from standpipe.spec import UInt8Array
 from standpipe.system.files import drafted, image_type
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFont
+    from PIL import Image, ImageDraw, ImageFont
 
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -21,7 +24,8 @@ GAP_PX = 6
 TEXT_PX = 15
 LINE_PX = round(TEXT_PX * 1.4)
 LEAST_CELL_PX, MOST_CELL_PX = 96, 320  # edge of a cell: smaller images are enlarged, larger ones are reduced
-LEAST_COLUMN_PX = 168  # so that titles above small images can be read, such as RandomHorizontalFlip
+MOST_TITLE_PX = 168  # a column is as wide as its title, up to this, such as RandomHorizontalFlip
+LEAST_WIDTH_PX = 360  # so that captions under one small image can be read
 MOST_SHEET_PX = 100_000_000
 PAPER, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 
@@ -79,12 +83,14 @@ class Sheet:
 class Row:
     """One sample.
 
-    cells    its pictures, (H, W, 3) uint8, one per column
-    caption  text below them
+    cells  its pictures, (H, W, 3) uint8, one per column
+    label  its class, printed in black below them; may be empty
+    name   its record, printed in grey, shortened in the middle if it doesn't fit
     """
 
-    cells: list[UInt8Array]
-    caption: str
+    cells: Sequence[UInt8Array]
+    label: str
+    name: str
 
 
 def drawn(titles: list[str], rows: list[Row]) -> Sheet:
@@ -100,14 +106,13 @@ def drawn(titles: list[str], rows: list[Row]) -> Sheet:
     largest_px = max(max(cell.shape[:2]) for row in rows for cell in row.cells)
     factor = max(1, LEAST_CELL_PX // largest_px)
     cells = [[_cell(cell, factor) for cell in row.cells] for row in rows]
-    widths = [max(LEAST_COLUMN_PX, *(row[column].width for row in cells)) for column in range(len(titles))]
+    titles_px = [min(math.ceil(font.getlength(title)), MOST_TITLE_PX) for title in titles]
+    widths = [max(px, *(row[column].width for row in cells)) for column, px in enumerate(titles_px)]
     heights = [max(cell.height for cell in row) for row in cells]
-    width = sum(widths) + GAP_PX * (len(widths) - 1) + 2 * MARGIN_PX
+    text_px = max(LEAST_WIDTH_PX, sum(widths) + GAP_PX * (len(widths) - 1))
+    width = text_px + 2 * MARGIN_PX
     height = sum(heights) + len(rows) * (GAP_PX + LINE_PX + MARGIN_PX) + LINE_PX + GAP_PX + MARGIN_PX
-    if width * height > MOST_SHEET_PX:
-        raise PlanError(
-            f"the sheet would be {width} × {height} pixels, above {MOST_SHEET_PX // 10**6} megapixels: lower n"
-        )
+    check_area(width * height)
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     lefts = [MARGIN_PX + sum(widths[:column]) + GAP_PX * column for column in range(len(widths))]
@@ -118,9 +123,26 @@ def drawn(titles: list[str], rows: list[Row]) -> Sheet:
         for left, picture in zip(lefts, pictures, strict=True):
             sheet.paste(picture, (left, top))
         top += row_px + GAP_PX
-        pen.text((MARGIN_PX, top), _shortened(row.caption, font, width - 2 * MARGIN_PX), FAINT, font)
+        _write_caption(pen, font, top, row, text_px)
         top += LINE_PX + MARGIN_PX
     return Sheet(sheet)
+
+
+def check_area(area_px: int) -> None:
+    """Raise ``PlanError`` if a sheet of so many pixels is too large."""
+    if area_px > MOST_SHEET_PX:
+        raise PlanError(
+            f"the sheet would have {area_px // 10**6} megapixels, above {MOST_SHEET_PX // 10**6}: draw fewer "
+            "samples or epochs"
+        )
+
+
+def _write_caption(pen: ImageDraw.ImageDraw, font: Font, top: int, row: Row, room_px: int) -> None:
+    """Write the label, then the name into the room that is left: at least half of it."""
+    label = _shortened(row.label, font, room_px / 2)
+    pen.text((MARGIN_PX, top), label, INK, font)
+    used_px = font.getlength(label) + 2 * GAP_PX if label else 0
+    pen.text((MARGIN_PX + used_px, top), _shortened(row.name, font, room_px - used_px), FAINT, font)
 
 
 def _cell(pixels: UInt8Array, factor: int) -> Image.Image:
@@ -135,11 +157,15 @@ def _cell(pixels: UInt8Array, factor: int) -> Image.Image:
 
 
 def _shortened(text: str, font: Font, room_px: float) -> str:
-    """Return ``text`` in one line, or its end behind an ellipsis: a file name's end says most."""
+    """Return ``text`` in one line, or its beginning and its end around an ellipsis: a name's end says most."""
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
+
+    def keeping(letters: int) -> str:
+        head = letters // 3
+        return f"{text[:head]}…{text[len(text) - (letters - head) :]}"
+
     if font.getlength(text) <= room_px:
         return text
-    kept = min(len(text), 400)
-    while kept > 1 and font.getlength(f"…{text[-kept:]}") > room_px:
-        kept -= 1
-    return f"…{text[-kept:]}"
+    most = min(len(text), 400)
+    fitting = bisect.bisect(range(1, most), room_px, key=lambda letters: font.getlength(keeping(letters)))
+    return keeping(max(1, fitting))
