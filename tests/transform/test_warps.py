@@ -152,7 +152,7 @@ def test_files_are_warped_after_a_crop(simd: str, tmp_path: Any) -> None:
         (sp.RandomRotation(-1), r"degrees=-1"),
         (sp.RandomRotation((3, 1)), r"lowest, highest"),
         (sp.RandomRotation(1, expand=True), r"expand=True.*expand=False"),
-        (sp.RandomRotation(1, "bicubic"), r"'nearest' or 'bilinear'"),  # type: ignore[arg-type]
+        (sp.RandomRotation(1, "bicubic"), r"must be one of 'nearest', 'bilinear'"),  # type: ignore[arg-type]
         (sp.RandomRotation(1, center=(1,)), r"center"),  # type: ignore[arg-type]
         (sp.RandomAffine(1, translate=(0.1, 2)), r"translate=.*from 0 to 1"),
         (sp.RandomAffine(1, scale=(0, 1)), r"scale"),

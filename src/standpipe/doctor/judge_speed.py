@@ -175,7 +175,7 @@ def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
             ),
             numbers={"transform": name, "seconds": took, "sample_s": whole},
             fix=f"make {name} cheaper, apply it to a smaller image, or do it once and store what it gives",
-            standpipe="native crops, resizing and flips in place of torchvision's; .cache() behind what isn't random",
+            standpipe="native transforms by sp.from_torchvision, or .cache() behind what isn't random",
         )
     ]
 

@@ -11,7 +11,8 @@ import numpy as np
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.geometry import check_mask_fill
-from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size
+from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size, check_choice
+from standpipe.transform.window import colour_of
 
 Fill = int | tuple[int, int, int] | None
 AugmentInterpolation = Literal["nearest", "bilinear", "bicubic"]
@@ -172,17 +173,8 @@ class AutoAugmentBase(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        if self.interpolation not in INTERPOLATIONS:
-            names = ", ".join(map(repr, INTERPOLATIONS))
-            raise PlanError(
-                f"{type(self).__name__}(interpolation={self.interpolation!r}): it must be one of {names}"
-            )
-        fill = self.fill
-        levels = fill if isinstance(fill, tuple | list) else (fill or 0,) * 3
-        if len(levels) != 3 or not all(type(each) is int and 0 <= each <= 255 for each in levels):
-            raise PlanError(
-                f"{type(self).__name__}(fill={fill!r}): fill must be a level from 0 to 255, or three of them"
-            )
+        check_choice(type(self).__name__, "interpolation", self.interpolation, INTERPOLATIONS)
+        colour_of(type(self).__name__, self.fill)
         check_mask_fill(type(self).__name__, self.mask_fill)
 
     def size_after(self, size: Size | None) -> Size | None:
@@ -235,7 +227,7 @@ class AutoAugmentBase(PixelTransform):
                 return [_stage(name.lower())]
 
     def _warp(self, matrix: tuple[float, ...]) -> _native.PixelStage:
-        fill = self.fill if isinstance(self.fill, tuple | list) else (self.fill or 0,) * 3
+        fill = colour_of(type(self).__name__, self.fill)
         return _stage("affine", *matrix, *fill, INTERPOLATIONS.index(self.interpolation))
 
 

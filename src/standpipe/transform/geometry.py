@@ -17,6 +17,7 @@ from standpipe.transform.image import (
     PixelTransform,
     Size,
     Step,
+    check_choice,
 )
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
@@ -71,7 +72,7 @@ class RandomResizedCrop(GeometricTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomResizedCrop", "size", self.size)
-        _interpolation("RandomResizedCrop", self.interpolation, (*INTERPOLATIONS, "random"))
+        check_choice("RandomResizedCrop", "interpolation", self.interpolation, (*INTERPOLATIONS, "random"))
         _range("RandomResizedCrop", "scale", self.scale, most=1.0)
         _range("RandomResizedCrop", "ratio", self.ratio, most=None)
 
@@ -137,7 +138,7 @@ class Resize(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        _interpolation("Resize", self.interpolation)
+        check_choice("Resize", "interpolation", self.interpolation, INTERPOLATIONS)
         if not isinstance(self.size, int):
             side_pair("Resize", "size", self.size)
             if self.max_size is not None:
@@ -214,7 +215,7 @@ class RandomResize(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        _interpolation("RandomResize", self.interpolation)
+        check_choice("RandomResize", "interpolation", self.interpolation, INTERPOLATIONS)
         if not _is_side(self.min_size) or not _is_side(self.max_size) or self.min_size >= self.max_size:
             raise PlanError(
                 f"RandomResize({self.min_size!r}, {self.max_size!r}): sizes must be integers from 1 to {MOST_PX}, and "
@@ -402,13 +403,6 @@ def _two(owner: str, name: str, value: object) -> tuple[int, int]:
             f"{owner}({name}={value!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
         )
     return value[0], value[1]
-
-
-def _interpolation(owner: str, name: str, names: tuple[str, ...] = INTERPOLATIONS) -> None:
-    if name not in names:
-        raise PlanError(
-            f"{owner}(interpolation={name!r}): interpolation must be one of {', '.join(map(repr, names))}"
-        )
 
 
 def _range(owner: str, name: str, value: tuple[float, float], most: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from numbers import Real
@@ -96,6 +97,16 @@ class AtRandom(ImageTransform):
         """Raise ``PlanError`` for a probability outside [0, 1]."""
         if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
             raise PlanError(f"{type(self).__name__}(p={self.p!r}): p must be a probability in [0, 1]")
+
+
+def check_choice(owner: str, name: str, value: object, known: Sequence[str]) -> None:
+    """Raise ``PlanError`` if a parameter isn't one of the ``known`` names.
+
+    owner  name of the transform
+    name   name of the parameter
+    """
+    if value not in known:
+        raise PlanError(f"{owner}({name}={value!r}): {name} must be one of {', '.join(map(repr, known))}")
 
 
 class Step(IntEnum):

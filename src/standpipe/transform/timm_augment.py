@@ -11,7 +11,15 @@ from typing import ClassVar, Literal
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.geometry import check_mask_fill
-from standpipe.transform.image import MASK, MASK_FILL, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.image import (
+    MASK,
+    MASK_FILL,
+    ImageTransform,
+    PixelTransform,
+    Size,
+    check_choice,
+    is_number,
+)
 from standpipe.transform.window import Colour, colour_of
 
 SamplingName = Literal["nearest", "bilinear", "bicubic", "random"]
@@ -148,10 +156,10 @@ class TimmRandAugment(PixelTransform):
         for name, must, fits in (
             ("increasing", "True or False", self.increasing in (True, False)),
             ("p", "a probability in [0, 1]", is_number(self.p) and 0 <= self.p <= 1),
-            ("interpolation", f"one of {', '.join(map(repr, SAMPLINGS))}", self.interpolation in SAMPLINGS),
         ):
             if not fits:
                 self._refuse(name, must)
+        check_choice("TimmRandAugment", "interpolation", self.interpolation, SAMPLINGS)
         colour_of("TimmRandAugment", self.fill)
         check_mask_fill("TimmRandAugment", self.mask_fill)
         self._check_operations()

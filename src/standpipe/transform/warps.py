@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NoReturn
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.geometry import check_mask_fill
-from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, is_number
+from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, check_choice, is_number
 from standpipe.transform.window import Colour, colour_of
 
 WarpInterpolation = Literal["nearest", "bilinear"]
@@ -29,8 +29,7 @@ class Warp(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        if self.interpolation not in INTERPOLATIONS:
-            self._refuse("interpolation", "'nearest' or 'bilinear'")
+        check_choice(type(self).__name__, "interpolation", self.interpolation, INTERPOLATIONS)
         colour_of(type(self).__name__, self.fill)
         check_mask_fill(type(self).__name__, self.mask_fill)
 

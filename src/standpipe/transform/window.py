@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.geometry import MOST_PX, check_mask_fill, side_pair
-from standpipe.transform.image import MASK_FILL, GeometricTransform, Size, Step
+from standpipe.transform.image import MASK_FILL, GeometricTransform, Size, Step, check_choice
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
@@ -60,7 +60,7 @@ class PadImage(GeometricTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         _sides("PadImage", self.padding)
-        _mode("PadImage", self.padding_mode)
+        check_choice("PadImage", "padding_mode", self.padding_mode, MODES)
         colour_of("PadImage", self.fill)
         check_mask_fill("PadImage", self.mask_fill)
 
@@ -96,12 +96,8 @@ class RandomCrop(GeometricTransform):
     pad_if_needed : bool, default False
         True: an image that is smaller than ``size`` is padded on both sides with the pixels that it lacks.
         False: it is a bad sample.
-    fill : int or (int, int, int), default 0
-        Level or RGB colour, 0 to 255, of the padding; only for ``"constant"``.
-    padding_mode : str, default "constant"
-        ``"constant"``, ``"edge"``, ``"reflect"`` or ``"symmetric"``, as for ``PadImage``.
-    mask_fill : int, default 255
-        Class number of the padding in the field ``mask``, from 0 to 255; only for ``"constant"``.
+    fill, padding_mode, mask_fill
+        What the padding has, as for ``PadImage``.
 
     Raises
     ------
@@ -132,7 +128,7 @@ class RandomCrop(GeometricTransform):
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomCrop", "size", self.size)
         _sides("RandomCrop", self.padding or 0)
-        _mode("RandomCrop", self.padding_mode)
+        check_choice("RandomCrop", "padding_mode", self.padding_mode, MODES)
         colour_of("RandomCrop", self.fill)
         check_mask_fill("RandomCrop", self.mask_fill)
         if not isinstance(self.pad_if_needed, bool):
@@ -193,10 +189,3 @@ def _sides(owner: str, padding: object) -> Sides:
     if len(given) == 4:
         return given
     return (given[0], given[-1]) * 2
-
-
-def _mode(owner: str, mode: object) -> None:
-    if mode not in MODES:
-        raise PlanError(
-            f"{owner}(padding_mode={mode!r}): padding_mode must be one of {', '.join(map(repr, MODES))}"
-        )
