@@ -12,7 +12,7 @@ import pytest
 
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right
-from programs import output
+from forked import output
 from standpipe.reports import CacheFreeReport
 
 GROUP = 4242

@@ -14,7 +14,8 @@ import pytest
 
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
-from programs import open_below, run
+from forked import run
+from programs import open_below
 from standpipe.cache import CachedSet, CacheFreeReport, look
 from standpipe.cache.directory import Access, open_home
 from standpipe.cache.moment import Moment

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 
-from programs import output
+from forked import output
 from standpipe import _native
 from stores import Set, bytes_of, row_of
 from storing import Others, Work

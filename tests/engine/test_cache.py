@@ -16,7 +16,8 @@ import pytest
 
 import standpipe as sp
 from caches import base
-from programs import LIMIT_S, output
+from forked import output
+from programs import LIMIT_S
 from samples import Samples
 from standpipe.engine import cache
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from photos import numbers
-from programs import census, check_nothing_is_left, children, output
+from programs import census, check_nothing_is_left, children
 from standpipe.system.machine import anonymous_bytes
 
 WARM, TIMES = 300, 1000  # of those, the first make room that is used again

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image, ImageFile
 
 import standpipe as sp
+from forked import output
 from photos import encoded, picture, write_list, write_photos
-from programs import output
 
 FEW_FILES = """
 import resource

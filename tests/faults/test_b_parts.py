@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from parts import Parts, write_parts
 from photos import age, encoded, picture
-from programs import output
 from standpipe import _native
 from standpipe.spec import UInt8Array
 from tars import shard

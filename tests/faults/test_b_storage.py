@@ -23,8 +23,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output, run
 from photos import age, encoded, picture, write_list
-from programs import BEGIN, LIMIT_S, output, run, wait_until_stopped
+from programs import BEGIN, LIMIT_S, wait_until_stopped
 from standpipe import _native
 
 HEIGHT, WIDTH, FILES = 40, 56, 6

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from photos import encoded, picture, write_list
-from programs import output
 
 GOOD = encoded(picture(0), quality=90)
 

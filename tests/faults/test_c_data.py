@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from forked import output, run
 from jpegs import arithmetic, kinds, lossless, marked, photo, with_precision, with_size
 from photos import encoded, foreign_kinds, numbers, picture, write_list
-from programs import output, run
 from reference import check_rows, decoded, delivered, in_order, listed
 
 HEIGHT, WIDTH = 40, 56

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from programs import output
+from forked import output
 
 DEEP = b"[" * 100_000
 

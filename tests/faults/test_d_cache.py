@@ -17,7 +17,8 @@ import pytest
 
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right
-from programs import BEGIN, LIMIT_S, run
+from forked import run
+from programs import BEGIN, LIMIT_S
 
 KILLED = -signal.SIGKILL
 # Every pass of a point in the life of a set that one process makes, fills and closes.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from forked import output
 from photos import age, write_photos
-from programs import output
 
 PLACES = {
     "files": ".cache(cache).map(*EVAL)",

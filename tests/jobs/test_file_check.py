@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from jpegs import kinds, marked, saved, with_precision, with_size
 from photos import encoded, numbers, picture, write_list
-from programs import BEGIN, output
+from programs import BEGIN
 from standpipe.reports import FileCheckReport
 
 GOOD = encoded(picture(0), quality=90)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import run
 from photos import encoded, picture
-from programs import run
 from standpipe import _native
 
 PHOTOS = 24

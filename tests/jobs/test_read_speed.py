@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from photos import encoded, picture, write_list
-from programs import output
 from standpipe import _native
 
 JPEGS = [encoded(picture(seed)) for seed in range(8)]

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from forked import output
 from jpegs import with_size, without_tables
 from photos import encoded, picture, write_list
-from programs import output
 from standpipe.spec import UInt8Array
 
 HEIGHT, WIDTH = 40, 56

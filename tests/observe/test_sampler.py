@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import standpipe as sp
+from forked import output
 from photos import numbers
-from programs import output
 from standpipe.observe import History, loaders
 
 pytestmark = pytest.mark.usefixtures("no_garbage")

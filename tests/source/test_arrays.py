@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from programs import output
+from forked import output
 from standpipe.errors import PlanError
 from standpipe.source import Arrays
 from standpipe.spec import ArraySpec

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from programs import output
+from forked import output
 from standpipe.contracts import check_source
 
 PIXELS = np.random.default_rng(7).integers(0, 256, (10, 3, 4, 5), np.uint8)

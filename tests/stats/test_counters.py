@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
+from forked import output
 from photos import WAIT_S, write_photos
-from programs import output
 from standpipe._native import latency_bucket as bucket
 from standpipe.stats.latency import BUCKETS, edges
 

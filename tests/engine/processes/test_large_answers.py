@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from programs import output
+from forked import output
 
 ROWS = 60
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from forked import output
 from photos import encoded, picture, write_list
-from programs import output
 
 COUNT = 23
 GOOD = encoded(picture(0))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from forked import output
 from gates import Gate
 from photos import encoded, picture, write_list
-from programs import output
 from standpipe import _native
 
 FILES, ROWS = 24, 4

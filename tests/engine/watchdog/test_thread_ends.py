@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import output
 from photos import encoded, picture, write_list
 from preloaded import SERVER
-from programs import output
 
 SIZE = 16
 
