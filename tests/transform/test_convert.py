@@ -175,3 +175,24 @@ def test_other_random_filters_of_timm_stay_python() -> None:
 def test_what_is_no_composition_is_refused(given: Any) -> None:
     with pytest.raises(sp.PlanError, match="takes a Compose or list of transforms"):
         composition.from_timm(given)
+
+
+def test_a_preset_object_is_refused_with_a_hint() -> None:
+    class Preset:
+        transforms = V1.Compose([V1.CenterCrop(8)])
+
+    with pytest.raises(sp.PlanError, match="give it the Compose, its attribute transforms"):
+        sp.from_torchvision(Preset())
+
+
+@pytest.mark.parametrize("name", ["ToTensor", "ToNumpy"])
+def test_timms_own_tensors_have_values_up_to_255(name: str) -> None:
+    preset = V1.Compose([V1.CenterCrop(32), getattr(timm.data.transforms, name)()])
+    converted = sp.from_timm(preset)
+    assert not converted.python
+    images = np.random.default_rng(3).integers(0, 256, (2, 50, 61, 3), np.uint8)
+    rows = delivered(sp.Pipeline(sp.Arrays(image=images)).map(*converted).batch(2))
+    for image, row in zip(images, rows, strict=True):
+        wanted = np.asarray(preset(Image.fromarray(image)))
+        assert wanted.dtype == row.dtype
+        assert np.array_equal(wanted, row)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Never, cast
@@ -254,8 +255,8 @@ def _decoded(value: Any, place: str, annotation: str = "") -> Any:
     kind = kinds.get(str(value.get("name")))
     if kind is None:
         raise PlanError(
-            f"the recipe's {place} has the name {value.get('name')!r}, which this standpipe doesn't know. It knows "
-            f"{', '.join(sorted(kinds))}"
+            f"the recipe's {place} has the name {value.get('name')!r}, which this standpipe doesn't know. "
+            + _nearest(str(value.get("name")), sorted(kinds), "It knows")
         )
     given = {name: each for name, each in value.items() if name != "name"}
     wanted = _parameters(kind)
@@ -317,8 +318,15 @@ def _known(owner: str, given: object, names: tuple[str, ...]) -> None:
         raise PlanError(f"{owner} must be a dict, got {given!r:.80}")
     if unknown := [name for name in given if name not in names]:
         raise PlanError(
-            f"{owner} has an unknown parameter {unknown[0]!r}. Its parameters are {', '.join(names)}"
+            f"{owner} has an unknown parameter {unknown[0]!r}. "
+            + _nearest(str(unknown[0]), names, "Its parameters are")
         )
+
+
+def _nearest(given: str, names: Sequence[str], introduction: str) -> str:
+    """Return a sentence with the names that a misspelt one may mean, or with all names."""
+    meant = difflib.get_close_matches(given, names, 2)
+    return f"Did you mean {' or '.join(meant)}?" if meant else f"{introduction} {', '.join(names)}"
 
 
 def _listed(recipe: Mapping[str, Any], name: str) -> list[Any]:

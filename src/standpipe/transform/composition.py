@@ -119,8 +119,10 @@ def from_timm(transforms: Any) -> Converted:
 def _convert(transforms: Any, asked_by: str) -> Converted:
     parts = list(flat(transforms))
     if parts and not any(map(is_theirs, parts)):
+        inside = is_compose(getattr(transforms, "transforms", None))
         raise PlanError(
             f"{asked_by} takes a Compose or list of transforms of torchvision or timm, got {transforms!r:.80}"
+            + "; give it the Compose, its attribute transforms" * inside
         )
     return converted(transforms, "image")
 
@@ -189,8 +191,10 @@ def _value(part: Any, state: str, before: Sequence[Any]) -> tuple[str, list[Imag
     if name in UNCHANGED:
         return state, []
     if state == "image":
-        if name in ("PILToTensor", "ToImage", "MaybePILToTensor"):
+        if name in ("PILToTensor", "ToImage", "MaybePILToTensor", "ToNumpy"):
             return "tensor", []
+        if name == "ToTensor" and part.__module__.startswith("timm."):  # it doesn't divide by 255
+            return _floats(part, "tensor", before, scale=False)
         if name in ("ToTensor", "MaybeToTensor", "ObjectDetection"):
             return "float", []
         if name in PRESETS and part.__module__.startswith("torchvision."):
@@ -213,8 +217,13 @@ def _value(part: Any, state: str, before: Sequence[Any]) -> tuple[str, list[Imag
     raise Unlike("tensors have other pixels than Pillow images here")
 
 
-def _floats(part: Any, state: str, before: Sequence[Any]) -> tuple[str, list[ImageTransform]]:
-    """Return what ``_value`` returns, for ``ConvertImageDtype`` and ``ToDtype``."""
+def _floats(
+    part: Any, state: str, before: Sequence[Any], scale: bool = True
+) -> tuple[str, list[ImageTransform]]:
+    """Return what ``_value`` returns, for ``ConvertImageDtype`` and ``ToDtype``.
+
+    scale  whether the part divides by 255, if it doesn't say so itself
+    """
     dtype = part.dtype
     if isinstance(dtype, Mapping):
         known = "Image" if any(type(each).__name__ == "ToImage" for each in before) else "Tensor"
@@ -225,7 +234,7 @@ def _floats(part: Any, state: str, before: Sequence[Any]) -> tuple[str, list[Ima
     if str(dtype) == "torch.float32":
         if state != "tensor":
             return state, []
-        return ("float", []) if getattr(part, "scale", True) else ("levels", [ToDtype("float32")])
+        return ("float", []) if getattr(part, "scale", scale) else ("levels", [ToDtype("float32")])
     raise Unlike("only float32 has a native form with the same numbers")
 
 
