@@ -56,6 +56,8 @@ def test_files_of_all_kinds_have_pillows_pixels(simd: str, tmp_path: Path) -> No
 
 
 def test_each_filter_comes_for_half_of_the_samples_as_in_timm() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("torchvision_cpu")  # before timm, which imports torchvision
     timm = pytest.importorskip("timm.data.transforms")
     picture = photo(9, 12)
     theirs = timm.RandomResizedCropAndInterpolation((5, 7), (1.0, 1.0), (4 / 3, 4 / 3), "random")
