@@ -9,11 +9,10 @@ namespace {
 
 constexpr int kMostSide = 255;  // of the kernel
 
-// The picture after the pass along rows, with 8 more bits a value, a row with its mirrored border, and sums.
+// The picture after the pass along rows, with 8 more bits a value, and a row with its mirrored border.
 size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
     const size_t row = size_t{3} * static_cast<size_t>(width);
-    return sizeof(uint16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostSide + 1) +
-           sizeof(uint32_t) * row;
+    return sizeof(int16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostSide);
 }
 
 // The weights of a kernel of `size`, in 1/65536; their sum is exactly one, so that a flat picture stays.
@@ -36,10 +35,39 @@ int mirrored(int place, int length) noexcept {
     return place < length ? place : 2 * (length - 1) - place;
 }
 
-// Adds `weight` times each value. Compilers vectorise it, since nothing overlaps `sums`.
-void add(uint32_t* __restrict sums, const uint16_t* __restrict values, size_t count,
-         uint32_t weight) noexcept {
-    for (size_t i = 0; i < count; ++i) sums[i] += weight * values[i];
+// What both passes sum up: places in the kernel with their weights, of 16 bits with a sign. Only the one in
+// the middle can need several places, as the others' weights are below half of the sum.
+struct Taps {
+    static constexpr uint32_t kMost = 32767;
+
+    int count = 0;  // even
+    int place[kMostSide + 3];
+    int16_t weight[kMostSide + 3];
+    const int16_t* rows[kMostSide + 3];
+
+    Taps(const uint32_t* weights, int size) noexcept {
+        for (int k = 0; k < size; ++k)
+            for (uint32_t rest = weights[k]; rest > 0; rest -= std::min(rest, kMost))
+                add(k, std::min(rest, kMost));
+        if (count % 2 != 0) add(size / 2, 0);
+    }
+
+  private:
+    void add(int at, uint32_t part) noexcept {
+        place[count] = at;
+        weight[count++] = static_cast<int16_t>(part);
+    }
+};
+
+// A row as 16-bit numbers, with `half` mirrored pixels at both ends.
+void widen(const uint8_t* from, int width, int half, int16_t* line) noexcept {
+    for (int x = 1; x <= half; ++x)
+        for (int c = 0; c < 3; ++c) {
+            line[3 * (half - x) + c] = from[3 * x + c];
+            line[3 * (half + width - 1 + x) + c] = from[3 * (width - 1 - x) + c];
+        }
+    int16_t* __restrict const middle = line + static_cast<ptrdiff_t>(3) * half;
+    for (int i = 0; i < 3 * width; ++i) middle[i] = from[i];
 }
 
 // Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
@@ -49,30 +77,23 @@ void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
     const int height = canvas.height(), width = canvas.width();
     if (half >= std::min(height, width)) return;  // refused when it is planned
     const Pixels pixels = canvas.pixels();
+    const Kernels& kernels = canvas.kernels();
     uint32_t weights[kMostSide];
     weigh(size, sigma, weights);
-    int first = 0;
-    while (first < half && weights[first] == 0) ++first;  // and as many at the other end
+    Taps taps(weights, size);
     const size_t row = size_t{3} * static_cast<size_t>(width);
-    auto* const sums = reinterpret_cast<uint32_t*>(scratch);
-    auto* const between = reinterpret_cast<uint16_t*>(sums + row);
-    uint16_t* const line = between + pixels.bytes();
+    auto* const between = reinterpret_cast<int16_t*>(scratch);
+    int16_t* const line = between + pixels.bytes();
+    for (int t = 0; t < taps.count; ++t) taps.rows[t] = line + 3 * taps.place[t];
     for (int y = 0; y < height; ++y) {
-        const uint8_t* const from = pixels.rgb + static_cast<size_t>(y) * row;
-        for (int x = -half; x < width + half; ++x)
-            for (int c = 0; c < 3; ++c) line[3 * (x + half) + c] = from[3 * mirrored(x, width) + c];
-        std::fill_n(sums, row, 128U);
-        for (int k = first; k < size - first; ++k)
-            add(sums, line + 3 * static_cast<size_t>(k), row, weights[k]);
-        uint16_t* const to = between + static_cast<size_t>(y) * row;
-        for (size_t i = 0; i < row; ++i) to[i] = static_cast<uint16_t>(sums[i] >> 8);
+        const size_t at = static_cast<size_t>(y) * row;
+        widen(pixels.rgb + at, width, half, line);
+        kernels.blur_across(taps.rows, taps.weight, taps.count, row, between + at);
     }
     for (int y = 0; y < height; ++y) {
-        std::fill_n(sums, row, 1U << 23);
-        for (int k = first; k < size - first; ++k)
-            add(sums, between + static_cast<size_t>(mirrored(y + k - half, height)) * row, row, weights[k]);
-        uint8_t* const to = pixels.rgb + static_cast<size_t>(y) * row;
-        for (size_t i = 0; i < row; ++i) to[i] = static_cast<uint8_t>(sums[i] >> 24);
+        for (int t = 0; t < taps.count; ++t)
+            taps.rows[t] = between + static_cast<size_t>(mirrored(y + taps.place[t] - half, height)) * row;
+        kernels.blur_down(taps.rows, taps.weight, taps.count, row, pixels.rgb + static_cast<size_t>(y) * row);
     }
 }
 

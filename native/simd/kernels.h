@@ -56,11 +56,30 @@ struct Kernels {
     // take twice as long. Nor by float arithmetic, which slowed down the decoding after it by a fifth.
     void (*look_up_f32)(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
     void (*look_up_f16)(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
+    // The passes of a blur. Each sums rows[t][i] * weight[t] over t, modulo 2^32, for i < count: `across`
+    // writes
+    // ((sum + 2^7) >> 8) - 2^15, and `down`, whose rows those are, (sum + 2^31 + 2^23) >> 24. `taps` is even,
+    // and the weights' sum is 2^16. `out` is none of the rows. They write and read nothing behind `count`.
+    void (*blur_across)(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+                        int16_t* out) noexcept;
+    void (*blur_down)(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+                      uint8_t* out) noexcept;
+    // A row of RGB bytes between two others, but its first and last pixel: each byte's neighbourhood,
+    // weighted with (1 1 1, 1 5 1, 1 1 1) / 13 and rounded, which is never half way; then blended with the
+    // byte itself, in float and truncated. `factor` is at most 10^6 either way.
+    void (*sharpen)(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
+                    uint8_t* out) noexcept;
 };
 
-// The scalar look-ups, by name: other tables hold them, and an entry of another table isn't a constant.
+// The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
 void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
 void scalar_look_up_f16(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
+void scalar_blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+                        int16_t* out) noexcept;
+void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+                      uint8_t* out) noexcept;
+void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
+                    uint8_t* out) noexcept;
 
 extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kNeonKernels;
 

@@ -101,7 +101,15 @@ void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
 
 }  // namespace
 
-constinit const Kernels kNeonKernels{
-    "neon", false, horizontal, vertical, separate, scalar_look_up_f32, scalar_look_up_f16};
+constinit const Kernels kNeonKernels{"neon",
+                                     false,
+                                     horizontal,
+                                     vertical,
+                                     separate,
+                                     scalar_look_up_f32,
+                                     scalar_look_up_f16,
+                                     scalar_blur_across,
+                                     scalar_blur_down,
+                                     scalar_sharpen};
 
 }  // namespace standpipe

@@ -191,9 +191,96 @@ void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out
     scalar_look_up_f32(bytes + x, width - x, table, out + x);
 }
 
+// 16 sums of a blur, in order.
+template <typename Dot>
+struct BlurSums {
+    __m128i sums[4];
+
+    BlurSums(const int16_t* const* rows, const int16_t* weight, int taps, size_t i, uint32_t first) {
+        for (__m128i& sum : sums) sum = _mm_set1_epi32(static_cast<int>(first));
+        for (int t = 0; t < taps; t += 2) {
+            int32_t both;
+            std::memcpy(&both, weight + t, sizeof both);
+            const __m128i w = spread(&both);
+            for (int half = 0; half < 2; ++half) {
+                const __m128i a = load(rows[t] + i + 8 * half), b = load(rows[t + 1] + i + 8 * half);
+                sums[2 * half] = Dot::add(sums[2 * half], _mm_unpacklo_epi16(a, b), w);
+                sums[2 * half + 1] = Dot::add(sums[2 * half + 1], _mm_unpackhi_epi16(a, b), w);
+            }
+        }
+    }
+};
+
+// The last 16 are made together, whether or not some are made twice.
+template <typename Dot>
+void blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+                 int16_t* out) noexcept {
+    if (count < 16) return scalar_blur_across(rows, weight, taps, count, out);
+    const auto less = [](__m128i sum) {
+        return _mm_sub_epi32(_mm_srli_epi32(sum, 8), _mm_set1_epi32(1 << 15));
+    };
+    for (size_t begin = 0; begin < count; begin += 16) {
+        const size_t i = begin + 16 > count ? count - 16 : begin;
+        const auto [sums] = BlurSums<Dot>(rows, weight, taps, i, 1U << 7);
+        store(out + i, _mm_packs_epi32(less(sums[0]), less(sums[1])));
+        store(out + i + 8, _mm_packs_epi32(less(sums[2]), less(sums[3])));
+    }
+}
+
+template <typename Dot>
+void blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
+               uint8_t* out) noexcept {
+    if (count < 16) return scalar_blur_down(rows, weight, taps, count, out);
+    for (size_t begin = 0; begin < count; begin += 16) {
+        const size_t i = begin + 16 > count ? count - 16 : begin;
+        auto [sums] = BlurSums<Dot>(rows, weight, taps, i, (1U << 31) + (1U << 23));
+        for (__m128i& sum : sums) sum = _mm_srli_epi32(sum, 24);
+        store(out + i,
+              _mm_packus_epi16(_mm_packs_epi32(sums[0], sums[1]), _mm_packs_epi32(sums[2], sums[3])));
+    }
+}
+
+// Eight 16-bit sums of a neighbourhood, blended with the bytes `at` as 16-bit lanes.
+inline __m128i sharpened(__m128i sum, __m128i at, __m128 factor) {
+    const __m128i smooth =
+        _mm_srli_epi16(_mm_mulhi_epu16(_mm_add_epi16(sum, _mm_set1_epi16(6)), _mm_set1_epi16(20165)), 2);
+    const auto blended = [&](__m128i pairs) {
+        const __m128i difference = _mm_madd_epi16(pairs, _mm_set1_epi32((1 << 16) | 0xffff));
+        const __m128 base = _mm_cvtepi32_ps(_mm_and_si128(pairs, _mm_set1_epi32(0xffff)));
+        return _mm_cvttps_epi32(_mm_add_ps(base, _mm_mul_ps(factor, _mm_cvtepi32_ps(difference))));
+    };
+    return _mm_packs_epi32(blended(_mm_unpacklo_epi16(smooth, at)), blended(_mm_unpackhi_epi16(smooth, at)));
+}
+
+void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
+             uint8_t* out) noexcept {
+    if (bytes < 6 + 16) return scalar_sharpen(above, at, below, bytes, factor, out);
+    const __m128i zero = _mm_setzero_si128(), ones = _mm_set1_epi8(1), five_and_one = _mm_set1_epi16(0x0105);
+    const __m128 factors = _mm_set1_ps(factor);
+    const size_t end = bytes - 3;
+    for (size_t begin = 3; begin < end; begin += 16) {
+        const size_t i = begin + 16 > end ? end - 16 : begin;
+        const __m128i middle = load(at + i);
+        __m128i low = zero, high = zero;
+        const auto add = [&](__m128i a, __m128i b, __m128i weights) {
+            low = _mm_add_epi16(low, _mm_maddubs_epi16(_mm_unpacklo_epi8(a, b), weights));
+            high = _mm_add_epi16(high, _mm_maddubs_epi16(_mm_unpackhi_epi8(a, b), weights));
+        };
+        add(load(above + i - 3), load(above + i), ones);
+        add(load(above + i + 3), load(at + i - 3), ones);
+        add(middle, load(at + i + 3), five_and_one);
+        add(load(below + i - 3), load(below + i), ones);
+        add(load(below + i + 3), zero, ones);
+        store(out + i, _mm_packus_epi16(sharpened(low, _mm_unpacklo_epi8(middle, zero), factors),
+                                        sharpened(high, _mm_unpackhi_epi8(middle, zero), factors)));
+    }
+}
+
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name, true, horizontal<Dot>, vertical<Dot>, separate, look_up_f32, scalar_look_up_f16};
+    return {name,           true,        horizontal<Dot>,    vertical<Dot>,
+            separate,       look_up_f32, scalar_look_up_f16, blur_across<Dot>,
+            blur_down<Dot>, sharpen};
 }
 
 }  // namespace

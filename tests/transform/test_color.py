@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,32 @@ def test_a_blur_is_torchvisions_within_a_level(kernel: int, sigma: float) -> Non
         both = sum(weight * down[:, k : k + 33] for k, weight in enumerate(weights))
         assert np.abs(row - both).max() <= 0.6  # half a level of rounding, and what integer weights add
     assert (rows[-1] == 255).all()
+
+
+def blurred(image: UInt8Array, kernel: int, sigma: float) -> UInt8Array:
+    """Two passes with integer weights: along rows to 8 more bits, then along columns."""
+    exact = [math.exp(-0.5 * ((k - kernel // 2) / sigma) ** 2) for k in range(kernel)]
+    weights = [round(each / sum(exact) * 65536) for each in exact]
+    weights[kernel // 2] += 65536 - sum(weights)
+    height, width, _ = image.shape
+    padded = np.pad(image.astype(np.int64), ((kernel // 2,) * 2, (kernel // 2,) * 2, (0, 0)), mode="reflect")
+    across = sum(weight * padded[:, k : k + width] for k, weight in enumerate(weights)) + 128 >> 8
+    down = sum(weight * across[k : k + height] for k, weight in enumerate(weights)) + (1 << 23) >> 24
+    return np.asarray(down, np.uint8)
+
+
+@pytest.mark.parametrize("simd", simd_paths())
+@pytest.mark.parametrize("sigma", [0.05, 0.6, 4.0])
+def test_every_instruction_set_blurs_alike(sigma: float, simd: str) -> None:
+    """Images narrower than a vector as well, weights of more than 15 bits, and kernels as large as images."""
+    for height, width, kernel in ((1, 1, 1), (5, 5, 9), (3, 6, 5), (40, 33, 23), (13, 50, 25)):
+        images = np.concatenate(
+            [noise(height, 2, height, width, 3), np.full((1, height, width, 3), 255, np.uint8)]
+        )
+        blur = sp.GaussianBlur(kernel, sigma)
+        rows = delivered(in_order(sp.Arrays(image=images), blur), simd=simd, executor="inline")
+        for image, row in zip(images, rows, strict=True):
+            assert explain_difference(row, blurred(image, kernel, sigma)) == "", (height, width, kernel)
 
 
 @pytest.mark.parametrize("simd", simd_paths())

@@ -40,6 +40,17 @@ def test_images_of_every_size_are_sharpened_as_by_pillow(factor: float) -> None:
 
 
 @pytest.mark.parametrize("simd", simd_paths())
+@pytest.mark.parametrize("factor", [0.3, 1e6])
+def test_every_instruction_set_sharpens_rows_of_every_length(factor: float, simd: str) -> None:
+    for width in (3, 7, 8, 12, 13, 14):  # a vector has 16 bytes, and ends of rows stay
+        images = noise(width, 3, 4, width, 3)
+        sharpen = sp.RandomAdjustSharpness(factor, p=1)
+        rows = delivered(in_order(sp.Arrays(image=images), sharpen), simd=simd, executor="inline")
+        for image, row in zip(images, rows, strict=True):
+            assert explain_difference(row, sharpened(image, factor)) == "", width
+
+
+@pytest.mark.parametrize("simd", simd_paths())
 def test_every_instruction_set_sharpens_alike(simd: str, tmp_path: Path) -> None:
     """In front of a crop, between two, and behind both; of files."""
     sharper = sp.RandomAdjustSharpness(1.6, p=1)
