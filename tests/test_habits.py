@@ -65,7 +65,7 @@ def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("AugMix", "has no attribute 'AugMix': give torchvision's"),
+        ("ElasticTransform", "has no attribute 'ElasticTransform': give torchvision's"),
         ("DataLoader", r"standpipe\.torch\.DataLoader"),
         ("Compose", r"\.map\(first, second\)"),
         ("Dataset", r"sp\.MapSource\(dataset\)"),

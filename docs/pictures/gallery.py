@@ -15,7 +15,7 @@ import standpipe as sp
 OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
 PHOTOS = (0, 5)  # of those that ``standpipe synth`` draws, one in each class folder
 SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
-NOT_DRAWN = {"Normalize", "ToDtype", "ToLayout"}  # they change how numbers are written, not what is seen
+NOT_DRAWN = {"Normalize", "ToDtype", "ToLayout", "Views"}  # how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)
 CALLS: dict[str, tuple[Any, ...]] = {
@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "RandAugment": (*WHOLE, sp.RandAugment(2, 15)),
     "TrivialAugmentWide": (*WHOLE, sp.TrivialAugmentWide()),
     "AutoAugment": (*WHOLE, sp.AutoAugment()),
+    "AugMix": (*WHOLE, sp.AugMix(severity=10, alpha=10)),
     "TimmRandAugment": (*WHOLE, sp.TimmRandAugment(magnitude=9, p=1)),
     "ThreeAugment": (*WHOLE, sp.ThreeAugment()),
     "RandomApply": (*WHOLE, sp.RandomApply([sp.GaussianBlur(5), sp.RandomInvert(p=1)], p=1)),

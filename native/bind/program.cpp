@@ -166,7 +166,19 @@ void bind_stages(nb::module_& m) {
             [](uint32_t op, double p, std::vector<std::vector<PixelStage>> lists) {
                 return PixelStage{&kShuffle, op, p, {}, std::move(lists)};
             },
-            "op"_a, "p"_a, "lists"_a, "Applies all lists in random order.");
+            "op"_a, "p"_a, "lists"_a, "Applies all lists in random order.")
+        .def_static(
+            "mixture",
+            [](uint32_t op, double p, double alpha, int chains, int depth, std::vector<PixelStage> list) {
+                if (!(alpha > 0) || chains < 1 || chains > kMostChains || depth < 0)
+                    throw nb::value_error("alpha, chains or depth is out of range");
+                std::vector<double> numbers{alpha, static_cast<double>(chains), static_cast<double>(depth)};
+                return PixelStage{&kMixture, op, p, std::move(numbers), {std::move(list)}};
+            },
+            "op"_a, "p"_a, "alpha"_a, "chains"_a, "depth"_a, "list"_a,
+            "Mixes the picture with ``chains`` copies of itself that the list has changed ``depth`` times; "
+            "0: 1 to 3 "
+            "times at random.");
 }
 
 void bind_kernel(nb::module_& m) {

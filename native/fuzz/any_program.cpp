@@ -156,10 +156,13 @@ PixelStage any_pixels(Draws& draws, bool is_mask, int depth) {
         stage.parameters = any_parameters(*stage.kind, is_mask, draws);
         return stage;
     }
-    stage.kind = seldom(draws, 2) ? &kChoice : &kShuffle;
-    stage.lists.resize(1 + draws.below(3));
+    constexpr const PixelKind* kGroups[] = {&kChoice, &kShuffle, &kMixture};
+    stage.kind = kGroups[draws.below(3)];
+    stage.lists.resize(stage.kind == &kMixture ? 1 : 1 + draws.below(3));
     for (auto& list : stage.lists)
         for (uint64_t i = draws.below(3); i > 0; --i) list.push_back(any_pixels(draws, is_mask, depth + 1));
+    if (stage.kind == &kMixture)
+        stage.parameters = {draws.uniform(0.01, 3), any_int(draws, 1, 3) * 1.0, any_int(draws, 0, 1) * 1.0};
     if (stage.kind != &kChoice) return stage;
     for (size_t i = 0; i < stage.lists.size(); ++i) stage.parameters.push_back(draws.uniform());
     std::ranges::sort(stage.parameters);

@@ -66,6 +66,9 @@ double drawn_factor(const PixelStage& stage, Draws& draws) noexcept;
 extern const PixelKind kChoice;
 // Applies all of `lists` in random order.
 extern const PixelKind kShuffle;
+// Mixes the picture with copies of itself that the only one of `lists` has changed.
+extern const PixelKind kMixture;
+inline constexpr int kMostChains = 16;  // copies
 
 // The kinds that numbers alone describe.
 std::span<const PixelKind* const> pixel_kinds() noexcept;

@@ -78,6 +78,7 @@ from standpipe.stats.latency import Latency
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.workers import worker_id
+from standpipe.transform.aug_mix import AugMix
 from standpipe.transform.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from standpipe.transform.color import (
     ColorJitter,
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArraySpec",
     "Arrays",
+    "AugMix",
     "AutoAugment",
     "BadSample",
     "BudgetError",

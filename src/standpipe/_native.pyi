@@ -271,6 +271,14 @@ class PixelStage:
     def shuffle(op: int, p: float, lists: Sequence[Sequence[PixelStage]]) -> PixelStage:
         """Applies all lists in random order."""
 
+    @staticmethod
+    def mixture(
+        op: int, p: float, alpha: float, chains: int, depth: int, list: Sequence[PixelStage]
+    ) -> PixelStage:
+        """
+        Mixes the picture with ``chains`` copies of itself that the list has changed ``depth`` times; 0: 1 to 3 times at random.
+        """
+
 class RowFormat:
     """Size, element type and layout of a slot's image rows."""
 

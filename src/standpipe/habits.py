@@ -47,7 +47,7 @@ NAMES = {  # of the package
     "DistributedSampler": "write .shard(rank, world_size) on the pipeline",
     "BatchSampler": "write .batch(batch_size) on the pipeline",
     "Compose": "write .map(first, second) on the pipeline",
-    "AugMix": "give torchvision's AugMix to .map()",
+    "ElasticTransform": "give torchvision's ElasticTransform to .map()",
     "ToTensor": "write sp.ToDtype('float32', scale=True), which gives (3, H, W) from 0 to 1, or sp.Normalize()",
     "torch": "write import standpipe.torch",
     "jax": "write import standpipe.jax",

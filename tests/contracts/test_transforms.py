@@ -27,6 +27,7 @@ from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform
 
 pytest.importorskip("torch")
+from mixed import mixed
 from torchvision_cpu import torchvision
 
 timm = pytest.importorskip("timm.data.auto_augment")
@@ -104,6 +105,10 @@ def policy(
             yield np.asarray(made)
 
     return Contract(transform, results, fixed=True, every=4)
+
+
+def mixed_by_torchvision(image: Picture, sample: Sample) -> Results:
+    return [mixed(MIXED, image, sample.draws(sp.AugMix.draw_kind << 16))]
 
 
 def with_signs(
@@ -193,6 +198,7 @@ JITTERS = {
     "contrast": (0.4, ImageEnhance.Contrast),
     "saturation": (1.9, ImageEnhance.Color),
 }
+MIXED = sp.AugMix(fill=FILL)
 GROUP = [sp.RandomInvert(1), sp.RandomEqualize(1)]
 MODES = ("constant", "edge", "symmetric")
 
@@ -252,6 +258,7 @@ CONTRACTS = [
     policy(sp.RandAugment(1, 20, fill=FILL), of_rand_augment, v2.RandAugment()),
     policy(sp.TrivialAugmentWide(3, fill=FILL), of_trivial_augment, v2.TrivialAugmentWide()),
     policy(sp.AutoAugment("svhn", fill=FILL), of_auto_augment, v2.AutoAugment(v2.AutoAugmentPolicy.SVHN)),
+    Contract(MIXED, mixed_by_torchvision, fixed=True, every=4),
     Contract(
         sp.TimmRandAugment(1, 8, 0.0, p=1.0, operations=["PosterizeOriginal", "SolarizeAdd", "Desaturate"]),
         lambda image, _: [

@@ -67,7 +67,7 @@ def test_policies_and_magnitudes_are_torchvisions() -> None:
         for bins in (7, 10, 31):
             for size in ((224, 224), (33, 48)):
                 part_of = size if peer is not v2.TrivialAugmentWide else None
-                ours = auto_augment._magnitudes(most, bins, part_of)
+                ours = auto_augment.magnitudes_of(most, bins, part_of)
                 for name, (magnitudes, signed) in space.items():
                     numbers = magnitudes(bins, *size)
                     if numbers is None:
@@ -83,7 +83,7 @@ def test_policies_and_magnitudes_are_torchvisions() -> None:
 def test_operations_have_torchvisions_pixels(name: str, size: Size) -> None:
     image = noise(1, *size, 3)
     moderate, wide = (
-        auto_augment._magnitudes(most, 7, None).get(name, [0.0] * 7)
+        auto_augment.magnitudes_of(most, 7, None).get(name, [0.0] * 7)
         for most in (auto_augment.MODERATE, auto_augment.WIDE)
     )
     found = {moderate[4], wide[1], wide[4], wide[6]}  # wide[4] of a rotation is a right angle
@@ -102,7 +102,7 @@ def test_interpolated_warps_have_torchvisions_pixels(
     name: str, interpolation: auto_augment.AugmentInterpolation
 ) -> None:
     image = noise(1, 33, 48, 3)
-    for magnitude in auto_augment._magnitudes(auto_augment.WIDE, 7, None)[name]:
+    for magnitude in auto_augment.magnitudes_of(auto_augment.WIDE, 7, None)[name]:
         operation = Operation(name, magnitude, (7, 100, 200), interpolation)
         (row,) = delivered(in_order(sp.Arrays(image=image), operation))
         wanted = by_torchvision(image[0], name, magnitude, (7, 100, 200), interpolation)
@@ -135,7 +135,7 @@ def operated(image: UInt8Array, draws: Draws, name: str, magnitude: float, fill:
 def test_rand_augment_draws_operations_and_signs() -> None:
     images = noise(60, 20, 20, 3)
     rows = delivered(in_order(sp.Arrays(image=images), sp.RandAugment(3, 11), seed=3), epoch=1)
-    magnitudes = auto_augment._magnitudes(auto_augment.MODERATE, 31, (20, 20))
+    magnitudes = auto_augment.magnitudes_of(auto_augment.MODERATE, 31, (20, 20))
     names = set()
     for position, (image, row) in enumerate(zip(images, rows, strict=True)):
         draws = Sample(3, 1, position).draws(16 << 16)
@@ -152,7 +152,7 @@ def test_rand_augment_draws_operations_and_signs() -> None:
 def test_trivial_augment_draws_a_magnitude_too() -> None:
     images = noise(60, 40, 40, 3)
     rows = delivered(in_order(sp.Arrays(image=images), sp.TrivialAugmentWide(5, fill=9), seed=3))
-    magnitudes = auto_augment._magnitudes(auto_augment.WIDE, 5, None)
+    magnitudes = auto_augment.magnitudes_of(auto_augment.WIDE, 5, None)
     for position, (image, row) in enumerate(zip(images, rows, strict=True)):
         draws = Sample(3, 0, position).draws(17 << 16)
         chosen(draws, 1)
@@ -167,7 +167,7 @@ def test_trivial_augment_draws_a_magnitude_too() -> None:
 def test_auto_augment_draws_a_pair() -> None:
     images = noise(60, 20, 20, 3)
     rows = delivered(in_order(sp.Arrays(image=images), sp.AutoAugment("cifar10"), seed=3))
-    magnitudes = auto_augment._magnitudes(auto_augment.MODERATE, 10, (20, 20))
+    magnitudes = auto_augment.magnitudes_of(auto_augment.MODERATE, 10, (20, 20))
     for position, (image, row) in enumerate(zip(images, rows, strict=True)):
         draws = Sample(3, 0, position).draws(18 << 16)
         chosen(draws, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,35 @@ def test_auto_augment_chooses_as_torchvision(policy: Any) -> None:
             laws.append([*weighted(p, signs(name, magnitude, signed)), (1 - p, same)])
         law += [(each / 25, outcome) for each, outcome in in_turn(PICTURE, *laws)]
     check_counts(pictures(PICTURE, sp.AutoAugment(policy.value, fill=(9, 80, 200))), law)
+
+
+@pytest.mark.parametrize(
+    "mix", [sp.AugMix(1, all_ops=False), sp.AugMix(4, chain_depth=1)], ids=["depth", "operation"]
+)
+def test_aug_mix_chooses_as_torchvision(mix: sp.AugMix) -> None:
+    """Weights are close to 1/2 with a large alpha: half of the picture, and half of the one copy."""
+    mix = replace(mix, mixture_width=1, alpha=1e6, interpolation="nearest", fill=(9, 80, 200))
+    picture = noise(6, 6)
+    space = v2.AugMix._AUGMENTATION_SPACE if mix.all_ops else v2.AugMix._PARTIAL_AUGMENTATION_SPACE
+    one: list[tuple[float, Change]] = []
+    for name, (magnitudes, signed) in space.items():
+        found = magnitudes(10, 6, 6)
+        levels = [0.0] if found is None else found.tolist()[: mix.severity]
+        for magnitude in levels:
+            one += weighted(1 / len(space) / len(levels), signs(name, magnitude, signed and magnitude > 0))
+    depths = (1, 2, 3) if mix.chain_depth < 0 else (mix.chain_depth,)
+    law = [
+        (p / len(depths), halves(picture, outcome))
+        for depth in depths
+        for p, outcome in in_turn(picture, *[one] * depth)
+    ]
+    known = list(dict.fromkeys(outcome for _, outcome in law))
+    check_counts(nearest(pictures(picture, mix), known), law)
+
+
+def halves(picture: UInt8Array, copy: bytes) -> bytes:
+    mean = picture / 2 + np.frombuffer(copy, np.uint8).reshape(picture.shape) / 2
+    return mean.astype(np.uint8).tobytes()
 
 
 def timms(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Change]]:

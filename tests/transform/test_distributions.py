@@ -61,6 +61,7 @@ COMPARED: dict[type, str] = {
     sp.RandomRotation: HERE,
     sp.RandomAffine: f"{HERE}; its translations: {CHOICES}",
     sp.RandomPerspective: CHOICES,
+    sp.AugMix: f"{HERE}; what it chooses: {CHOICES}",
 }
 
 
@@ -233,6 +234,21 @@ def test_three_augment_is_timms() -> None:
     random.seed(5)
     theirs = np.stack([np.asarray(peer(image)) for _ in range(PEERS)]).astype(int)
     check_alike(blurs[:, 4, :5].sum(axis=(1, 2)), theirs[:, 4, :5].sum(axis=(1, 2)), levels=100)
+
+
+@pytest.mark.parametrize(("width", "alpha"), [(1, 0.2), (4, 1.0), (2, 5.0)])
+def test_weights_of_aug_mix_are_torchvisions(width: int, alpha: float) -> None:
+    """The weakest operations leave a white pixel, but posterize makes it 240, and solarize black."""
+    mix = sp.AugMix(1, width, 5, alpha, all_ops=False)
+    ours = values(np.full((1, 1, 3), 255, np.uint8), lambda rows: rows[:, 0, 0, 0], mix)
+    torch.manual_seed(6)
+    both = torch._sample_dirichlet(torch.full((COUNT, 2), alpha))
+    weights = torch._sample_dirichlet(torch.full((COUNT, width), alpha)) * both[:, 1:]
+    white = (7 / 9) ** 5  # none of both among five operations; the first of both decides
+    law = torch.tensor([white, (1 - white) / 2, (1 - white) / 2])
+    copies = torch.tensor([255.0, 240.0, 0.0])[torch.multinomial(law, COUNT * width, True)]
+    theirs = both[:, 0] * 255 + (weights * copies.reshape(COUNT, width)).sum(dim=1)
+    check_alike(np.minimum(ours, 254), np.minimum(theirs.numpy().astype(int), 254), levels=100)
 
 
 def test_parts_of_mixed_images_are_torchvisions() -> None:

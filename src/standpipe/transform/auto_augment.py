@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -175,7 +176,8 @@ class AutoAugmentBase(PixelTransform):
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         check_choice(type(self).__name__, "interpolation", self.interpolation, INTERPOLATIONS)
         colour_of(type(self).__name__, self.fill)
-        check_mask_fill(type(self).__name__, self.mask_fill)
+        if MASK in self.moves:
+            check_mask_fill(type(self).__name__, self.mask_fill)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if it differs among images, or is too large."""
@@ -190,6 +192,14 @@ class AutoAugmentBase(PixelTransform):
             raise PlanError(
                 f"{owner}(num_magnitude_bins={bins!r}): it must be an integer from 2 to {MOST_BINS}"
             )
+
+    def _any(self, names: Sequence[str], found: Mapping[str, list[float]], size: Size) -> _native.PixelStage:
+        """Return a pass that applies one of several operations, with one of its magnitudes in ``found``."""
+        operations = []
+        for name in names:
+            magnitudes: list[float | None] = [*found.get(name, [])] or [None]
+            operations.append([_choice([[self._signed(name, each, size)] for each in magnitudes])])
+        return _choice(operations)
 
     def _signed(self, name: str, magnitude: float | None, size: Size, p: float = 1.0) -> _native.PixelStage:
         """Return one operation, for a signed one with a random sign."""
@@ -228,7 +238,9 @@ class AutoAugmentBase(PixelTransform):
 
     def _warp(self, matrix: tuple[float, ...]) -> _native.PixelStage:
         fill = colour_of(type(self).__name__, self.fill)
-        return _stage("affine", *matrix, *fill, INTERPOLATIONS.index(self.interpolation))
+        # A shift by whole pixels interpolates nothing: the nearest pixels are the same ones, and take less time.
+        shifts = matrix[:2] + matrix[3:5] == (1, 0, 0, 1) and all(each.is_integer() for each in matrix)
+        return _stage("affine", *matrix, *fill, 0 if shifts else INTERPOLATIONS.index(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +306,7 @@ class RandAugment(AutoAugmentBase):
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
         known = self.known(size)
-        found = _magnitudes(MODERATE, self.num_magnitude_bins, known)
+        found = magnitudes_of(MODERATE, self.num_magnitude_bins, known)
         operations = [
             [self._signed(name, found[name][self.magnitude] if name in found else None, known)]
             for name in OPERATIONS
@@ -348,12 +360,8 @@ class TrivialAugmentWide(AutoAugmentBase):
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
         known = self.known(size)
-        found = _magnitudes(WIDE, self.num_magnitude_bins, None)
-        operations = []
-        for name in OPERATIONS:
-            magnitudes: list[float | None] = [*found.get(name, [])] or [None]
-            operations.append([_choice([[self._signed(name, each, known)] for each in magnitudes])])
-        return _native.PixelStage.choice(op, 1.0, [1.0], [[_choice(operations)]])
+        found = magnitudes_of(WIDE, self.num_magnitude_bins, None)
+        return _native.PixelStage.choice(op, 1.0, [1.0], [[self._any(OPERATIONS, found, known)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +412,7 @@ class AutoAugment(AutoAugmentBase):
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
         known = self.known(size)
-        found = _magnitudes(MODERATE, POLICY_BINS, known)
+        found = magnitudes_of(MODERATE, POLICY_BINS, known)
         pairs = [
             [
                 self._signed(name, None if bin_ is None else found[name][bin_], known, p)
@@ -425,7 +433,7 @@ def _choice(lists: list[list[_native.PixelStage]], p: float = 1.0) -> _native.Pi
     return _native.PixelStage.choice(0, p, [(number + 1) / count for number in range(count)], lists)
 
 
-def _magnitudes(most: dict[str, float], bins: int, size: Size | None) -> dict[str, list[float]]:
+def magnitudes_of(most: dict[str, float], bins: int, size: Size | None) -> dict[str, list[float]]:
     """Return each operation's magnitudes, weakest first, in float32 as torchvision computes them.
 
     most  the largest magnitudes, by operation; for posterize, the number of bits that it takes away

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from standpipe.transform.aug_mix import AugMix
 from standpipe.transform.auto_augment import INTERPOLATIONS, AutoAugment, RandAugment, TrivialAugmentWide
 from standpipe.transform.color import (
     ColorJitter,
@@ -96,7 +97,7 @@ def pixels(part: Any) -> ImageTransform:
         if names == ["Desaturate", "GaussianBlurRand", "Solarize"] and len(part.policy) == 3:
             return ThreeAugment()
         raise Unlike("timm's policies other than '3a' have no native form")
-    if name in ("RandAugment", "TrivialAugmentWide", "AutoAugment"):
+    if name in ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"):
         return _policy(part)
     if name in GROUPS:
         return _group(part)
@@ -109,6 +110,10 @@ def _policy(part: Any) -> ImageTransform:
     match type(part).__name__:
         case "RandAugment":
             return RandAugment(part.num_ops, part.magnitude, part.num_magnitude_bins, **how)
+        case "AugMix":
+            return AugMix(
+                part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how
+            )
         case "AutoAugment":
             return AutoAugment(part.policy.value, **how)
         case _:
