@@ -1,8 +1,7 @@
 """Programs as in programs.py, forked from an interpreter that has imported standpipe: half a second less for each.
 
 They have its seed of hashes and its state of NumPy's global generator, the same in all of them, and an environment that
-the import didn't see; they run one after the other. What depends on any of this, or on how an interpreter starts or
-ends, runs by programs.py.
+the import didn't see. What depends on any of this, or on how an interpreter starts or ends, runs by programs.py.
 """
 
 from __future__ import annotations
@@ -22,23 +21,33 @@ from typing import IO
 
 from programs import BEGIN, LIMIT_S
 
-# At each request forks itself; what comes out of the loop is the program, whose end is that of an interpreter.
+# At each request it forks a process that forks the program and reports how that ends. What comes out of the loop is the
+# program, whose end is that of an interpreter.
 SERVER = """
 import json, os, socket, sys
 import numpy, PIL.Image
 import standpipe, standpipe._native
 connection = socket.socket(fileno=int(sys.argv.pop()))
 while True:
-    message, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
-    if not message:
+    message, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
+    try:
+        while os.waitpid(-1, os.WNOHANG if message else 0)[0]:
+            pass
+    except ChildProcessError:
+        if not message:
+            os._exit(0)
+    if not os.fork():
+        process = os.fork()
+        if not process:
+            break
+        connection.close()
+        for descriptor in descriptors[:3]:
+            os.close(descriptor)
+        os.write(descriptors[3], b"%d\\n" % process)
+        os.write(descriptors[3], b"%d\\n" % os.waitpid(process, 0)[1])
         os._exit(0)
-    process = os.fork()
-    if not process:
-        break
     for descriptor in descriptors:
         os.close(descriptor)
-    connection.sendall(b"%d\\n" % process)
-    connection.sendall(b"%d\\n" % os.waitpid(process, 0)[1])
 connection.close()
 os.dup2(descriptors[1], 1)
 os.dup2(descriptors[2], 2)
@@ -58,7 +67,7 @@ exec(compile(text, "<string>", "exec"))
 
 
 class _Server:
-    """An interpreter that forks programs, one after the other."""
+    """An interpreter that forks programs."""
 
     def __init__(self, faults: str) -> None:
         self._connection, theirs = socket.socketpair()
@@ -70,64 +79,83 @@ class _Server:
             env=environment | ({"STANDPIPE_FAULTS": faults} if faults else {}),
         )
         theirs.close()
-        self._answers = self._connection.makefile("rb")
-        self._lock = threading.Lock()
         atexit.register(self._end)
 
-    def run(self, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        with self._lock:
-            return self._run(text, environment)
-
-    def _run(self, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        with tempfile.TemporaryFile("w+") as file:
-            json.dump({"text": text, "environment": environment, "folder": str(Path.cwd())}, file)
-            file.seek(0)
-            pipes = [os.pipe(), os.pipe()]
-            socket.send_fds(self._connection, [b"f"], [file.fileno(), *(pipe[1] for pipe in pipes)])
-        for pipe in pipes:
-            os.close(pipe[1])
-        process = int(self._answers.readline())
-        # What a program has left and still has its output open keeps us waiting, as it does subprocess.run().
-        printed = ["", ""]
-        readers = [
-            threading.Thread(target=_read, args=(os.fdopen(pipe[0]), printed, number))
-            for number, pipe in enumerate(pipes)
-        ]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(LIMIT_S)
-        if is_late := any(reader.is_alive() for reader in readers):
-            os.kill(process, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(int(self._answers.readline()))
-        if is_late:
-            raise subprocess.TimeoutExpired(["a forked program"], LIMIT_S, *printed)
-        return subprocess.CompletedProcess(["a forked program"], status, *printed)
+    def ask(self, descriptors: list[int]) -> None:
+        socket.send_fds(self._connection, [b"f"], descriptors)
 
     def _end(self) -> None:
-        self._answers.close()
         self._connection.close()
         self._process.wait()
-
-
-def _read(file: IO[str], printed: list[str], number: int) -> None:
-    with file:
-        printed[number] = file.read()
 
 
 # From the start, so that no test finds one more process than before.
 _SERVERS = {False: _Server(""), True: _Server("seed=1")}
 
 
+class Program:
+    """A program that runs, with as much of Popen as tests need.
+
+    returncode  as Popen's; None until communicate() has returned
+    """
+
+    returncode: int | None = None
+
+    def __init__(self, text: str, environment: dict[str, str]) -> None:
+        pipes = [os.pipe() for _ in range(3)]
+        with tempfile.TemporaryFile("w+") as file:
+            json.dump({"text": text, "environment": environment, "folder": str(Path.cwd())}, file)
+            file.seek(0)
+            server = _SERVERS[bool(environment.get("STANDPIPE_FAULTS"))]
+            server.ask([file.fileno(), *(theirs for _, theirs in pipes)])
+        for _, theirs in pipes:
+            os.close(theirs)
+        self._printed = ["", ""]
+        self._readers = [
+            threading.Thread(target=self._read, args=(os.fdopen(ours), number), daemon=True)
+            for number, (ours, _) in enumerate(pipes[:2])
+        ]
+        for reader in self._readers:
+            reader.start()
+        self._status = os.fdopen(pipes[2][0])
+        self.pid = int(self._status.readline())
+
+    def _read(self, file: IO[str], number: int) -> None:
+        with file:
+            self._printed[number] = file.read()
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def communicate(self, timeout: float = LIMIT_S) -> tuple[str, str]:
+        """What it has printed, once it and all to whom it left its output have ended, as Popen does."""
+        for reader in self._readers:
+            reader.join(timeout)
+        if is_late := any(reader.is_alive() for reader in self._readers):
+            self.send_signal(signal.SIGKILL)
+        with self._status as status:
+            self.returncode = os.waitstatus_to_exitcode(int(status.readline()))
+        if is_late:
+            raise subprocess.TimeoutExpired(["a forked program"], timeout, *self._printed)
+        return self._printed[0], self._printed[1]
+
+
+def start(text: str, *, environment: dict[str, str] | None = None) -> Program:
+    """Start a program of this text alone."""
+    too_late = [name for name in environment or {} if name.startswith(("LD_", "PYTHON"))]
+    assert not too_late, f"an interpreter that is there doesn't see {too_late}: see programs.run()"
+    return Program(text, os.environ | (environment or {}))
+
+
 def run(
     program: str, *, environment: dict[str, str] | None = None, first: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as ``programs.run()`` does."""
-    too_late = [name for name in environment or {} if name.startswith(("LD_", "PYTHON"))]
-    assert not too_late, f"an interpreter that is there doesn't see {too_late}: see programs.run()"
     text = first + BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
-    whole = os.environ | (environment or {})
-    return _SERVERS[bool(whole.get("STANDPIPE_FAULTS"))].run(text, dict(whole))
+    running = start(text, environment=environment)
+    printed = running.communicate()
+    assert running.returncode is not None
+    return subprocess.CompletedProcess(["a forked program"], running.returncode, *printed)
 
 
 def output(program: str, *, environment: dict[str, str] | None = None, first: str = "") -> str:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import standpipe as sp
+from forked import Program, start
 from photos import WAIT_S, encoded, picture, write_list
+from programs import wait_until_stopped
 
 ROWS, JOBS = 48, 4
 SIDE_PX = 64
 JOB = """
-import hashlib, json, sys
+import hashlib, json
 import standpipe as sp
 
 def job(folder, seed, epochs):
@@ -34,7 +33,7 @@ def job(folder, seed, epochs):
         counted = loader.stats()
     print(json.dumps([found, counted.cache_stored, counted.cache_misses]))
 
-job(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+job({arguments})
 """
 
 
@@ -45,13 +44,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(folder: Path, seed: int, epochs: int = 2, faults: str = "") -> subprocess.Popen[str]:
-    environment = {**os.environ, "STANDPIPE_FAULTS": faults}
-    command = [sys.executable, "-c", JOB, str(folder), str(seed), str(epochs)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+def started(folder: Path, seed: int, epochs: int = 2, faults: str = "") -> Program:
+    text = JOB.replace("{arguments}", repr((str(folder), seed, epochs))[1:-1])
+    return start(text, environment={"STANDPIPE_FAULTS": faults})
 
 
-def ended(job: subprocess.Popen[str]) -> tuple[dict[str, str], int, int]:
+def ended(job: Program) -> tuple[dict[str, str], int, int]:
     out, _ = job.communicate(timeout=6 * WAIT_S)
     assert job.returncode == 0
     found, stored, missed = json.loads(out)
@@ -105,7 +103,7 @@ def test_a_job_that_is_killed_leaves_no_wrong_byte_and_nothing_locked(
 def test_a_job_that_is_stopped_keeps_nobody_waiting(folder: Path, expected: Mapping[str, str]) -> None:
     stopped = started(folder, 1, epochs=4, faults="cache.entry=stop@5")
     try:
-        os.waitpid(stopped.pid, os.WUNTRACED)
+        wait_until_stopped(stopped.pid)
         assert ended(started(folder, 2))[0] == expected
     finally:
         stopped.send_signal(signal.SIGCONT)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import standpipe as sp
+from forked import run
 from photos import encoded, picture, write_list
-from programs import run
 from samples import Samples
 
 # Who makes rows: native threads, or Python code, whoever runs that.

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from forked import run
 from photos import WAIT_S, Watched, numbers, write_list, write_photos
-from programs import BEGIN, LIMIT_S
+from programs import BEGIN
 
 PHOTOS, ROWS, EPOCHS = 11, 2, 2
 STEPS = EPOCHS * (PHOTOS // ROWS)
@@ -74,9 +75,7 @@ def train(source: Path, folder: Path, kill_at: int, when: str, steps: int, **set
     call = (
         f"train(sp.FileList({str(source)!r}), {str(folder)!r}, {kill_at}, {when!r}, {steps}, **{settings!r})"
     )
-    with start(call) as trainer:
-        trainer.communicate(timeout=LIMIT_S)
-        return trainer.returncode
+    return run(TRAINER + call).returncode
 
 
 def done(folder: Path) -> list[Any]:
