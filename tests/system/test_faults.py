@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from photos import write_photos
 from programs import output, run
 from standpipe import _native
@@ -30,7 +31,7 @@ print([outcome({point!r}, key, attempt) for key in range({keys}) for attempt in 
 def outcomes(faults: str, point: str, *, keys: int = 1, attempts: int = 1) -> list[object]:
     """What passing a point gives for each of so many keys, and tries of each."""
     program = PASSES.format(point=point, keys=keys, attempts=attempts)
-    found = eval(output(program, environment={"STANDPIPE_FAULTS": faults}))
+    found = eval(forked.output(program, environment={"STANDPIPE_FAULTS": faults}))
     assert isinstance(found, list)
     return found
 
