@@ -32,13 +32,14 @@ PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
 
 
 def started(
-    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch, ring: _native.SlotRing | None = None
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Make the workers and slots of a run; return the plan with all sizes, the workers and the slots.
 
     at     the cursor where the run begins; the sample there is measured
     bell   wakes the filling thread
     watch  the watchdog, which this function starts
+    ring   slots that exist already; None: make them
 
     Raises these errors, and errors of the source when it locates that sample:
 
@@ -55,24 +56,24 @@ def started(
             in_processes,  # takes a fifth of the time of importing standpipe
         )
 
-        return in_processes(plan, at, bell, watch)
+        return in_processes(plan, at, bell, watch, ring)
     with refusals(plan):
         watch.start()
     if plan.samples.program is not None:
-        return _in_threads(plan, at, bell, watch)
+        return _in_threads(plan, at, bell, watch, ring)
     with contextlib.ExitStack() as unless_workers_have_it:
         kept = None if plan.cache is None else opened(plan.cache, strict=plan.cache.cache.strict)
         if kept is not None:
             unless_workers_have_it.callback(kept.close)
         with refusals(plan):
-            ring = new_ring(plan, bell)
+            ring = new_ring(plan, bell) if ring is None else ring
             workers = NativeWorkers(plan, bell, watch.end, kept)
         unless_workers_have_it.pop_all()
     return plan, workers, ring
 
 
 def _in_threads(
-    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch, ring: _native.SlotRing | None
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     recipe = recipe_of(plan)
     kept = None
@@ -88,7 +89,7 @@ def _in_threads(
             plan = measured_plan(plan, fields, record) if plan.batch.open else plan
         threads = 0 if plan.pool.executor is Executor.INLINE else plan.pool.workers
         with refusals(plan):
-            ring = new_ring(plan, bell)
+            ring = new_ring(plan, bell) if ring is None else ring
             workers = ThreadWorkers(plan, recipe, threads, bell, kept, watch.end)
         unless_workers_have_it.pop_all()
     return plan, workers, ring

@@ -64,7 +64,9 @@ class Upkeep:
             self._queue.plan.memory.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
         )
         counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
-        return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
+        return replace(
+            counted, slow=counted.slow + self._watch.slow, stalled=counted.stalled + self._watch.stalled
+        )
 
     def memory(self) -> MemoryLedger:
         """Return the memory of each owner."""

@@ -58,11 +58,13 @@ class BatchPlan:
     layout      where the fields of a slot are
     contents    the form of each field; None for what is measured when a loader starts
     known_from  where the layout of a sample was learned: ``"in record 7"``
+    measured    measured form of each field of that sample, for each segment; empty if nothing was measured
     """
 
     layout: SlotLayout
     contents: Contents
     known_from: str = "as declared"
+    measured: tuple[Mapping[str, ArraySpec | Listed], ...] = ()
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:

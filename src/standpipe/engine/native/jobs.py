@@ -50,6 +50,11 @@ class NativeJob:
         """The native jobs: masks first, as most are decoded by threads that would else wait for the images."""
         return [native for native in (self.mask, self.native) if native is not None]
 
+    def forget(self) -> None:
+        """Drop the arrays from which rows were made, once the job is done and its failures are known."""
+        self.native = self.mask = None
+        self.records, self.rows = Records(np.zeros(0, np.int64)), np.zeros(0, np.int64)
+
     def has(self, row: _native.AtWork) -> bool:
         """Return True if this job contains the row that a thread is making."""
         return any(native.has(row) for native in self.natives)

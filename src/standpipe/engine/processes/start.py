@@ -32,13 +32,14 @@ from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory
 
 
 def in_processes(
-    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch, ring: _native.SlotRing | None = None
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Start worker processes, and make the first sample in one of them. See ``started`` for results and errors.
 
     at     the cursor where the run starts
     bell   wakes the filling thread
     watch  the watchdog, which this function starts
+    ring   slots that exist already; None: make them
     """
     packs = plan.samples.python is None or plan.samples.python.shares_lists
     recipe = recipe_of(plan)
@@ -76,7 +77,7 @@ def in_processes(
                 workers[0].close()
                 workers[0] = WorkerProcess(server, 0)
             server.side.cap_bytes = plan.memory.forecast.side
-            ring = new_ring(plan, bell)
+            ring = new_ring(plan, bell) if ring is None else ring
             for number in range(1, plan.pool.workers):
                 workers.append(WorkerProcess(server, number))  # noqa: PERF401 (all started ones end if one fails)
             return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring

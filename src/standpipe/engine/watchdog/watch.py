@@ -106,8 +106,9 @@ class Watch:
         self._thread = guarded("standpipe-watch", self._watch, self.end)
 
     def start(self) -> None:
-        """Start the watchdog's thread."""
-        self._thread.start()
+        """Start the watchdog's thread, if it isn't started."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def add(self, party: Party) -> None:
         """Check the work of these workers too."""
