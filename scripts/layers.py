@@ -39,6 +39,7 @@ LAYERS = (
     ("engine.start_common", "engine.queue"),
     ("engine.native", "engine.processes", "engine.mixes"),
     ("engine.start", "engine.fill", "engine.probe", "engine.deliver"),
+    ("engine.remote",),
     ("engine.upkeep",),
     ("engine.consumer", "engine.filling_thread"),
     ("engine",),

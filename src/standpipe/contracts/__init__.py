@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from standpipe.contracts.check import check_source
 from standpipe.contracts.device import Device, Finish, Mix, OpenDevice, SlotField
+from standpipe.contracts.fleet import Fallback, Fleet, OpenFleet, Receiver
 from standpipe.contracts.source import (
     Encoded,
     Files,
@@ -38,18 +39,22 @@ from standpipe.spec import ArraySpec, Int64Array
 __all__ = [
     "Device",
     "Encoded",
+    "Fallback",
     "Files",
     "Finish",
+    "Fleet",
     "KeepsIndex",
     "Kernel",
     "KnownHere",
     "Mix",
     "OpenDevice",
+    "OpenFleet",
     "OpenSource",
     "Order",
     "Paths",
     "PythonSource",
     "ReadsRecords",
+    "Receiver",
     "Records",
     "RepeatsKeys",
     "Rows",

@@ -109,7 +109,12 @@ class Run:
             from standpipe.engine.probe import Probe  # here, as it doubles the time of a run's imports
 
             self._probe = Probe(self._planned, at)
-        plan, self._workers, self._ring = started(self._planned, at, self._bell, self._watch)
+        if self._planned.options.fleet is None:
+            plan, self._workers, self._ring = started(self._planned, at, self._bell, self._watch)
+        else:
+            from standpipe.engine.remote.start import in_fleet  # few loaders need it
+
+            plan, self._workers, self._ring = in_fleet(self._planned, self._bell, self._watch)
         workers, watch, times = self._workers, self._watch, RunTimes()
         self._queue = queue = BatchQueue(plan, self._ring, self._bell, at)
         self._delivery = Delivery(plan, self._ring)

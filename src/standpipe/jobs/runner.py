@@ -17,9 +17,11 @@ from standpipe.plan.audit import AuditReport, audit
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
+from standpipe.plan.travel import sent
 from standpipe.spec import AnyArray
 
 if TYPE_CHECKING:
+    from standpipe.engine.remote.maker import BatchMaker
     from standpipe.jobs.show import Sheet
 
 
@@ -53,6 +55,12 @@ class Jobs:
         from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
 
         return drawing(plan)
+
+    def maker(self, plan: Plan) -> BatchMaker:
+        """Start the workers of a plan, and return what makes batches with them, for ``Plan.maker``."""
+        from standpipe.engine.remote.maker import BatchMaker  # training doesn't need it
+
+        return BatchMaker(sent(plan))
 
     def apply(self, pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
         """Return the batch of given images, for ``Pipeline.apply``."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from standpipe.contracts import Device
+from standpipe.contracts import Device, Fleet
 from standpipe.plan.options import DEFAULTS, LoaderOptions
 from standpipe.spec import AnyArray, Reads
 from standpipe.system.workers import WorkerContext
@@ -48,6 +48,9 @@ class Runner(Protocol):
 
     def show(self, pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
         """Return a picture of an epoch's first samples."""
+
+    def maker(self, plan: Plan) -> Any:
+        """Start the workers of a plan, and return what makes batches with them."""
 
 
 _runners: list[Runner] = []
@@ -92,6 +95,7 @@ class Runnable:
         decode_device: str = DEFAULTS.decode_device,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
+        fleet: Fleet | None = DEFAULTS.fleet,
         **unknown: Any,
     ) -> Plan:
         """Check the pipeline, compute all sizes, and forecast memory.
@@ -166,6 +170,9 @@ class Runnable:
         device : Device, optional
             The place of batches, from an adapter: ``standpipe.torch.loader(…, device="cuda")``. Default:
             NumPy arrays in host memory.
+        fleet : Fleet, optional
+            Processes outside this one that make the batches, from an adapter: ``standpipe.ray.start(pipeline)``.
+            Batches stay the same. Default: this loader's own workers.
         **unknown
             Any other argument raises ``TypeError``, which names the right one, such as for ``drop_last``.
 
@@ -246,6 +253,7 @@ class Runnable:
         decode_device: str = DEFAULTS.decode_device,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
+        fleet: Fleet | None = DEFAULTS.fleet,
         **unknown: Any,
     ) -> Loader:
         """Make a plan, and return a loader of it: an iterable of batches.

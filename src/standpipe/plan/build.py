@@ -103,6 +103,7 @@ def make_plan(
     frame = largest_frame(described.source, pipeline.decoding)
     needs = _needs(described, cost, sum(frame), described.measured)
     alone = described.executor is Executor.INLINE or described.samples.stream is not None
+    alone |= options.fleet is not None and options.fleet.fallback != "local"
     cpus = machine.cpu_count(near=described.device.cpus())
     sizes = fit(needs, budget, 1 if alone else options.num_workers, options, cpus=cpus)
     return Plan(
@@ -134,16 +135,19 @@ def make_plan(
     )
 
 
-def measured_plan(plan: Plan, fields: Sequence[Fields], record: int, cost: WorkerCost | None = None) -> Plan:
+def measured_plan(
+    plan: Plan, fields: Sequence[Fields], record: int | str, cost: WorkerCost | None = None
+) -> Plan:
     """Make a plan again after a sample was measured. Raises the errors of ``make_plan``.
 
     fields  shape and dtype of each field of the sample, for each segment
-    record  number of the sample's record
+    record  number of the sample's record, or text about it
     cost    measured memory of worker processes; None: as in ``plan``
     """
     before = plan if cost is None else replace(plan, pool=replace(plan.pool, cost=cost))
     made = make_plan(plan.pipeline, plan.options, before=before, measured=fields)
-    return replace(made, batch=replace(made.batch, known_from=f"in record {record}"))
+    known_from = f"in record {record}" if isinstance(record, int) else record
+    return replace(made, batch=replace(made.batch, known_from=known_from, measured=tuple(fields)))
 
 
 def _check(pipeline: Pipeline) -> None:
@@ -179,7 +183,8 @@ def _describe(
     rows = _rows(order, steps)
 
     def parts(part: Pipeline, fields: Fields | None) -> Parts:
-        made = _samples(part, source, executor, device, labels)
+        mixes = device.mixes and options.fleet is None  # makers mix, as they know no device
+        made = _samples(part, source, executor, device, labels, mixes=mixes)
         return made, _batch(part, source, made, rows, steps.last_batch, fields)
 
     samples, batch, fields, segments = in_segments(pipeline, device, parts, measured)
@@ -218,10 +223,16 @@ def _rows(order: AnyOrder, steps: Steps) -> int:
 
 
 def _samples(
-    pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, labels: tuple[Labels, ...]
+    pipeline: Pipeline,
+    source: OpenSource,
+    executor: Executor,
+    device: Device,
+    labels: tuple[Labels, ...],
+    *,
+    mixes: bool,
 ) -> SamplePlan:
     kernel, program, finish, mixings = device_share(
-        pipeline, source, executor, device, by_sample=bool(labels)
+        pipeline, source, executor, device, by_sample=bool(labels), mixes=mixes
     )
     return SamplePlan(
         python=source if isinstance(source, PythonSource) else None,
@@ -267,6 +278,7 @@ def _needs(
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
         whole=whole or described.options.in_turn,
+        makers=0 if (fleet := described.options.fleet) is None else fleet.makers,
         side=has_encoded(source)
         or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),
         frame=frame,

@@ -16,6 +16,7 @@ from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.storage import storage_costs
+from standpipe.plan.travel import sends_bytes, sent_bytes
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.system import published
 from standpipe.transform import (
@@ -51,6 +52,7 @@ def explain(plan: Plan) -> str:
         ("transform", _transform(plan)),
         *([("cache", _cache(plan))] if plan.pipeline.cached is not None else []),
         ("batch", _batch(plan)),
+        *([("fleet", _fleet(plan))] if plan.options.fleet is not None else []),
         ("device", plan.device.describe(plan.batch.layout.in_slot, plan.samples.finish)),
         ("memory", _memory(plan)),
         (
@@ -277,6 +279,25 @@ def _batch(plan: Plan) -> list[str]:
         plan.pipeline.bad.describe(),
         _deadlines(plan),
         f"{_slots(plan)}; {workers}",
+    ]
+
+
+def _fleet(plan: Plan) -> list[str]:
+    """Return the lines on the processes outside this one that make the batches."""
+    fleet = plan.options.fleet
+    assert fleet is not None
+    travelling = sent_bytes(plan)
+    on_the_way = plan.memory.slots - 1
+    return [
+        *fleet.describe(),
+        f"{show_bytes(travelling)} travel per batch"
+        + (": images as bytes, which are normalized here" if sends_bytes(plan) else ""),
+        f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} of their memory",
+        {
+            "local": "without a maker, workers here make the batches",
+            "wait": "without a maker, the loader waits",
+            "raise": "without a maker, a batch is a WorkerDiedError",
+        }[fleet.fallback],
     ]
 
 

@@ -113,14 +113,22 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
 
 
 def device_share(
-    pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
+    pipeline: Pipeline,
+    source: OpenSource,
+    executor: Executor,
+    device: Device,
+    *,
+    by_sample: bool,
+    mixes: bool,
 ) -> tuple[NativeKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
     """Return ``kernel_or_program`` for slots that suit the device, and the device's part of the work.
 
     That part is how images are finished, and how they are mixed. A device mixes where native code does
     everything else.
+
+    mixes  True if the device mixes
     """
-    mixings = _mixings(pipeline, source) if device.mixes else ()
+    mixings = _mixings(pipeline, source) if mixes else ()
     kernel, program = kernel_or_program(
         replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
     )

@@ -180,6 +180,7 @@ class Needs:
     frames: int
     cache: int
     whole: bool
+    makers: int
     side: bool
     frame: int
 
@@ -190,6 +191,8 @@ class Needs:
 
     def slots(self, workers: int) -> int:
         """Return the number of slots that keep ``workers`` workers busy, and one that the caller holds."""
+        if self.makers:
+            return 1 + self.makers + max(self.makers // 4, 1)  # some have their next batch in hand
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
     def batches(self, slots: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from standpipe import habits
-from standpipe.contracts import Device, Source
+from standpipe.contracts import Device, Fleet, Source
 from standpipe.errors import PlanError
 from standpipe.habits import unknown_argument
 from standpipe.spec import DecodeLimits, Executor, GpuDecode, Reads
@@ -77,6 +77,7 @@ class LoaderOptions:
     decode_device: str = "cuda"
     error_log: str | os.PathLike[str] | None = None
     device: Device | None = None
+    fleet: Fleet | None = None
 
     def __post_init__(self) -> None:
         _check_workers(self.num_workers, self.prefetch)
@@ -90,6 +91,7 @@ class LoaderOptions:
         check_reads(self.reads)
         check_mp_context(self.mp_context)
         _check_device(self.device, self.decode_device)
+        _check_fleet(self.fleet)
         path = self.error_log
         if path is not None and (not isinstance(path, str | os.PathLike) or not os.fspath(path)):
             raise PlanError(f"error_log must be the path of a file, got {path!r}")
@@ -119,7 +121,7 @@ class LoaderOptions:
 
     def tunes(self, name: Literal["num_workers", "prefetch"]) -> bool:
         """Return True if a run finds the best value of an option."""
-        return self.autotune and getattr(self, name) == "auto"
+        return self.autotune and self.fleet is None and getattr(self, name) == "auto"
 
     def for_job(self) -> LoaderOptions:
         """Return the options for a job that reads samples before a run: those that apply there."""
@@ -161,6 +163,15 @@ def _check_device(device: object, decodes: object) -> None:
         device.check()
     if not isinstance(decodes, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", decodes):
         raise PlanError(f"decode_device must be 'cpu', 'cuda', or 'cuda:' and a number, got {decodes!r}")
+
+
+def _check_fleet(fleet: object) -> None:
+    if fleet is None:
+        return
+    if isinstance(fleet, type) or not isinstance(fleet, Fleet):
+        raise PlanError(f"fleet must be a Fleet object, such as standpipe.ray.start(pipeline), got {fleet!r}")
+    if fleet.fallback not in ("local", "wait", "raise"):
+        raise PlanError(f"fallback must be 'local', 'wait' or 'raise', got {fleet.fallback!r}")
 
 
 def _check_deadlines(options: LoaderOptions) -> None:

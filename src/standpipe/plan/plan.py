@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from standpipe.batch import SlotLayout
 from standpipe.contracts import (
@@ -216,7 +217,7 @@ class Plan:
     def runs_code_here(self) -> bool:
         """True if the user's code runs in this process, and so uses its global random generators."""
         program = self.samples.program
-        if program is None or self.pool.executor is Executor.PROCESS:
+        if program is None or self.pool.executor is Executor.PROCESS or self.options.fleet is not None:
             return False
         return (
             self.samples.python is not None
@@ -249,6 +250,14 @@ class Plan:
         That sample is made in another process. Return None if that isn't possible.
         """
         return runner().drawing(self)
+
+    def maker(self) -> Any:
+        """Start this plan's workers, to make batches for loaders in other processes.
+
+        An adapter for a cluster calls it in the processes of its ``contracts.Fleet``. The result has the methods
+        ``make(task)``, ``facts()`` and ``close()``.
+        """
+        return runner().maker(self)
 
     @property
     def could_keep(self) -> bool:

@@ -1,0 +1,110 @@
+"""Reports of a fleet, from its threads to the filling thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe import _native
+from standpipe.engine.remote.messages import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A maker is ready; ``contracts.Receiver`` documents the fields of these reports."""
+
+    maker: int
+    name: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A maker can't start."""
+
+    maker: int
+    name: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A maker has ended."""
+
+    maker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A maker has answered."""
+
+    maker: int
+    number: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A maker couldn't work on a task."""
+
+    maker: int
+    number: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A maker gave a sign of life."""
+
+    maker: int
+
+
+Report = Joined | Refused | Lost | Answered | Failed | Alive
+
+
+class Inbox:
+    """The reports that nobody has taken yet. It implements ``contracts.Receiver``, and rings the bell for each."""
+
+    def __init__(self, bell: _native.Bell) -> None:
+        self._bell = bell
+        self._reports: deque[Report] = deque()
+
+    def joined(self, maker: int, name: str, facts: Mapping[str, Any]) -> None:
+        """Report that a maker is ready."""
+        self._put(Joined(maker, name, facts))
+
+    def refused(self, maker: int, name: str, error: Exception) -> None:
+        """Report that a maker can't start."""
+        self._put(Refused(maker, name, error))
+
+    def lost(self, maker: int, reason: str) -> None:
+        """Report that a maker has ended."""
+        self._put(Lost(maker, reason))
+
+    def answered(self, maker: int, number: int, answer: Answer) -> None:
+        """Report an answer."""
+        self._put(Answered(maker, number, answer))
+
+    def failed(self, maker: int, number: int, error: Exception) -> None:
+        """Report that a maker couldn't work on a task."""
+        self._put(Failed(maker, number, error))
+
+    def alive(self, maker: int) -> None:
+        """Report a sign of life."""
+        self._put(Alive(maker))
+
+    def put_back(self, reports: list[Report]) -> None:
+        """Put reports back, before all others."""
+        self._reports.extendleft(reversed(reports))
+
+    def take(self) -> Iterator[Report]:
+        """Remove and yield each report, the oldest first."""
+        while self._reports:
+            yield self._reports.popleft()
+
+    def _put(self, report: Report) -> None:
+        self._reports.append(report)
+        self._bell.ring()

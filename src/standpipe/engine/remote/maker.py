@@ -1,0 +1,258 @@
+"""A maker of batches outside the trainer: it runs a plan's workers, and makes the batches that it is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import Any
+
+import cloudpickle
+
+from standpipe import _native
+from standpipe.engine.deliver import BATCH_FIELDS
+from standpipe.engine.remote.messages import Answer, Task, assigned
+from standpipe.engine.start import started
+from standpipe.engine.start_common import refusals
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.engine.watchdog.watch import Watch, Work
+from standpipe.engine.workers import Failure, Job, Substitutes
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.order import Cursor
+from standpipe.plan.plan import Plan
+from standpipe.stats.counters import Stats
+
+PATIENCE_S = 1.0  # seconds that closing waits for threads
+PLACES = ("read", "transform")  # whose counters makers have
+_NOT_ADDED = ("time_s", "cpu_s", "epoch", "bad", "slowest_read_s", "side_peak_bytes")
+_ADDED = tuple(
+    each.name
+    for each in dataclasses.fields(Stats)
+    if each.type in ("int", "float") and each.name not in _NOT_ADDED
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """A task, and its answer or error once ``over`` is set.
+
+    again  the records of the rows that replace bad ones, which are made after the other rows; None without any
+    """
+
+    task: Task
+    over: threading.Event = field(default_factory=threading.Event)
+    slot: int = -1
+    job: Job | None = None
+    again: Substitutes | None = None
+    answer: Answer | None = None
+    error: Exception | None = None
+
+    def end(self, answer: Answer | None = None, error: Exception | None = None) -> None:
+        self.answer, self.error = answer, error
+        self.over.set()
+
+
+class BatchMaker:
+    """Makes batches by number of record, in the workers of one plan. ``Plan.maker`` makes it.
+
+    It needs no order: a task has the records and their positions, and the batch depends on nothing else. Several
+    threads may call ``make`` at the same time. One thread of its own fills slots.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Start the workers. Raises the errors of ``started``."""
+        self._bell = _native.Bell()
+        self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
+        self._plan, self._workers, self._ring = started(plan, Cursor(), self._bell, self._watch)
+        self._tasks: deque[_Wanted] = deque()
+        self._filling: list[_Wanted] = []
+        self._hanging: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
+        self._counted: Mapping[str, float] = {}
+        self._closed = False
+        self._thread = guarded("standpipe-make", self._work, self._watch.end)
+        with refusals(plan):
+            self._workers.start()
+            self._watch.add(self)
+            self._thread.start()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a trainer must know about this maker, and what must be the same on both sides."""
+        plan = self._plan
+        return {
+            "version": version("standpipe"),
+            "recipe": dict(plan.recipe),
+            "decoder": plan.decoder,
+            "rows": plan.batch.layout.rows,
+            "fields": forms_of(plan),
+            "measured": plan.batch.measured,
+            "known_from": plan.batch.known_from,
+            "process": os.getpid(),
+        }
+
+    def make(self, task: Task) -> Answer:
+        """Return the batch of a task; it has failures instead of arrays if a row can't be made.
+
+        The arrays are views of a slot, which is free again when the last of them is gone. Raises the error because
+        of which this maker can't work any more.
+        """
+        wanted = _Wanted(task)
+        self._tasks.append(wanted)
+        self._bell.ring()
+        wanted.over.wait()
+        if wanted.error is not None:
+            raise wanted.error
+        assert wanted.answer is not None
+        answer, wanted.answer = wanted.answer, None
+        return answer
+
+    @property
+    def in_flight(self) -> bool:
+        """True if a batch is being made."""
+        return bool(self._filling)
+
+    def at_work(self) -> Sequence[Work]:
+        """Return the current work of each worker, for the watchdog."""
+        return self._workers.at_work()
+
+    def close(self) -> None:
+        """End all threads and worker processes. Tasks that aren't done fail."""
+        self._closed = True
+        self._watch.close(PATIENCE_S)
+        self._bell.ring()
+        self._thread.join(PATIENCE_S)
+        if self._workers.close(PATIENCE_S):
+            self._ring.retire()
+
+    # In the thread.
+
+    def _work(self) -> None:
+        seen = 0
+        while not self._closed and self._watch.ended is None:
+            self._give_up_lost()
+            self._collect()
+            self._begin()
+            seen = self._workers.wait(seen)
+        error = self._watch.ended or StandpipeError("the maker of batches is closed")
+        self._workers.settle()
+        while not self._closed or self._tasks or self._filling:
+            for wanted in (*self._filling, *self._tasks):
+                wanted.end(error=error)
+            self._filling.clear()
+            self._tasks.clear()
+            if self._closed:
+                return
+            seen = self._bell.wait(seen)
+
+    def _begin(self) -> None:
+        """Begin the tasks that slots are free for."""
+        while self._tasks and (slot := self._ring.take(grow=False)) >= 0:
+            wanted = self._tasks.popleft()
+            try:
+                wanted.slot, wanted.job, wanted.again = slot, *self._begun(slot, wanted.task)
+            except Exception as error:
+                self._ring.release(slot)
+                wanted.end(error=error)
+                continue
+            self._filling.append(wanted)
+            self._workers.submit(wanted.job)
+            self._watch.wake()
+
+    def _begun(self, slot: int, task: Task) -> tuple[Job, Substitutes | None]:
+        plan, rows = self._plan, len(task.indices)
+        layout = plan.layout_at(task.epoch)
+        if rows > layout.rows:
+            raise PlanError(
+                f"a batch of {rows} rows was asked of a maker whose batches have {layout.rows} rows"
+            )
+        assignment, again = assigned(plan, task, slot, layout.views(self._ring.view(slot), rows))
+        return self._workers.begin(assignment, self._ring), again
+
+    def _collect(self) -> None:
+        """Answer the tasks whose rows are made."""
+        for wanted in list(self._filling):
+            assert wanted.job is not None
+            if not wanted.job.done:
+                continue
+            try:
+                failures = tuple(wanted.job.failures())
+                if not failures and wanted.again is not None:
+                    again, wanted.again = wanted.again, None
+                    self._workers.exchange(wanted.job, again, self._ring)
+                    continue
+                answer = self._failed(failures) if failures else self._answer(wanted)
+            except Exception as error:
+                self._filling.remove(wanted)
+                self._ring.release(wanted.slot)
+                wanted.end(error=error)
+                continue
+            self._filling.remove(wanted)
+            if failures:
+                self._ring.release(wanted.slot)
+            wanted.job = None
+            wanted.end(answer)
+        for each in [each for each in self._hanging if each[1].done]:
+            self._hanging.remove(each)
+            self._ring.release(each[0])
+
+    def _give_up_lost(self) -> None:
+        """Answer the tasks in which a worker hangs, with the failure of its row."""
+        for job, failure in self._workers.take_lost():
+            wanted = next((each for each in self._filling if each.job is job), None)
+            if wanted is not None:
+                self._filling.remove(wanted)
+                self._ring.quarantine(wanted.slot)
+                self._hanging.append((wanted.slot, job))
+                wanted.end(self._failed((failure,)))
+
+    def _failed(self, failures: Sequence[Failure]) -> Answer:
+        return Answer(failures=tuple(map(_portable, failures)), counts=self._counts())
+
+    def _answer(self, wanted: _Wanted) -> Answer:
+        assert wanted.job is not None
+        made, rows = wanted.job.made, len(wanted.task.indices)
+        self._ring.mark_ready(wanted.slot)
+        views = self._plan.layout_at(wanted.task.epoch).views(self._ring.lend(wanted.slot), rows)
+        arrays = {
+            name: array
+            for name, array in views.items()
+            if name not in BATCH_FIELDS and (made is None or name in made.kept)
+        }
+        return Answer(arrays, dict(wanted.job.lists), made, counts=self._counts())
+
+    def _counts(self) -> Mapping[str, float]:
+        """Return what was counted since the last call."""
+        now = counts_of(self._workers.stats())
+        now |= {"slow": self._watch.slow, "stalled": self._watch.stalled}
+        before, self._counted = self._counted, now
+        return {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
+
+
+def counts_of(stats: Stats) -> dict[str, float]:
+    """Return the counters that can be added up over makers, by name."""
+    own = {name: getattr(stats, name) for name in _ADDED}
+    places = {
+        f"{place}.{name}": getattr(getattr(stats, place), name)
+        for place in PLACES
+        for name in ("rows", "bytes", "busy_s", "cpu_s", "queued_s", "wait_s")
+    }
+    return own | places
+
+
+def forms_of(plan: Plan) -> dict[str, str]:
+    """Return the form of each field of a slot, by name, without those that each batch has."""
+    return {name: str(spec) for name, spec in plan.fields.items() if name not in BATCH_FIELDS}
+
+
+def _portable(failure: Failure) -> Failure:
+    """Return a failure that can be pickled: without its cause, if that can't."""
+    if failure.cause is None:
+        return failure
+    try:
+        cloudpickle.loads(cloudpickle.dumps(failure.cause))
+    except Exception:
+        return replace(failure, cause=None)
+    return failure
