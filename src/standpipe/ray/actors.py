@@ -1,0 +1,307 @@
+"""Actors of a Ray cluster as a fleet: how they are started, asked, and found again after they died."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import cloudpickle
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+import standpipe as sp
+from standpipe.ray.maker import Maker
+
+AT_ONCE = 64  # tasks that one actor may have, of all ranks together
+OPTIONS_OF_ACTORS = (
+    "executor",
+    "large_image_memory",
+    "reads",
+    "slow_sample_s",
+    "stall_timeout_s",
+    "start_timeout_s",
+    "mp_context",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actors:
+    """Actors of a Ray cluster that make batches. ``start`` makes this value, and ``fleet=`` of a loader takes it.
+
+    It can be pickled, so that tasks and actors of the same Ray job can use it, such as the workers of Ray Train.
+
+    Attributes
+    ----------
+    makers : int
+        Number of actors.
+    fallback : {"local", "wait", "raise"}
+        The reaction of a loader if no actor is left.
+    """
+
+    makers: int
+    fallback: Literal["local", "wait", "raise"]
+    cpus: float
+    memory: int | str
+    pipeline: Any  # pickled, as bytes, or in Ray's object store
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    handles: tuple[Any, ...] = ()
+
+    def describe(self) -> Sequence[str]:
+        """Return the lines of ``explain()`` about the actors."""
+        many = "1 Ray actor" if self.makers == 1 else f"{self.makers} Ray actors"
+        whose = ", which several loaders may use" if self.handles else ""
+        return [f"{many} with {self.cpus:g} CPUs and memory={self.memory!r} each{whose}"]
+
+    def open(self, receiver: Any) -> OpenActors:
+        """Connect a loader to the actors, and start them if they aren't running."""
+        check_ray()
+        running = self if self.handles else self.started()
+        return OpenActors(running.handles, running.pipeline, receiver, owns=not self.handles)
+
+    def started(self) -> Actors:
+        """Return these actors, running. They end with the process that called this, or by ``close()``."""
+        remote: Any = ray.remote  # its types don't know the argument
+        actor = remote(concurrency_groups={"life": 1})(Maker)
+        options = {
+            "num_cpus": self.cpus,
+            "memory": sp.LoaderOptions(memory=self.memory).bytes_of("memory"),
+            "scheduling_strategy": "SPREAD",
+            "max_concurrency": AT_ONCE,
+            "max_restarts": -1,
+            **self.options,
+        }
+        folder = os.getcwd()  # noqa: PTH109
+        handles = (
+            actor.options(**options).remote(number, sp.__version__, self.settings, folder)
+            for number in range(self.makers)
+        )
+        return replace(self, handles=tuple(handles), pipeline=ray.put(self.pipeline))
+
+    def close(self) -> None:
+        """End the actors, for all loaders that use them."""
+        for handle in self.handles:
+            ray.kill(handle)
+
+    def __enter__(self) -> Actors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OpenActors:
+    """Actors that one loader uses. Reports come from Ray's threads.
+
+    pipeline  a reference to the pickled pipeline
+    owns      True if the actors end with this loader
+    """
+
+    def __init__(self, handles: Sequence[Any], pipeline: Any, receiver: Any, *, owns: bool) -> None:
+        self._handles, self._pipeline, self._receiver, self._owns = handles, pipeline, receiver, owns
+        self._lock = threading.Lock()  # guards the three below
+        self._lives = [0] * len(handles)  # how often each actor was lost
+        self._waiting: dict[tuple[str, int, int], Any] = {}  # references whose results are awaited
+        self._closed = False
+        for maker in range(len(handles)):
+            self._greet(maker)
+
+    def ask(self, maker: int, number: int, task: Any) -> None:
+        """Send a task."""
+        self._call(("make", maker, number), self._handles[maker].make.remote(task))
+
+    def poke(self, maker: int) -> None:
+        """Ask for a sign of life, in a thread of the actor that makes no batches."""
+        method = self._handles[maker].alive.options(concurrency_group="life")
+        self._call(("alive", maker, 0), method.remote())
+
+    def restart(self, maker: int) -> None:
+        """Let Ray end the actor and start it again."""
+        ray.kill(self._handles[maker], no_restart=False)
+        self._lost(maker, self._lives[maker], "it was started again")
+
+    def close(self) -> None:
+        """Forget all tasks; end the actors that belong to this loader."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+        if self._owns and ray.is_initialized():
+            for handle in self._handles:
+                ray.kill(handle)
+
+    def _greet(self, maker: int) -> None:
+        """Ask an actor for its facts, which it gives when it is running: now, or after Ray has restarted it."""
+        method = self._handles[maker].hello.options(max_task_retries=-1)
+        self._call(("hello", maker, 0), method.remote(self._pipeline))
+
+    def _call(self, key: tuple[str, int, int], reference: Any) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting[key] = reference
+            life = self._lives[key[1]]
+        reference.future().add_done_callback(partial(self._came, key, life))
+
+    def _came(self, key: tuple[str, int, int], life: int, future: Future[Any]) -> None:
+        """Report what an actor answered, or that it has ended."""
+        kind, maker, number = key
+        with self._lock:
+            self._waiting.pop(key, None)
+            if self._closed:
+                return
+        try:
+            result = future.result()
+        except RayTaskError as error:
+            if kind == "make":
+                cause = error.cause
+                self._receiver.failed(maker, number, cause if isinstance(cause, Exception) else error)
+        except RayError as error:
+            self._lost(maker, life, _reason(error), back=kind != "hello" or not _is_final(error))
+        except Exception as error:  # an answer that can't be unpickled here
+            if kind == "make":
+                self._receiver.failed(maker, number, error)
+        else:
+            self._report(kind, maker, number, result)
+
+    def _report(self, kind: str, maker: int, number: int, result: Any) -> None:
+        if kind == "make":
+            self._receiver.answered(maker, number, result)
+        elif kind == "alive":
+            self._receiver.alive(maker)
+        else:
+            name, facts = result
+            if isinstance(facts, Exception):
+                self._receiver.refused(maker, name, facts)
+            else:
+                self._receiver.joined(maker, name, facts)
+
+    def _lost(self, maker: int, life: int, reason: str, *, back: bool = True) -> None:
+        """Report an actor's end once, and wait until Ray has restarted it."""
+        with self._lock:
+            if self._closed or self._lives[maker] != life:
+                return
+            self._lives[maker] += 1
+        self._receiver.lost(maker, reason)
+        if back:
+            self._greet(maker)
+
+
+def _reason(error: RayError) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _is_final(error: RayError) -> bool:
+    """Return True if Ray doesn't restart the actor any more."""
+    return isinstance(error, RayActorError) and type(error).__name__ == "ActorDiedError"
+
+
+def check_ray() -> None:
+    """Raise ``PlanError`` unless this process is part of a Ray cluster."""
+    if not ray.is_initialized():
+        raise sp.PlanError("standpipe.ray needs a connection to a cluster: call ray.init(address=…) first")
+    client: Any = ray.util.client.ray
+    if client.is_connected():
+        raise sp.PlanError(
+            "standpipe.ray doesn't work through Ray Client (ray://), whose proxy would pickle and copy batches. Run "
+            "the trainer on a node of the cluster, which may have 0 CPUs: ray start --address=… --num-cpus=0"
+        )
+
+
+def described(
+    pipeline: sp.Pipeline,
+    actors: int,
+    cpus_per_actor: float,
+    memory_per_actor: int | str,
+    fallback: Literal["local", "wait", "raise"],
+    ray_options: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+) -> Actors:
+    """Return actors that aren't running yet. Raises ``PlanError`` for invalid arguments."""
+    if not isinstance(pipeline, sp.Pipeline):
+        raise sp.PlanError(f"standpipe.ray takes a Pipeline, not a {type(pipeline).__name__}")
+    if not isinstance(actors, int) or isinstance(actors, bool) or actors < 1:
+        raise sp.PlanError(
+            f"actors must be an integer from 1, or what standpipe.ray.start() returned, got {actors!r}"
+        )
+    if not isinstance(cpus_per_actor, int | float) or isinstance(cpus_per_actor, bool) or cpus_per_actor <= 0:
+        raise sp.PlanError(f"cpus_per_actor must be a number above 0, got {cpus_per_actor!r}")
+    sp.LoaderOptions(memory=memory_per_actor)
+    try:
+        packed = bytes(cloudpickle.dumps(pipeline))
+    except Exception as error:
+        raise sp.PlanError(
+            f"the pipeline can't be sent to Ray actors: {error}. Create what can't be pickled in the dataset or "
+            "function itself, at its first use"
+        ) from error
+    own = {name: settings[name] for name in OPTIONS_OF_ACTORS if name in settings}
+    return Actors(
+        makers=actors,
+        fallback=fallback,
+        cpus=cpus_per_actor,
+        memory=memory_per_actor,
+        pipeline=packed,
+        settings={
+            **own,
+            "memory": memory_per_actor,
+            "num_workers": max(int(cpus_per_actor), 1),
+            "prefetch": 3,
+            "probe": False,
+        },
+        options=dict(ray_options or {}),
+    )
+
+
+def start(
+    pipeline: sp.Pipeline,
+    actors: int = 8,
+    *,
+    cpus_per_actor: float = 1,
+    memory_per_actor: int | str = "1GiB",
+    fallback: Literal["local", "wait", "raise"] = "local",
+    ray_options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Actors:
+    """Start actors that make batches for several loaders, such as one for each rank of a job.
+
+    Each loader takes them by ``fleet=``: ``pipeline.loader(fleet=actors)``, ``standpipe.torch.loader(pipeline,
+    fleet=actors)``. The loaders may differ in rank, world size and device. The actors end with the process that
+    started them, or by ``close()``, which also the end of a ``with`` block calls.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The pipeline, with the batch size of one rank.
+    actors : int, default 8
+        Number of actors.
+    cpus_per_actor : float, default 1
+        CPUs that Ray reserves for an actor, and number of its workers, at least 1.
+    memory_per_actor : int or str, default "1GiB"
+        Most bytes that an actor's workers and slots may take. Ray reserves them as its resource ``memory``.
+    fallback : {"local", "wait", "raise"}, default "local"
+        The reaction if no actor is left for two seconds. ``"local"``: the loader's own workers go on until an actor is
+        back. ``"wait"``: wait, for at most ``stall_timeout_s``, or ``start_timeout_s`` if that is more. ``"raise"``:
+        the batch is a ``WorkerDiedError``; the next ``next()`` tries it again.
+    ray_options : mapping, optional
+        Further options of the actors, as Ray's ``options()`` takes them: ``scheduling_strategy`` for placement groups
+        and node affinity, ``resources``, ``runtime_env``.
+    **settings
+        Arguments of ``Pipeline.loader`` that concern workers: ``executor``, ``reads``, ``stall_timeout_s``, …
+
+    Returns
+    -------
+    Actors
+
+    Raises
+    ------
+    PlanError
+        Without a connection to a cluster, and for invalid arguments.
+    """
+    check_ray()
+    return described(
+        pipeline, actors, cpus_per_actor, memory_per_actor, fallback, ray_options, settings
+    ).started()

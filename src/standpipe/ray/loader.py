@@ -1,0 +1,55 @@
+"""Make a loader whose batches come from a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import standpipe as sp
+from standpipe.ray.actors import Actors, check_ray, described
+
+
+def loader(
+    pipeline: sp.Pipeline,
+    actors: int | Actors = 8,
+    *,
+    cpus_per_actor: float = 1,
+    memory_per_actor: int | str = "1GiB",
+    fallback: Literal["local", "wait", "raise"] = "local",
+    ray_options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> sp.Loader:
+    """Return a loader whose batches actors of a Ray cluster make.
+
+    The batches are the same, byte for byte, as without Ray, whatever the number of actors, and whichever of them end
+    and come back. So are the state and the bad samples: a run may resume with other actors, or without any. Data must
+    be reachable for the actors by the same paths, such as in a shared file system.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The pipeline. Streams (``IterableSource``) and decoding on a GPU are refused.
+    actors : int or Actors, default 8
+        Number of actors, which start and end with the loader; or running actors from ``standpipe.ray.start``.
+    cpus_per_actor, memory_per_actor, fallback, ray_options
+        See ``standpipe.ray.start``. They have no effect on running actors.
+    **settings
+        Arguments of ``Pipeline.loader``. ``memory=`` counts this process; ``prefetch=`` is the number of batches that
+        are asked for ahead, by default a few more than actors.
+
+    Returns
+    -------
+    Loader
+
+    Raises
+    ------
+    PlanError
+        Without a connection to a cluster, or for a pipeline that actors can't run. When the loader starts: for an
+        actor with other files, or other versions of standpipe or of its decoder, with its node's name.
+    """
+    check_ray()
+    if not isinstance(actors, Actors):
+        actors = described(
+            pipeline, actors, cpus_per_actor, memory_per_actor, fallback, ray_options, settings
+        )
+    return pipeline.loader(fleet=actors, **settings)

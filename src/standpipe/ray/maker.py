@@ -1,0 +1,61 @@
+"""The actor: one process of the cluster that makes batches."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import cloudpickle
+import ray
+
+import standpipe as sp
+
+
+class Maker:
+    """The code of an actor. It starts its workers at the first ``hello``, so that what fails there has a message.
+
+    number    the actor's number
+    version   standpipe's version in the trainer
+    settings  arguments of ``Pipeline.plan``
+    folder    the trainer's working directory, to which relative paths refer
+    """
+
+    def __init__(self, number: int, version: str, settings: Mapping[str, Any], folder: str) -> None:
+        self._number, self._version, self._settings, self._folder = number, version, settings, folder
+        self._maker: Any = None
+        self._lock = threading.Lock()
+
+    def hello(self, pipeline: bytes) -> tuple[str, Mapping[str, Any] | Exception]:
+        """Start the workers if they aren't running. Return the actor's name, and its facts or why it can't work.
+
+        pipeline  the pickled pipeline
+        """
+        node: Any = ray.util
+        name = f"actor {self._number} on node {node.get_node_ip_address()} (process {os.getpid()})"
+        try:
+            with self._lock:
+                if self._maker is None:
+                    self._maker = self._started(pipeline)
+                return name, self._maker.facts()
+        except Exception as error:
+            return name, sp.PlanError(f"{name}: {error}")
+
+    def _started(self, pipeline: bytes) -> Any:
+        if self._version != sp.__version__:
+            raise sp.PlanError(
+                f"it has standpipe {sp.__version__}, and the trainer has {self._version}. Install the same version"
+            )
+        if os.path.isdir(self._folder):  # noqa: PTH112 (any text)
+            os.chdir(self._folder)
+        described: sp.Pipeline = cloudpickle.loads(pipeline)
+        return described.plan(**self._settings).maker()
+
+    def make(self, task: Any) -> Any:
+        """Return the answer to a task."""
+        return self._maker.make(task)
+
+    def alive(self) -> bool:
+        """Return True, also while batches are made."""
+        return True
