@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import standpipe as sp
@@ -24,7 +25,7 @@ class Makers:
         changed: Callable[[int, dict[str, Any]], dict[str, Any]] = lambda maker, facts: facts,
     ) -> None:
         self.plans, self.fallback, self._gate, self._changed = plans, fallback, gate, changed
-        self.makers = len(plans)
+        self.makers = self.workers = len(plans)
         self.asked: list[tuple[int, int]] = []
         self.restarts: list[int] = []
         self.pokes = 0
@@ -84,3 +85,8 @@ class Makers:
     def close(self) -> None:
         for maker in self._made:
             maker.close()
+
+
+def of_batch(batch: dict[str, Any]) -> str:
+    """Return the digest of a batch of arrays."""
+    return blake2b(repr([(name, batch[name].tobytes()) for name in sorted(batch)]).encode()).hexdigest()

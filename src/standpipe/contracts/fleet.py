@@ -9,7 +9,14 @@ Fallback = Literal["local", "wait", "raise"]
 
 
 class Receiver(Protocol):
-    """The engine's side of an open fleet. Its methods may be called in any thread, and return at once."""
+    """The engine's side of an open fleet. Its methods may be called in any thread, and return at once.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import Receiver
+    >>> sorted(name for name in vars(Receiver) if not name.startswith("_"))
+    ['alive', 'answered', 'failed', 'joined', 'lost', 'refused']
+    """
 
     def joined(self, maker: int, name: str, facts: Mapping[str, Any]) -> None:
         """Report that a maker is ready, for the first time or after it was lost.
@@ -37,11 +44,32 @@ class Receiver(Protocol):
 
 @runtime_checkable
 class Fleet(Protocol):
-    """A description of processes that make batches in place of the loader's own workers."""
+    """A description of processes that make batches in place of the loader's own workers.
+
+    ``Pipeline.loader(fleet=…)`` takes it. ``standpipe.ray.start`` makes one for Ray. Each of the processes runs
+    ``pipeline.plan(…).maker()``, which makes a batch from a task. A batch depends on its task only, so the same task
+    may be done by several makers, and again.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import Fleet
+    >>> class Cluster:
+    ...     makers, workers, fallback = 4, 8, "local"
+    ...
+    ...     def describe(self): return ["4 processes of my cluster"]
+    ...
+    ...     def open(self, receiver): ...
+    >>> isinstance(Cluster(), Fleet)
+    True
+    """
 
     @property
     def makers(self) -> int:
         """The number of makers."""
+
+    @property
+    def workers(self) -> int:
+        """The number of threads or processes that make samples, of all makers together."""
 
     @property
     def fallback(self) -> Fallback:
@@ -59,7 +87,14 @@ class Fleet(Protocol):
 
 
 class OpenFleet(Protocol):
-    """Makers that have been started. One thread at a time calls its methods; none of them waits."""
+    """Makers that have been started. One thread at a time calls its methods; none of them waits.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import OpenFleet
+    >>> sorted(name for name in vars(OpenFleet) if not name.startswith("_"))
+    ['ask', 'close', 'poke', 'restart']
+    """
 
     def ask(self, maker: int, number: int, task: Any) -> None:
         """Send a task for ``BatchMaker.make`` to a maker. ``number`` returns with the answer."""

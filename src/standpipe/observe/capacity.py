@@ -60,7 +60,8 @@ class Load:
         work_s = done.transform.busy_s + read_s
         # Where Pillow's threads make the rows, native ones wait: so of the loop's time too.
         whole_s = min(work_s + done.transform.wait_s, workers * loop_s)
-        elsewhere_s = done.transform.cpu_s if plan.pool.executor.value == "process" else 0.0
+        here = plan.options.fleet is None and plan.pool.executor.value == "process"
+        elsewhere_s = done.transform.cpu_s if here else 0.0
         return cls(loop_s, work_s, read_s, work_s / whole_s if whole_s else 0.0, done.cpu_s + elsewhere_s)
 
 

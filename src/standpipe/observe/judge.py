@@ -8,6 +8,7 @@ no forecast. Settings that are in use, or that tuning tried and rejected, are no
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import standpipe as sp
 from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
@@ -54,6 +55,8 @@ class _Judge:
     def __init__(
         self, done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, cores: int, step_rows_per_s: float | None
     ) -> None:
+        if plan.options.fleet is not None:
+            tuning = replace(tuning, num_workers=plan.options.fleet.workers)
         self._done, self._plan, self._tuning, self._cores = done, plan, tuning, cores
         self._workers = tuning.num_workers
         self._load = Load.of(done, plan, self._workers)
@@ -187,6 +190,14 @@ class _Judge:
     def _busy_workers(self) -> Diagnosis | None:
         if self._load.busy < THRESHOLDS.busy:
             return None
+        if (fleet := self._plan.options.fleet) is not None:
+            return self._say(
+                "input",
+                "transform",
+                self._able.least("workers"),
+                f"your loop waits {self._waits}, and {self._all_workers} of {fleet.makers} makers are busy",
+                Advice("more makers, such as actors= above this number"),
+            )
         if self._load.read_s > self._load.work_s / 2:
             made_s = self._done.transform.busy_s
             busy = made_s >= LEAST_LOAD * self._workers * self._loop_s

@@ -51,6 +51,7 @@ from standpipe.plan.order import (
 from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan, Segment
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import Fields, Parts, first_of, in_segments
+from standpipe.plan.travel import check_can_travel
 from standpipe.plan.whole_frames import largest_frame
 from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
@@ -106,7 +107,7 @@ def make_plan(
     alone |= options.fleet is not None and options.fleet.fallback != "local"
     cpus = machine.cpu_count(near=described.device.cpus())
     sizes = fit(needs, budget, 1 if alone else options.num_workers, options, cpus=cpus)
-    return Plan(
+    plan = Plan(
         pipeline=described.pipeline,
         source=described.source,
         options=options,
@@ -133,6 +134,9 @@ def make_plan(
         recipe=whole_recipe(described.pipeline, described.source),
         segments=described.segments,
     )
+    if options.fleet is not None:
+        check_can_travel(plan)
+    return plan
 
 
 def measured_plan(

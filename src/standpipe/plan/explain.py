@@ -292,7 +292,7 @@ def _fleet(plan: Plan) -> list[str]:
         *fleet.describe(),
         f"{show_bytes(travelling)} travel per batch"
         + (": images as bytes, which are normalized here" if sends_bytes(plan) else ""),
-        f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} of their memory",
+        f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} outside this process",
         {
             "local": "without a maker, workers here make the batches",
             "wait": "without a maker, the loader waits",

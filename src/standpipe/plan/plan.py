@@ -303,8 +303,9 @@ class Plan:
 
     @property
     def takes_workers(self) -> bool:
-        """True if ``num_workers=`` has an effect: more than one worker can make samples."""
-        return self.pool.executor is not Executor.INLINE and self.samples.stream is None
+        """True if more workers, by ``num_workers=``, may make samples faster."""
+        several = self.pool.executor is not Executor.INLINE and self.samples.stream is None
+        return several and self.options.fleet is None
 
     @property
     def tunes_workers(self) -> bool:

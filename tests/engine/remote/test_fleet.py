@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -372,6 +373,30 @@ def test_a_maker_that_would_make_other_batches_is_refused(
         iter(loader)
 
 
+def test_slow_and_stuck_samples_name_the_maker(caplog: pytest.LogCaptureFixture) -> None:
+    goes = threading.Event()
+
+    def sample(number: int) -> dict[str, int]:
+        if number == 5:
+            goes.wait(WAIT_S)
+        return {"x": number}
+
+    pipeline = sp.Pipeline(sp.MapSource(Samples(sample, 8))).on_error(sp.Replace(at_most=1)).batch(4)
+    timeouts: dict[str, Any] = {"slow_sample_s": 0.05, "stall_timeout_s": 0.3, "executor": "thread"}
+    made = Makers([pipeline.plan(num_workers=1, memory=MEMORY, probe=False, **timeouts)])
+    with (
+        caplog.at_level(logging.WARNING, "standpipe"),
+        pipeline.loader(fleet=made, memory=MEMORY) as loader,
+    ):
+        assert [batch["x"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 4, 6, 7]]
+        goes.set()
+        slow = [each for each in loader.slow_samples if each.index == 5]
+        assert slow[0].worker.endswith(" of maker 0")
+        assert loader.stats().slow == 1
+        assert "it was in maker 0" in loader.bad_samples[0].reason
+    assert re.search(r"record 5 took \d.*of maker 0", caplog.text)
+
+
 def test_a_maker_that_is_refused_later_is_left_out(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
     pipeline = images(photos)
     with pipeline.loader(num_workers=1) as loader:
@@ -399,7 +424,19 @@ def test_what_only_this_process_can_make_is_refused(
 ) -> None:
     made = Makers([])
     made.makers = 1
-    with pipeline.loader(fleet=made, **options) as loader, pytest.raises(sp.PlanError, match=text):
-        iter(loader)
+    with pytest.raises(sp.PlanError, match=f"a fleet can't make these batches: {text}"):
+        pipeline.loader(fleet=made, **options)
+
+
+def test_images_that_the_gpu_decodes_are_refused(photos: Path) -> None:
+    made = fleet(images(photos), 1)
+    with pytest.raises(
+        sp.PlanError, match=r"decode\('gpu'\) and decode\('hybrid'\) use the GPU of this machine"
+    ):
+        images(photos).decode("gpu").loader(fleet=made, memory=MEMORY, decode_device="cpu")
+
+
+def test_a_fleet_is_an_object(photos: Path) -> None:
+    pipeline = images(photos)
     with pytest.raises(sp.PlanError, match="fleet must be a Fleet object"):
         pipeline.plan(fleet=3)  # type: ignore[arg-type]

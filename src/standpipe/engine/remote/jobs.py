@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from standpipe.contracts import Records, Rows
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.remote.messages import Answer, Task
 from standpipe.engine.workers import Assignment, BatchMade, Failure, Job, Substitutes
-from standpipe.errors import StandpipeError, WorkerDiedError
+from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 
 TRIES = 1 << 12  # numbers of one job's tasks
 
@@ -132,6 +133,18 @@ class RemoteJob:
     def made(self) -> BatchMade | None:
         """The result of the batch's functions."""
         return self.answer.made if self.local is None else self.local.made
+
+
+def named(failure: Failure, maker: str) -> Failure:
+    """Return a maker's failure, with the maker's name where a worker hung or died."""
+    error = failure.cause
+    if not isinstance(error, StalledError | WorkerDiedError):
+        return failure
+    told = copy.copy(error)
+    told.args = (f"{error}; it was in {maker}",)
+    if isinstance(told, StalledError):
+        told.worker = f"{told.worker} of {maker}"
+    return replace(failure, reason=str(told), cause=told)
 
 
 def died(job: RemoteJob, makers: Sequence[str]) -> Failure:

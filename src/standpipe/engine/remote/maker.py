@@ -24,7 +24,7 @@ from standpipe.engine.workers import Failure, Job, Substitutes
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
-from standpipe.stats.counters import Stats
+from standpipe.stats.counters import SlowSample, Stats
 
 PATIENCE_S = 1.0  # seconds that closing waits for threads
 PLACES = ("read", "transform")  # whose counters makers have
@@ -72,6 +72,7 @@ class BatchMaker:
         self._filling: list[_Wanted] = []
         self._hanging: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
         self._counted: Mapping[str, float] = {}
+        self._logged = 0  # slow samples that answers have told of
         self._closed = False
         self._thread = guarded("standpipe-make", self._work, self._watch.end)
         with refusals(plan):
@@ -209,7 +210,7 @@ class BatchMaker:
                 wanted.end(self._failed((failure,)))
 
     def _failed(self, failures: Sequence[Failure]) -> Answer:
-        return Answer(failures=tuple(map(_portable, failures)), counts=self._counts())
+        return Answer(failures=tuple(map(_portable, failures)), counts=self._counts(), slow=self._slow())
 
     def _answer(self, wanted: _Wanted) -> Answer:
         assert wanted.job is not None
@@ -221,7 +222,12 @@ class BatchMaker:
             for name, array in views.items()
             if name not in BATCH_FIELDS and (made is None or name in made.kept)
         }
-        return Answer(arrays, dict(wanted.job.lists), made, counts=self._counts())
+        return Answer(arrays, dict(wanted.job.lists), made, counts=self._counts(), slow=self._slow())
+
+    def _slow(self) -> tuple[SlowSample, ...]:
+        """Return the slow samples that are new since the last call."""
+        logged, self._logged = self._logged, self._watch.slow
+        return tuple(self._watch.slow_samples[-new:]) if (new := self._logged - logged) else ()
 
     def _counts(self) -> Mapping[str, float]:
         """Return what was counted since the last call."""

@@ -13,6 +13,7 @@ from standpipe.engine.workers import Assignment, BatchMade, Failure, Substitutes
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray, Int64Array
+from standpipe.stats.counters import SlowSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Answer:
     made      the result of the batch's functions; None without functions
     failures  the rows that can't be made; all of ``arrays`` is missing then
     counts    what the maker has counted since its last answer, by counter
+    slow      samples that the maker's watchdog has logged as slow since its last answer
     """
 
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
@@ -51,6 +53,7 @@ class Answer:
     made: BatchMade | None = None
     failures: tuple[Failure, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
+    slow: tuple[SlowSample, ...] = ()
 
 
 def assigned(

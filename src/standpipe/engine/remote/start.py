@@ -13,7 +13,6 @@ from standpipe.engine.workers import CALLER, INTERRUPTED_S, Workers
 from standpipe.errors import StalledError
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
-from standpipe.plan.travel import check_can_travel
 
 
 def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Workers, _native.SlotRing]:
@@ -21,7 +20,6 @@ def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Worker
 
     Raises ``PlanError`` if a maker would make other batches, and ``StalledError`` if none comes.
     """
-    check_can_travel(plan)
     assert plan.options.fleet is not None
     with refusals(plan):
         watch.start()

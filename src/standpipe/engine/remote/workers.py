@@ -12,7 +12,7 @@ from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.copying import copying
 from standpipe.engine.remote.inbox import Alive, Answered, Failed, Inbox, Joined, Lost, Refused, Report
-from standpipe.engine.remote.jobs import RemoteJob, died, refusal
+from standpipe.engine.remote.jobs import RemoteJob, died, named, refusal
 from standpipe.engine.remote.local import Local
 from standpipe.engine.remote.pulling import Pulling
 from standpipe.engine.remote.tally import Tally
@@ -263,11 +263,16 @@ class RemoteWorkers:
     def _accept(self, report: Answered) -> bool:
         """Begin to copy an answer into its slot, if it is the first one. Return True if nothing is to be copied."""
         self._poked[report.maker] = time.monotonic(), 0.0
-        self._tally.add(self._names.get(report.maker, ""), report.answer.counts)
+        name = self._names.get(report.maker, f"maker {report.maker}")
+        self._tally.add(name, report.answer.counts)
+        for slow in report.answer.slow:
+            self._watch.note(replace(slow, worker=f"{slow.worker} of {name}"))
         if not self._pulling.answer(report.maker, report.number, time.monotonic()):
             return False
         job = self._jobs.pop(report.number)
-        job.answer = report.answer
+        job.answer = replace(
+            report.answer, failures=tuple(named(each, name) for each in report.answer.failures)
+        )
         if job.answer.failures or not job.answer.arrays:
             job.over = True
             return True

@@ -99,6 +99,7 @@ class Watch:
         self._parties: list[Party] = [self.own_tasks]
         self._named: dict[Hashable, int] = {}  # each work that is slow now, with its number in ``_slow``
         self._slow: dict[int, SlowSample] = {}
+        self._elsewhere: deque[SlowSample] = deque(maxlen=KEPT)
         self._given_up: set[Hashable] = set()
         self._idle = self._closed = False
         self._nobody_works_since_s: float | None = None  # since when all work waits for other work
@@ -116,8 +117,15 @@ class Watch:
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """The newest 1,000 works that were logged as slow, oldest first."""
-        return list(self._slow.values())
+        """The newest 1,000 works that were logged as slow, oldest first; after those of other processes."""
+        return [*self._elsewhere, *self._slow.values()]
+
+    def note(self, slow: SlowSample) -> None:
+        """Log a slow sample that another process has found, and keep it for ``slow_samples``."""
+        self._elsewhere.append(slow)
+        _logger().warning(
+            "%s took %.1f s or more: %s, in %s", slow.what, slow.seconds, slow.doing, slow.worker
+        )
 
     def end(self, error: StandpipeError) -> None:
         """Record that the run can't go on because of ``error``, and ring its bell; an earlier error stays."""
