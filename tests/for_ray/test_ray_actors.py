@@ -1,4 +1,4 @@
-"""Batches of a Ray cluster of two nodes: the same bytes, whatever is killed."""
+"""Batches of a Ray cluster: the same bytes, whatever is killed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +18,27 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from photos import WAIT_S, write_photos
+from fleets import of_batch
+from photos import WAIT_S
 
 ray = pytest.importorskip("ray")
 
-from ray.cluster_utils import Cluster  # noqa: E402
+from ray.util.placement_group import placement_group, remove_placement_group  # noqa: E402
+from ray.util.scheduling_strategies import (  # noqa: E402
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 import standpipe.ray  # noqa: E402
+from standpipe.ray.maker import Maker  # noqa: E402 (to say that it has another version)
 
-STORE = 80 << 20
-ACTOR = {"cpus_per_actor": 0.5, "memory_per_actor": "150MiB"}
+ACTOR = {"cpus_per_actor": 0.25, "memory_per_actor": "150MiB"}
 MEMORY = "400MiB"
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    small = {"object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, **small})
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-
-
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> sp.Pipeline:
-    photos = write_photos(tmp_path_factory.mktemp("photos"), 48)
-    crop = sp.RandomResizedCrop(32)
-    return sp.Pipeline(photos).shuffle(seed=3).map(crop, sp.RandomHorizontalFlip(), sp.Normalize()).batch(4)
-
-
-@pytest.fixture(scope="module")
-def actors(nodes: Any, pipeline: sp.Pipeline) -> Iterator[standpipe.ray.Actors]:
-    """Three actors, for all tests that let them live or come back."""
-    with standpipe.ray.start(pipeline, 3, fallback="wait", **ACTOR) as started:
-        yield started
-
-
-def of_batch(batch: dict[str, Any]) -> str:
-    return blake2b(repr([(name, batch[name].tobytes()) for name in sorted(batch)]).encode()).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def expected(pipeline: sp.Pipeline) -> list[str]:
-    """The batches of two epochs, made here."""
-    with pipeline.loader(num_workers=1) as loader:
-        return [of_batch(batch) for _ in range(2) for batch in loader]
+def first(actors: standpipe.ray.Actors, number: int) -> standpipe.ray.Actors:
+    """Some of the actors, as a fleet of their own."""
+    return replace(actors, makers=number, handles=actors.handles[:number])
 
 
 def processes(actors: standpipe.ray.Actors) -> list[int]:
@@ -86,28 +61,45 @@ def has_ended(process: int) -> bool:
     return ended
 
 
+@pytest.mark.parametrize("number", [1, 3, 8])
 def test_batches_are_those_of_this_process(
+    number: int, actors: standpipe.ray.Actors, pipeline: sp.Pipeline, expected: list[str]
+) -> None:
+    with standpipe.ray.loader(pipeline, first(actors, number), memory=MEMORY) as loader:
+        assert [of_batch(batch) for _ in range(2) for batch in loader] == expected
+        many = f"{number} Ray actor{'s' if number > 1 else ''}"
+        assert f"{many} with 0.25 CPUs and memory='150MiB' each" in loader.explain()
+
+
+def test_a_run_resumes_with_other_actors_and_without_any(
     actors: standpipe.ray.Actors, pipeline: sp.Pipeline, expected: list[str]
 ) -> None:
-    with standpipe.ray.loader(pipeline, actors, memory=MEMORY) as loader:
-        found = [of_batch(batch) for _ in range(2) for batch in loader]
-        assert "3 Ray actors with 0.5 CPUs and memory='150MiB' each" in loader.plan.explain()
+    found: list[str] = []
+    state: dict[str, object] | None = None
+    for number, steps in ((3, 5), (0, 5), (1, 5), (8, 9)):
+        options: dict[str, Any] = {"fleet": first(actors, number)} if number else {"num_workers": 1}
+        with pipeline.loader(memory=MEMORY, **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            found += [of_batch(batch) for batch in loader.steps(steps)]
+            state = loader.state_dict()
     assert found == expected
 
 
-@pytest.mark.parametrize("killed", [1, 3])
+@pytest.mark.parametrize("killed", [1, 2, 4])
 def test_nothing_is_lost_or_repeated_when_actors_are_killed(
     killed: int, actors: standpipe.ray.Actors, pipeline: sp.Pipeline, expected: list[str]
 ) -> None:
-    found, running = [], processes(actors)
-    with standpipe.ray.loader(pipeline, actors, memory=MEMORY) as loader:
+    four = first(actors, 4)
+    found, running = [], processes(four)
+    with standpipe.ray.loader(pipeline, four, memory=MEMORY) as loader:
         for epoch in range(2):
             for batch in loader:
                 found.append(of_batch(batch))
-                if epoch == 0 and len(found) == 11:
+                if epoch == 0 and len(found) == 5:
                     for process in running[:killed]:
                         os.kill(process, signal.SIGKILL)
-        if killed == 3:  # the others may make all the rest before Ray has found that one is dead
+        if killed == 4:  # others may make all the rest before Ray has found that one is dead
             assert loader.stats().deaths >= 1
     assert found == expected
 
@@ -124,6 +116,26 @@ def test_ranks_share_actors_also_from_tasks_of_the_cluster(
     with pipeline.shard(1, 2).loader(num_workers=1) as loader:
         assert indices[1] == [int(index) for batch in loader for index in batch["index"]]
     assert sorted(indices[0] + indices[1]) == list(range(48))
+
+
+def test_ray_places_actors_as_its_options_say(nodes: Any, pipeline: sp.Pipeline) -> None:
+    def group_of(actor: Any) -> Any:
+        return ray.util.get_current_placement_group()
+
+    group = placement_group([{"CPU": 0.25, "memory": 150 << 20}])
+    options = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+    with standpipe.ray.start(pipeline, 1, ray_options=options, **ACTOR) as started:
+        assert ray.get(started.handles[0].__ray_call__.remote(group_of)).id == group.id
+    remove_placement_group(group)
+
+
+def test_actors_for_a_node_that_is_not_there_are_an_error(nodes: Any, pipeline: sp.Pipeline) -> None:
+    options = {"scheduling_strategy": NodeAffinitySchedulingStrategy("ab" * 28, soft=False)}
+    with (
+        standpipe.ray.loader(pipeline, 1, memory=MEMORY, ray_options=options, **ACTOR) as loader,
+        pytest.raises(sp.WorkerDiedError, match=r"(?s)actor 0: .*node"),
+    ):
+        iter(loader)
 
 
 class Missing:
@@ -148,6 +160,26 @@ def test_a_path_that_a_node_lacks_is_an_error_at_the_start(nodes: Any) -> None:
         pytest.raises(
             sp.PlanError, match=r"actor 0 on node [\d.]+ \(process \d+\): there is no folder '/photos'"
         ),
+    ):
+        iter(loader)
+
+
+def test_another_version_is_refused_with_both_named(nodes: Any, actors: standpipe.ray.Actors) -> None:
+    _, error = Maker(4, "0.0.1", actors.settings, "/").hello(ray.get(actors.pipeline))
+    assert re.fullmatch(
+        rf"actor 4 on node [\d.]+ \(process {os.getpid()}\): it has standpipe {sp.__version__}, and the trainer has "
+        r"0\.0\.1\. Install the same version",
+        str(error),
+    )
+
+
+def test_actors_that_cannot_start_are_an_error_with_the_reason(nodes: Any, tmp_path: Path) -> None:
+    (tmp_path / "cloudpickle.py").write_text("raise ImportError('this one is broken')")
+    options = {"runtime_env": {"env_vars": {"PYTHONPATH": str(tmp_path)}}}
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
+    with (
+        standpipe.ray.loader(pipeline, 1, memory=MEMORY, ray_options=options, **ACTOR) as loader,
+        pytest.raises(sp.WorkerDiedError, match=r"(?s)actor 0: .*this one is broken"),
     ):
         iter(loader)
 
@@ -180,11 +212,47 @@ def test_invalid_arguments_are_refused(nodes: Any, arguments: dict[str, Any], te
         standpipe.ray.loader(sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2), **arguments)
 
 
+def test_streams_are_refused(nodes: Any) -> None:
+    stream = sp.Pipeline(sp.IterableSource(lambda: iter([{"x": 1}] * 8))).batch(2)
+    with pytest.raises(sp.PlanError, match="a fleet can't make these batches: a stream has a place"):
+        standpipe.ray.loader(stream)
+
+
+def test_ray_client_is_refused(nodes: Any) -> None:
+    pytest.importorskip("grpc")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = f"""
+        import os, ray, standpipe as sp, standpipe.ray
+        from ray._private.client_mode_hook import disable_client_hook
+        from ray.util.client import ray as client
+        from ray.util.client.server.server import serve
+
+        def connect(*_, **__):
+            with disable_client_hook():
+                return ray.init({nodes.address!r}, log_to_driver=False)
+
+        server = serve("127.0.0.1", {port}, connect)
+        client._inside_client_test = True  # a server and its client in one process
+        client.connect("127.0.0.1:{port}")
+        try:
+            standpipe.ray.loader(sp.Pipeline(sp.Arrays(x=[1, 2])).batch(2))
+        except sp.PlanError as error:
+            print(error, flush=True)
+        os._exit(0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert "standpipe.ray doesn't work through Ray Client (ray://)" in done.stdout, done.stderr
+
+
 # The last one: for some seconds Ray still offers the killed node to new actors.
 def test_a_run_goes_on_when_a_node_is_killed_with_its_actors(
     nodes: Any, pipeline: sp.Pipeline, expected: list[str]
 ) -> None:
-    goes = nodes.add_node(num_cpus=1, resources={"goes": 1}, object_store_memory=STORE)
+    goes = nodes.add_node(num_cpus=1, resources={"goes": 1}, object_store_memory=80 << 20)
     options = {"resources": {"goes": 0.5}}
     found = []
     with standpipe.ray.loader(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import cloudpickle
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 import standpipe as sp
 from standpipe.ray.maker import Maker
@@ -41,6 +41,13 @@ class Actors:
         Number of actors.
     fallback : {"local", "wait", "raise"}
         The reaction of a loader if no actor is left.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4)
+    >>> with standpipe.ray.start(pipeline, actors=1, cpus_per_actor=2) as actors:
+    ...     actors.makers, actors.workers
+    (1, 2)
     """
 
     makers: int
@@ -51,6 +58,11 @@ class Actors:
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
     handles: tuple[Any, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        """Number of workers of all actors together."""
+        return self.makers * int(self.settings["num_workers"])
 
     def describe(self) -> Sequence[str]:
         """Return the lines of ``explain()`` about the actors."""
@@ -129,8 +141,14 @@ class OpenActors:
         """Forget all tasks; end the actors that belong to this loader."""
         with self._lock:
             self._closed = True
+            waiting = dict(self._waiting)
             self._waiting.clear()
-        if self._owns and ray.is_initialized():
+        if not ray.is_initialized():
+            return
+        for (kind, _, _), reference in waiting.items():
+            if kind == "hello":  # else Ray would repeat it, and print so
+                ray.cancel(reference)
+        if self._owns:
             for handle in self._handles:
                 ray.kill(handle)
 
@@ -161,7 +179,11 @@ class OpenActors:
                 cause = error.cause
                 self._receiver.failed(maker, number, cause if isinstance(cause, Exception) else error)
         except RayError as error:
-            self._lost(maker, life, _reason(error), back=kind != "hello" or not _is_final(error))
+            # Ray repeats hello until an actor is back: if that fails, there is no actor to wait for.
+            ended = kind == "hello" and not isinstance(error, ActorUnavailableError)
+            self._lost(maker, life, _reason(error), back=not ended)
+            if ended:
+                self._receiver.refused(maker, f"actor {maker}", sp.WorkerDiedError(f"actor {maker}: {error}"))
         except Exception as error:  # an answer that can't be unpickled here
             if kind == "make":
                 self._receiver.failed(maker, number, error)
@@ -193,11 +215,6 @@ class OpenActors:
 
 def _reason(error: RayError) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _is_final(error: RayError) -> bool:
-    """Return True if Ray doesn't restart the actor any more."""
-    return isinstance(error, RayActorError) and type(error).__name__ == "ActorDiedError"
 
 
 def check_ray() -> None:
@@ -300,6 +317,16 @@ def start(
     ------
     PlanError
         Without a connection to a cluster, and for invalid arguments.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
+    >>> with standpipe.ray.start(pipeline, actors=1) as actors:
+    ...     for rank in range(2):
+    ...         with pipeline.shard(rank, 2).loader(fleet=actors, memory="256MiB") as loader:
+    ...             print([batch["x"].tolist() for batch in loader])
+    [[0, 1], [4, 5]]
+    [[2, 3], [6, 7]]
     """
     check_ray()
     return described(

@@ -46,6 +46,13 @@ def loader(
     PlanError
         Without a connection to a cluster, or for a pipeline that actors can't run. When the loader starts: for an
         actor with other files, or other versions of standpipe or of its decoder, with its node's name.
+
+    Examples
+    --------
+    >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4)
+    >>> with standpipe.ray.loader(pipeline, actors=1, memory="256MiB") as loader:
+    ...     print([batch["x"].tolist() for batch in loader])
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
     """
     check_ray()
     if not isinstance(actors, Actors):
