@@ -51,6 +51,7 @@ OUTSIDE = ("torch", "jax", "ray", "cli", "observe", "doctor")
 BESIDE = {
     ("cli", "observe"),  # it shows what that finds
     ("cli", "doctor"),
+    ("cli", "ray"),
     ("cli", "formats"),  # one list for all
     ("doctor", "cli"),  # it is one of the commands
     ("doctor", "observe"),

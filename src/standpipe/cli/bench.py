@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import standpipe as sp
+from standpipe.cli.bench_ray import add_ray_arguments, check_ray_arguments, fleet_of
 from standpipe.cli.task import (
     add_task_arguments,
     add_time_arguments,
@@ -46,6 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_task_arguments(parser)
     add_time_arguments(parser, seconds=8.0, text="how long to measure")
+    add_ray_arguments(parser)
     parser.add_argument(
         "--io",
         action="store_true",
@@ -102,6 +104,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     check_times(args)
+    check_ray_arguments(args)
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory works only with --cache. Add --cache")
     if not args.digest and (args.stop_at or args.ranks or args.executor):
@@ -132,11 +135,13 @@ def run(args: argparse.Namespace) -> int:
 
         _show(measure_io(args, standard_task(args)), args)
     else:
-        plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)
-        with measure(plan, args) as (result, loader):
-            _show(result, args)  # first: a report may find no room
-            if args.report:
-                write_report(loader, result.now, *args.report)
+        pipeline = standard_task(args)
+        with fleet_of(args, pipeline) as fleet:
+            plan = pipeline.plan(memory=args.memory, num_workers=args.workers, fleet=fleet)
+            with measure(plan, args) as (result, loader):
+                _show(result, args)  # first: a report may find no room
+                if args.report:
+                    write_report(loader, result.now, *args.report)
     return 0
 
 
@@ -249,6 +254,8 @@ class Result:
         """Return the text for people, within 80 columns."""
         forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
         workers = f"{self.diagnosis.num_workers} worker{'s' if self.diagnosis.num_workers > 1 else ''}"
+        if (fleet := self.plan.options.fleet) is not None:
+            workers = f"{fleet.makers} Ray actor{'s' if fleet.makers > 1 else ''}"
         peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"
         forecast = f"forecast {forecast_mib:,.0f} MiB{noted(self.forecast_note)}"
         takes = f"its steps take {self.step_ms:g} ms" if self.step_ms else "it does nothing else"
