@@ -268,6 +268,46 @@ def security() -> None:
     save("security", 900, 190, *parts)
 
 
+def ray() -> None:
+    parts = [text(130, 24, "the trainer"), text(700, 24, "the Ray cluster")]
+    parts += [
+        box(
+            24,
+            40,
+            212,
+            84,
+            "order, state, error policy",
+            ("a step of the epoch is a task:", "record numbers, epoch"),
+        ),
+        box(24, 216, 212, 84, "slots", ("copied once, normalised", "by native threads"), GREEN),
+        box(24, 332, 212, 52, "training loop", (), LINE),
+        arrow(130, 302, 130, 330),
+        box(318, 216, 160, 84, "object store", ("at most prefetch", "batches, as bytes"), AMBER),
+        arrow(316, 258, 238, 258),
+        arrow(238, 82, 556, 82),
+        text(398, 72, "tasks, some hundred bytes each", size=12),
+        text(277, 248, "uint8", size=12),
+    ]
+    for number, (y, lines, colour) in enumerate(
+        (
+            (40, ("decodes and augments", "with native threads"), BLUE),
+            (128, ("late: another one", "makes its batch too"), AMBER),
+            (216, ("killed: its batches are", "asked for again"), RED),
+            (304, ("comes back, or joins", "during the epoch"), BLUE),
+        )
+    ):
+        parts.append(box(560, y, 212, 76, f"actor {number}", lines, colour))
+    parts += [arrow(558, 258, 480, 258), bracket(24, 392, 772)]
+    parts.append(
+        text(
+            398,
+            422,
+            "a batch depends on recipe, seed, epoch and step only: any actor, or the trainer, makes the same",
+        )
+    )
+    save("ray", 800, 436, *parts)
+
+
 if __name__ == "__main__":
-    for draw in (places, memory, order, pixels, decoding, caches, faults, tuning, security):
+    for draw in (places, memory, order, pixels, decoding, caches, faults, tuning, security, ray):
         draw()

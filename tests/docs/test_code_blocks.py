@@ -9,7 +9,8 @@ The commands of ```console blocks run too, each once, on the first page that has
 - ``photos/``, made by ``standpipe synth``, and ``my-photos/`` without class folders
 - ``train.txt``, a list of the photos; ``widths.npy``, a number each; ``my_lengths.py`` with a function ``words``
 
-Pages in ``APART`` run in a process of their own: one that has used JAX mustn't fork any more.
+Pages in ``APART`` run in a process of their own: one that has used JAX mustn't fork any more. ``tests/for_ray`` runs
+those in ``ON_A_CLUSTER``.
 
 Not run:
 
@@ -39,6 +40,7 @@ NOT_RUN = ("make", "pip", "git")
 IMAGES = 8  # instead of how many a page makes
 LIMIT_S = 60
 APART = ("jax.md",)
+ON_A_CLUSTER = ("ray.md",)
 BEGIN = "__name__, step = '__main__', lambda *_batch: None\n"
 
 
@@ -64,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
     [
         pytest.param(page, id=str(page.relative_to(ROOT)))
         for page in PAGES
-        if RECIPES not in page.parents and blocks(page)
+        if RECIPES not in page.parents and page.name not in ON_A_CLUSTER and blocks(page)
     ],
 )
 def test_the_page_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ The examples of one docstring run in order, in a namespace with ``sp`` (standpip
 - ``photos/``: 24 JPEGs in ``photos/cat`` and ``photos/dog``
 - ``list.txt``: a file list of these photos with their labels, ``cat`` or ``dog``
 
+``tests/for_ray`` runs the examples of ``standpipe.ray``, which need a cluster.
 Examples of ``standpipe.jax`` run in a process of their own: a process that has used JAX mustn't fork any more.
 """
 
@@ -35,6 +36,7 @@ MODULES = (sp, contracts, standpipe.jax, standpipe.observe, standpipe.reports, s
 WITH_METHODS = ("Pipeline", "Loader")  # classes whose public methods have examples of their own
 FOR_SOURCES = (  # the part of standpipe.contracts that the reference documents
     *("Source", "OpenSource", "Records", "Files", "Paths", "Rows", "Encoded", "ReadsRecords", "check_source"),
+    *("Fleet", "OpenFleet", "Receiver"),
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LIMIT_S = 120

@@ -29,6 +29,9 @@ FOR_SOURCES = (
     "Encoded",
     "ReadsRecords",
     "check_source",
+    "Fleet",
+    "OpenFleet",
+    "Receiver",
 )
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:tests|benchmarks|examples|scripts|src|native|docs)/[\w./-]*)")
