@@ -88,7 +88,7 @@ class WorkerProcess:
             "slots",
             layouts(plan.segments, plan.batch.layout),
             ring.stride_bytes,
-            plan.memory.most_slots,
+            os.fstat(ring.descriptor).st_size // ring.stride_bytes,  # the plan may be newer than the slots
             plan.batch.sample_fields,
             plan.batch.made_apart,
             plan.batch.known_from,
