@@ -36,8 +36,9 @@ def box(
 def arrow(x: float, y: float, to_x: float, to_y: float, colour: str = LINE) -> str:
     """Return an arrow that is horizontal, vertical, or goes across and then down."""
     across = to_y == y
-    tip = f"M{to_x:g} {to_y:g}l-7 -5v10z" if across else f"M{to_x:g} {to_y:g}l-5 -7h10z"
-    path = f"M{x:g} {y:g}H{to_x - 6 if across else to_x:g}" + ("" if across else f"V{to_y - 6:g}")
+    back = -1 if to_x > x else 1  # from the tip to the line
+    tip = f"M{to_x:g} {to_y:g}l{7 * back} -5v10z" if across else f"M{to_x:g} {to_y:g}l-5 -7h10z"
+    path = f"M{x:g} {y:g}H{to_x + 6 * back if across else to_x:g}" + ("" if across else f"V{to_y - 6:g}")
     return (
         f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/><path d="{tip}" fill="{colour}"/>'
     )

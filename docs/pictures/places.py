@@ -285,7 +285,7 @@ def ray() -> None:
         box(318, 216, 160, 84, "object store", ("at most prefetch", "batches, as bytes"), AMBER),
         arrow(316, 258, 238, 258),
         arrow(238, 82, 556, 82),
-        text(398, 72, "tasks, some hundred bytes each", size=12),
+        text(398, 72, "tasks: some bytes for each row", size=12),
         text(277, 248, "uint8", size=12),
     ]
     for number, (y, lines, colour) in enumerate(

@@ -103,6 +103,8 @@ def test_every_example_is_tested() -> None:
         "nfs_cache.py",
         "parquet.py",
         "progressive_resizing.py",
+        "ray_remote_workers.py",  # tests/for_ray runs these two
+        "ray_train_ddp.py",
         "resume_elsewhere.py",
         "segmentation.py",
         "serve_one_image.py",

@@ -246,21 +246,3 @@ def test_ray_client_is_refused(nodes: Any) -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
     )
     assert "standpipe.ray doesn't work through Ray Client (ray://)" in done.stdout, done.stderr
-
-
-# The last one: for some seconds Ray still offers the killed node to new actors.
-def test_a_run_goes_on_when_a_node_is_killed_with_its_actors(
-    nodes: Any, pipeline: sp.Pipeline, expected: list[str]
-) -> None:
-    goes = nodes.add_node(num_cpus=1, resources={"goes": 1}, object_store_memory=80 << 20)
-    options = {"resources": {"goes": 0.5}}
-    found = []
-    with standpipe.ray.loader(
-        pipeline, 1, ray_options=options, memory=MEMORY, num_workers=1, **ACTOR
-    ) as loader:
-        for batch in loader:
-            found.append(of_batch(batch))
-            if len(found) == 2:
-                nodes.remove_node(goes, allow_graceful=False)
-        found += [of_batch(batch) for batch in loader]
-    assert found == expected
