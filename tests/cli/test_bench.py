@@ -214,3 +214,22 @@ def test_digests_that_cant_be_made(
 ) -> None:
     assert main(["bench", photos(tmp_path, ".jpg", 16, count=2), "--batch", "2", *wrong]) == 1
     assert re.search("--digest|the epoch has only", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (["--actors", "2"], "--actors works only with --ray"),
+        (["--ray", "auto", "--io"], "--ray can't be combined with --io"),
+        (["--ray", "ray://head:10001"], "--ray must be auto or HOST:PORT of a cluster's head node"),
+        (
+            ["--ray", "127.0.0.1:9"],
+            "no Ray cluster answers at '127.0.0.1:9': .* Start one with ray start --head",
+        ),
+    ],
+)
+def test_a_cluster_that_cant_be_used(
+    wrong: list[str], text: str, two_photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(two_photos), *wrong]) == 1
+    assert re.search(text, " ".join(capsys.readouterr().err.split()))

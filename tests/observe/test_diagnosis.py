@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from fleets import Makers
 from photos import encoded, picture, write_list
 from standpipe._native import latency_bucket
 from standpipe.observe import Diagnosis
@@ -271,6 +272,15 @@ def test_of_a_stream_nobody_is_told_to_give_it_more_workers() -> None:
         done = counted(0.5, 19.0, transform=in_python(cpu_s), functions={"the dataset": 18.0})
         found = diagnose(done, plan, tuning_of(plan), cores=8)
         assert [each for each in found.advice if "num_workers=" in each] == []
+
+
+def test_of_busy_makers_more_are_advised() -> None:
+    plan = pipeline().plan(memory="300MiB", num_workers=1, executor="thread")
+    made = Makers([plan, plan])
+    for done in (counted(0.5, 19.0, cpu_s=1.0), counted(0.5, 1.0, read=18.0)):
+        found = diagnose(done, pipeline().plan(memory="300MiB", fleet=made), tuning_of(plan), cores=1)
+        assert "all 2 workers of 2 makers are busy" in found.what
+        assert found.advice == ("more makers, such as actors= above this number",)
 
 
 def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:

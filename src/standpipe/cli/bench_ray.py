@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import re
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,9 @@ import standpipe as sp
 
 if TYPE_CHECKING:
     from standpipe.ray import Actors
+
+ADDRESS = re.compile(r"[^/]+:[0-9]{1,5}")
+CONNECT_S = 5.0  # that a cluster's head node may take to accept a connection
 
 
 def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +35,8 @@ def check_ray_arguments(args: argparse.Namespace) -> None:
         raise sp.PlanError("--actors works only with --ray. Add --ray auto, or the cluster's address")
     if args.ray is not None and (args.io or args.cache or args.digest):
         raise sp.PlanError("--ray can't be combined with --io, --cache or --digest. Leave one out")
+    if args.ray is not None and args.ray != "auto" and not ADDRESS.fullmatch(args.ray):
+        raise sp.PlanError(f"--ray must be auto or HOST:PORT of a cluster's head node, got {args.ray!r}")
 
 
 @contextlib.contextmanager
@@ -38,6 +45,8 @@ def fleet_of(args: argparse.Namespace, pipeline: sp.Pipeline) -> Iterator[Actors
     if args.ray is None:
         yield None
         return
+    if args.ray != "auto":
+        _check_answers(args.ray)
     try:
         import ray
 
@@ -50,12 +59,25 @@ def fleet_of(args: argparse.Namespace, pipeline: sp.Pipeline) -> Iterator[Actors
         ray.init(address=args.ray, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise sp.PlanError(
-            f"no Ray cluster answers at {args.ray!r}: {reason}. Start one with ray start --head, and more nodes with "
-            "ray start --address=HOST:PORT"
-        ) from error
+        raise _no_cluster(args.ray, reason) from error
     try:
         with standpipe.ray.start(pipeline, 8 if args.actors is None else args.actors) as actors:
             yield actors
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise ``PlanError`` if nothing answers at HOST:PORT, which Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str, reason: str) -> sp.PlanError:
+    return sp.PlanError(
+        f"no Ray cluster answers at {address!r}: {reason}. Start one with ray start --head, and more nodes with "
+        "ray start --address=HOST:PORT"
+    )
