@@ -33,6 +33,8 @@ class Makers:
         self.dead: set[int] = set()
         self._threads: list[threading.Thread] = []
 
+    shared = False
+
     def describe(self) -> Sequence[str]:
         return [f"{self.makers} makers in this process"]
 

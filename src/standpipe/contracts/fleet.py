@@ -72,6 +72,10 @@ class Fleet(Protocol):
         """The number of threads or processes that make samples, of all makers together."""
 
     @property
+    def shared(self) -> bool:
+        """True if the loaders of all ranks use the same makers; False if each loader has its own."""
+
+    @property
     def fallback(self) -> Fallback:
         """The reaction if no maker is left.
 

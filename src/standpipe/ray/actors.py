@@ -64,6 +64,11 @@ class Actors:
         """Number of workers of all actors together."""
         return self.makers * int(self.settings["num_workers"])
 
+    @property
+    def shared(self) -> bool:
+        """True if the actors are running, so that the loaders of all ranks use them."""
+        return bool(self.handles)
+
     def describe(self) -> Sequence[str]:
         """Return the lines of ``explain()`` about the actors."""
         many = "1 Ray actor" if self.makers == 1 else f"{self.makers} Ray actors"

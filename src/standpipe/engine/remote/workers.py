@@ -12,7 +12,7 @@ from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.copying import copying
 from standpipe.engine.remote.inbox import Alive, Answered, Failed, Inbox, Joined, Lost, Refused, Report
-from standpipe.engine.remote.jobs import RemoteJob, died, named, refusal
+from standpipe.engine.remote.jobs import TRIES, RemoteJob, died, named, refusal
 from standpipe.engine.remote.local import Local
 from standpipe.engine.remote.pulling import Pulling
 from standpipe.engine.remote.tally import Tally
@@ -51,7 +51,8 @@ class RemoteWorkers:
         self._fallback = plan.options.fleet.fallback
         self._copiers = NativeWorkers(copying(plan), bell, watch.end)
         self._local = Local(plan, bell, watch, ring)
-        self._pulling = Pulling()
+        loaders = plan.steps.world_size if plan.options.fleet.shared else 1
+        self._pulling = Pulling(window=plan.slots * TRIES, loaders=loaders, loader=plan.steps.rank)
         self._jobs: dict[int, RemoteJob] = {}  # jobs that await an answer, by the number of their task
         self._copied: list[RemoteJob] = []  # jobs whose answer is being copied
         self._age = 0
