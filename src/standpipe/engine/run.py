@@ -97,10 +97,9 @@ class Run:
             self._closed = True
             self._end()
             raise
-        steps = self.plan.steps
-        _logger().info(
-            "rank %d of %d data ranks, %d workers", steps.rank, steps.world_size, self.plan.pool.workers
-        )
+        steps, fleet = self.plan.steps, self.plan.options.fleet
+        workers = f"{self.plan.pool.workers} workers" if fleet is None else fleet.describe()[0]
+        _logger().info("rank %d of %d data ranks, %s", steps.rank, steps.world_size, workers)
 
     def _start(self, at: Cursor) -> None:
         with refusals(self._planned):

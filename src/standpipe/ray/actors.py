@@ -73,7 +73,8 @@ class Actors:
         """Return the lines of ``explain()`` about the actors."""
         many = "1 Ray actor" if self.makers == 1 else f"{self.makers} Ray actors"
         whose = ", which several loaders may use" if self.handles else ""
-        return [f"{many} with {self.cpus:g} CPUs and memory={self.memory!r} each{whose}"]
+        cpus = "1 CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs"
+        return [f"{many} with {cpus} and memory={self.memory!r} each{whose}"]
 
     def open(self, receiver: Any) -> OpenActors:
         """Connect a loader to the actors, and start them if they aren't running."""

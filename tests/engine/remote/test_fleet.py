@@ -300,6 +300,19 @@ def test_a_loader_that_waits_for_makers_ends_at_its_deadline(photos: Path) -> No
                 pass
 
 
+def test_a_start_without_makers_ends_at_its_deadline(photos: Path) -> None:
+    pipeline = images(photos)
+    made = fleet(pipeline, 1)
+    made.dead.add(0)
+    with (
+        pipeline.loader(fleet=made, memory=MEMORY, stall_timeout_s=0.2) as loader,
+        pytest.raises(
+            sp.StalledError, match=r"the start of 1 makers in this process.*the cluster may have no room"
+        ),
+    ):
+        iter(loader)
+
+
 def test_a_late_batch_is_made_twice_and_used_once(photos: Path) -> None:
     pipeline = images(photos)
     with pipeline.loader(num_workers=1) as loader:

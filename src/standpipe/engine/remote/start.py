@@ -51,8 +51,9 @@ def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> tuple[
 
     least_s = plan.options.start_timeout_s or 0.0
     assert plan.options.fleet is not None
-    text = f"the start of {plan.options.fleet.makers} makers of batches"
-    with watch.own_task(text, "waiting for the first one", CALLER, give_up=give_up, least_s=least_s):
+    text = f"the start of {plan.options.fleet.describe()[0]}"
+    doing = "waiting for the first one, for which the cluster may have no room"
+    with watch.own_task(text, doing, CALLER, give_up=give_up, least_s=least_s):
         seen = 0
         while True:
             for report in inbox.take():
