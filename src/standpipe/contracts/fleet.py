@@ -54,7 +54,7 @@ class Fleet(Protocol):
     --------
     >>> from standpipe.contracts import Fleet
     >>> class Cluster:
-    ...     makers, workers, fallback = 4, 8, "local"
+    ...     makers, workers, shared, fallback = 4, 8, False, "local"
     ...
     ...     def describe(self): return ["4 processes of my cluster"]
     ...

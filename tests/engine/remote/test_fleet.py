@@ -93,6 +93,13 @@ PIPELINES: dict[str, Callable[[Path], sp.Pipeline]] = {
         .map(sp.Views(a=[sp.RandomResizedCrop(16), sp.Normalize()], b=[sp.CenterCrop(8)]))
         .batch(8)
     ),
+    "policies": lambda photos: (
+        sp.Pipeline(sp.FileList(photos))
+        .map(
+            sp.RandomResizedCrop(24), sp.AugMix(), sp.TimmRandAugment(), sp.Normalize(), sp.ToDtype("float16")
+        )
+        .batch(8)
+    ),
     "sizes by epoch": lambda photos: (
         sp.Pipeline(sp.FileList(photos))
         .map(sp.RandomResizedCrop(sp.Schedule({0: 16, 1: 24})), sp.Normalize())
