@@ -63,11 +63,11 @@ def main() -> None:
         type=int,
         default=0,
         metavar="N",
-        help="batches ahead (default: those of a run, 5/4 of the actors)",
+        help="batches ahead (default: as in a run, two per actor)",
     )
     arguments.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     args = arguments.parse_args()  # the photos aren't needed here
-    ahead = args.prefetch or 1 + args.actors + max(args.actors // 4, 1)
+    ahead = args.prefetch or 2 * args.actors
     fleet = Fleet(actors=args.actors, trainers=args.trainers, load=args.load, prefetch=ahead)
     rows, batches, begin = [], 0, time.process_time()
     for name, each in scenarios(fleet):

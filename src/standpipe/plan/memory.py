@@ -192,7 +192,7 @@ class Needs:
     def slots(self, workers: int) -> int:
         """Return the number of slots that keep ``workers`` workers busy, and one that the caller holds."""
         if self.makers:
-            return 1 + self.makers + max(self.makers // 4, 1)  # some have their next batch in hand
+            return 1 + 2 * self.makers  # each has its next batch in hand, also while one before it is awaited
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
     def batches(self, slots: int) -> int:

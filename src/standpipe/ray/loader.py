@@ -35,7 +35,7 @@ def loader(
         See ``standpipe.ray.start``. They have no effect on running actors.
     **settings
         Arguments of ``Pipeline.loader``. ``memory=`` counts this process; ``prefetch=`` is the number of batches that
-        are asked for ahead, by default a few more than actors.
+        are asked for ahead, by default two per actor.
 
     Returns
     -------

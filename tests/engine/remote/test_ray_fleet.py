@@ -53,3 +53,9 @@ def test_what_is_slow_costs_few_duplicates_and_little_waiting(ray_fleet: Any, sl
     counts = ray_fleet.Simulation(fleet, 500, 2).run()
     assert counts.duplicates <= 0.03
     assert counts.idle <= 0.2
+
+
+def test_two_batches_ahead_per_actor_keep_all_actors_at_work(ray_fleet: Any) -> None:
+    fleet = ray_fleet.Fleet(actors=8, trainers=1, load=10.0, prefetch=16, variation=0.1)
+    counts = ray_fleet.Simulation(fleet, 400, 0).run()
+    assert counts.steps / counts.seconds >= 0.95 * 8
