@@ -64,6 +64,19 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="SIZE",
         help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
     )
+    _add_digest_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--report",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write a page about the run, too (FILE.html), or its facts (FILE.json); give it twice for both",
+    )
+    parser.set_defaults(run=run)
+
+
+def _add_digest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--digest",
         action="store_true",
@@ -90,15 +103,6 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("process", "thread", "inline"),
         help="with --digest, where samples are made, as in Pipeline.loader",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--report",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="write a page about the run, too (FILE.html), or its facts (FILE.json); give it twice for both",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
