@@ -104,6 +104,23 @@ def test_nothing_is_lost_or_repeated_when_actors_are_killed(
     assert found == expected
 
 
+def test_an_actor_that_died_while_a_loader_asked_for_nothing_is_greeted_again(
+    actors: standpipe.ray.Actors, pipeline: sp.Pipeline, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = first(actors, 1)
+    with standpipe.ray.loader(pipeline, one, memory=MEMORY, prefetch=1) as loader:
+        batches = iter(loader)
+        found = [of_batch(next(batches))]
+        with standpipe.ray.loader(pipeline, one, memory=MEMORY) as other:
+            assert len(list(other)) == 12  # after them, the first loader awaits nothing
+        ray.kill(one.handles[0], no_restart=False)
+        ray.get(one.handles[0].alive.options(max_task_retries=-1).remote())
+        found += [of_batch(batch) for batch in batches]
+        assert loader.stats().deaths == 1
+    assert found == expected[:12]
+    assert "is started again after" not in caplog.text  # it would be killed under other loaders
+
+
 def test_ranks_share_actors_also_from_tasks_of_the_cluster(
     actors: standpipe.ray.Actors, pipeline: sp.Pipeline
 ) -> None:
@@ -198,11 +215,35 @@ def test_actors_end_with_a_trainer_that_is_killed(nodes: Any, tmp_path: Path) ->
     assert has_ended(int(done.stdout.split()[-1]))
 
 
+def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(nodes: Any) -> None:
+    program = textwrap.dedent(f"""
+        import numpy as np, ray, standpipe as sp, standpipe.ray
+        ray.init({nodes.address!r}, log_to_driver=False)
+        pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(2)
+        with standpipe.ray.start(pipeline, 1, cpus_per_actor=0.25, memory_per_actor="150MiB") as actors:
+            with standpipe.ray.loader(pipeline, actors, memory="400MiB") as loader:
+                batches = iter(loader)
+                next(batches)
+                ray.shutdown()
+                try:
+                    print(len(list(batches)))
+                except sp.PlanError as error:
+                    print(error)
+        print(ray.is_initialized())
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "ray.shutdown() was called before" in done.stdout, done.stderr
+    assert done.stdout.split()[-1] == "False"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({"actors": 0}, "actors must be an integer from 1"),
         ({"cpus_per_actor": 0}, "cpus_per_actor must be a number above 0"),
+        ({"cpus_per_actor": float("nan")}, "cpus_per_actor must be a number above 0"),
+        ({"executor": "inline"}, "actors can't run it"),
+        ({"ray_options": {"lifetime": "detached"}}, "leave lifetime out of ray_options="),
         ({"memory_per_actor": "much"}, "memory"),
         ({"fallback": "none"}, "fallback must be 'local', 'wait' or 'raise'"),
     ],
@@ -210,6 +251,23 @@ def test_actors_end_with_a_trainer_that_is_killed(nodes: Any, tmp_path: Path) ->
 def test_invalid_arguments_are_refused(nodes: Any, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(sp.PlanError, match=text):
         standpipe.ray.loader(sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2), **arguments)
+
+
+def test_arguments_of_actors_are_refused_before_they_start(nodes: Any, pipeline: sp.Pipeline) -> None:
+    with pytest.raises(TypeError, match="num_workers="):
+        standpipe.ray.start(pipeline, 1, num_wrkers=2)
+    with pytest.raises(sp.PlanError, match="actors can't run it"):
+        standpipe.ray.start(pipeline, 1, executor="inline")
+
+
+def test_a_budget_that_is_too_small_names_its_argument(nodes: Any) -> None:
+    large = sp.Pipeline(sp.Arrays(x=np.zeros((8, 1 << 20)))).batch(8)
+    small = {**ACTOR, "memory_per_actor": "40MiB"}
+    with (
+        standpipe.ray.loader(large, 1, memory="1GiB", **small) as loader,  # type: ignore[arg-type]
+        pytest.raises(sp.PlanError, match="An actor's budget is memory_per_actor="),
+    ):
+        next(iter(loader))
 
 
 def test_streams_are_refused(nodes: Any) -> None:

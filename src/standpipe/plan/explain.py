@@ -293,6 +293,7 @@ def _fleet(plan: Plan) -> list[str]:
         f"{show_bytes(travelling)} travel per batch"
         + (": images as bytes, which are normalized here" if sends_bytes(plan) else ""),
         f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} outside this process",
+        f"at most {2 * fleet.makers} more for a time: made twice as they were late, or not needed any more",
         {
             "local": "without a maker, workers here make the batches",
             "wait": "without a maker, the loader waits",

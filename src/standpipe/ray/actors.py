@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,9 @@ class Actors:
 
     def close(self) -> None:
         """End the actors, for all loaders that use them."""
-        for handle in self.handles:
+        for handle in (
+            self.handles if ray.is_initialized() else ()
+        ):  # else the call would look for another cluster
             ray.kill(handle)
 
     def __enter__(self) -> Actors:
@@ -131,6 +134,11 @@ class OpenActors:
 
     def ask(self, maker: int, number: int, task: Any) -> None:
         """Send a task."""
+        if not ray.is_initialized():  # as in ``Actors.close``
+            self._receiver.failed(
+                maker, number, sp.PlanError("ray.shutdown() was called before the loader's end")
+            )
+            return
         self._call(("make", maker, number), self._handles[maker].make.remote(task))
 
     def poke(self, maker: int) -> None:
@@ -194,10 +202,13 @@ class OpenActors:
             if kind == "make":
                 self._receiver.failed(maker, number, error)
         else:
-            self._report(kind, maker, number, result)
+            self._report(key, life, result)
 
-    def _report(self, kind: str, maker: int, number: int, result: Any) -> None:
-        if kind == "make":
+    def _report(self, key: tuple[str, int, int], life: int, result: Any) -> None:
+        kind, maker, number = key
+        if kind == "make" and result is None:  # it died while this loader awaited nothing from it
+            self._lost(maker, life, "Ray has started it again")
+        elif kind == "make":
             self._receiver.answered(maker, number, result)
         elif kind == "alive":
             self._receiver.alive(maker)
@@ -251,9 +262,16 @@ def described(
         raise sp.PlanError(
             f"actors must be an integer from 1, or what standpipe.ray.start() returned, got {actors!r}"
         )
-    if not isinstance(cpus_per_actor, int | float) or isinstance(cpus_per_actor, bool) or cpus_per_actor <= 0:
+    valid = isinstance(cpus_per_actor, int | float) and not isinstance(cpus_per_actor, bool)
+    if not valid or not 0 < cpus_per_actor < math.inf:
         raise sp.PlanError(f"cpus_per_actor must be a number above 0, got {cpus_per_actor!r}")
     sp.LoaderOptions(memory=memory_per_actor)
+    if sp.LoaderOptions.of(settings).executor == "inline":
+        raise sp.PlanError(
+            "executor='inline' makes samples in this thread, so actors can't run it. Leave it out"
+        )
+    if "lifetime" in (ray_options or {}):
+        raise sp.PlanError("actors end with the process that starts them: leave lifetime out of ray_options=")
     try:
         packed = bytes(cloudpickle.dumps(pipeline))
     except Exception as error:

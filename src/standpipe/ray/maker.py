@@ -39,6 +39,8 @@ class Maker:
                 if self._maker is None:
                     self._maker = self._started(pipeline)
                 return name, self._maker.facts()
+        except sp.BudgetError as error:
+            return name, sp.PlanError(f"{name}: {error}. An actor's budget is memory_per_actor=")
         except Exception as error:
             return name, sp.PlanError(f"{name}: {error}")
 
@@ -53,8 +55,8 @@ class Maker:
         return described.plan(**self._settings).maker()
 
     def make(self, task: Any) -> Any:
-        """Return the answer to a task."""
-        return self._maker.make(task)
+        """Return the answer to a task; None if Ray has started this actor again and nobody has greeted it since."""
+        return None if self._maker is None else self._maker.make(task)
 
     def alive(self) -> bool:
         """Return True, also while batches are made."""

@@ -145,6 +145,7 @@ def test_images_travel_as_bytes_where_the_recipe_ends_in_normalize(photos: Path)
     text = images(photos).plan(fleet=made, memory=MEMORY).explain()
     assert "13.6KiB travel per batch: images as bytes" in text
     assert "at most 4 batches on the way" in text
+    assert f"at most {2 * made.makers} more for a time" in text
 
 
 def test_batches_are_writable_and_arrays_of_answers_are_dropped_when_copied(photos: Path) -> None:
