@@ -253,3 +253,22 @@ def test_parts_that_change_nothing_and_floats_from_0_to_255() -> None:
     )
     assert converted.native == (sp.CenterCrop((9, 9)), sp.ToDtype("float32"))
     assert all(line.endswith(": native") for line in converted.report)
+
+
+def test_dicts_by_kind_of_image_mean_what_they_mean_for_pillow_images() -> None:
+    image, mask = torchvision.tv_tensors.Image, torchvision.tv_tensors.Mask
+    for fill in ({image: 4, torch.Tensor: 4}, {image: 4, "others": 0}, {Image.Image: 4, "others": 7}):
+        assert sp.from_torchvision([V2.Pad(3, fill=fill)]).report == (
+            "Pad: Python (fill has several values for images)",
+        )
+    for fill, level in (({image: [1, 2, 3], "others": [1, 2, 3]}, (1, 2, 3)), ({mask: 255}, 0)):
+        assert sp.from_torchvision([V2.Pad(3, fill=fill)]).native == (sp.PadImage(3, level),)
+    dtype = {image: torch.float32, "others": None}
+    ending = [V2.ToPureTensor(), V2.ToDtype(dtype, scale=True)]
+    assert sp.from_torchvision([V2.ToImage(), *ending]).native == (sp.ToLayout("NCHW"),)
+    assert sp.from_torchvision([V2.ToImage(), ending[1]]).native == (sp.ToDtype("float32", True),)
+
+
+def test_a_compose_of_a_module_list_is_its_parts() -> None:
+    converted = sp.from_torchvision(V1.Compose(torch.nn.ModuleList([V1.RandomInvert(1.0)])))
+    assert converted.native == (sp.RandomInvert(1.0),)

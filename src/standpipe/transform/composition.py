@@ -226,7 +226,9 @@ def _floats(
     """
     dtype = part.dtype
     if isinstance(dtype, Mapping):
-        known = "Image" if any(type(each).__name__ == "ToImage" for each in before) else "Tensor"
+        kinds = {"ToImage": "Image", "ToPureTensor": "Tensor"}
+        made = [kinds[type(each).__name__] for each in before if type(each).__name__ in kinds]
+        known = made[-1] if made else "Tensor"
         by_name = {getattr(kind, "__name__", kind): value for kind, value in dtype.items()}
         dtype = by_name.get(known, by_name.get("others"))
         if dtype is None:

@@ -70,7 +70,7 @@ def is_compose(part: object) -> bool:
 
 def flat(transforms: Any) -> Iterator[Any]:
     """Yield the parts of a composition or list, and those of compositions in it."""
-    parts = getattr(transforms, "transforms", None) if is_compose(transforms) else transforms
+    parts = list(transforms.transforms) if is_compose(transforms) else transforms
     for part in parts if isinstance(parts, list | tuple) else [transforms]:
         yield from flat(part) if is_compose(part) else (part,)
 
@@ -237,11 +237,16 @@ def filter_name(part: Any, known: Collection[str] = FILTERS) -> Any:
 
 def _fill(fill: Any) -> Any:
     if isinstance(fill, Mapping):
-        kinds = ("Image", "Tensor", "others")
-        found = {value for kind, value in fill.items() if getattr(kind, "__name__", kind) in kinds}
-        if len(found) != 1:
-            raise Unlike("fill has no value for images, or several")
-        (fill,) = found
+        packages = ("PIL", "torchvision", "torch")  # of the classes of images; without "others", they have 0
+        named = {
+            kind.__module__.partition(".")[0]: value
+            for kind, value in fill.items()
+            if getattr(kind, "__name__", "") in ("Image", "Tensor")
+        }
+        found = [named.get(each, fill.get("others")) for each in packages]
+        if any(each != found[0] for each in found):
+            raise Unlike("fill has several values for images")
+        fill = found[0]
     if fill is None or isinstance(fill, int):
         return fill
     if isinstance(fill, tuple | list) and len(fill) == 3:
