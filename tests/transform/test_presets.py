@@ -263,6 +263,12 @@ def test_dicts_by_kind_of_image_mean_what_they_mean_for_pillow_images() -> None:
         )
     for fill, level in (({image: [1, 2, 3], "others": [1, 2, 3]}, (1, 2, 3)), ({mask: 255}, 0)):
         assert sp.from_torchvision([V2.Pad(3, fill=fill)]).native == (sp.PadImage(3, level),)
+    for masks, level in (({mask: 7}, 7), ({"others": 3}, 3), ({mask: None}, 0)):
+        for made in (V2.Pad(3, fill=masks), V2.RandomRotation(9, fill=masks), V2.RandAugment(fill=masks)):
+            assert [each.mask_fill for each in sp.from_torchvision([made]).native] == [level]  # type: ignore[attr-defined]
+    assert sp.from_torchvision([V2.Pad(3, fill={mask: (1, 2)})]).report == (
+        "Pad: Python (fill=(1, 2) of masks has no native form)",
+    )
     dtype = {image: torch.float32, "others": None}
     ending = [V2.ToPureTensor(), V2.ToDtype(dtype, scale=True)]
     assert sp.from_torchvision([V2.ToImage(), *ending]).native == (sp.ToLayout("NCHW"),)

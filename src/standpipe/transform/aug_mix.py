@@ -119,7 +119,7 @@ class AugMix(AutoAugmentBase):
             raise PlanError(
                 f"AugMix(alpha={self.alpha!r}): alpha must be a number from {LEAST_ALPHA} to {MOST_ALPHA:,.0f}"
             )
-        if self.all_ops not in (True, False):
+        if not isinstance(self.all_ops, bool):
             raise PlanError(f"AugMix(all_ops={self.all_ops!r}): all_ops must be True or False")
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:

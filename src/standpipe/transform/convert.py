@@ -107,13 +107,12 @@ def pixels(part: Any) -> ImageTransform:
 def _policy(part: Any) -> ImageTransform:
     """Return the native form of one of torchvision's augmentation policies."""
     how = {"interpolation": filter_name(part, INTERPOLATIONS), "fill": _fill(part.fill)}
+    if type(part).__name__ == "AugMix":
+        return AugMix(part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how)
+    how |= _mask_fill(part.fill)
     match type(part).__name__:
         case "RandAugment":
             return RandAugment(part.num_ops, part.magnitude, part.num_magnitude_bins, **how)
-        case "AugMix":
-            return AugMix(
-                part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how
-            )
         case "AutoAugment":
             return AutoAugment(part.policy.value, **how)
         case _:
@@ -254,6 +253,19 @@ def _fill(fill: Any) -> Any:
     raise Unlike(f"fill={fill!r} has no native form")
 
 
+def _mask_fill(fill: Any) -> dict[str, Any]:
+    """Return the argument for the fill of masks, if a dict of fills has one for them."""
+    if not isinstance(fill, Mapping):
+        return {}
+    masks = [value for kind, value in fill.items() if getattr(kind, "__name__", "") == "Mask"]
+    found = masks[0] if masks else fill.get("others")
+    if found is None or isinstance(found, int):
+        return {"mask_fill": found or 0}
+    if masks:
+        raise Unlike(f"fill={found!r} of masks has no native form")
+    return {}  # a colour, which torchvision refuses for masks
+
+
 def three(values: Any) -> Any:
     """Return a mean or deviation of each of three channels. Raises ``Unlike``."""
     if len(values) != 3:
@@ -278,7 +290,12 @@ def _window(part: Any) -> ImageTransform:
         left, right, top, bottom = padding  # the order in which v2 keeps them
         padding = (left, top, right, bottom)
     return RandomCrop(
-        _size(part.size), _sides(padding), part.pad_if_needed, _fill(part.fill) or 0, part.padding_mode
+        _size(part.size),
+        _sides(padding),
+        part.pad_if_needed,
+        _fill(part.fill) or 0,
+        part.padding_mode,
+        **_mask_fill(part.fill),
     )
 
 
@@ -287,7 +304,11 @@ def _sides(padding: Any) -> Any:
 
 
 def _warp(part: Any) -> dict[str, Any]:
-    return {"interpolation": filter_name(part, ("nearest", "bilinear")), "fill": _fill(part.fill) or 0}
+    return {
+        "interpolation": filter_name(part, ("nearest", "bilinear")),
+        "fill": _fill(part.fill) or 0,
+        **_mask_fill(part.fill),
+    }
 
 
 def _rotation(part: Any) -> ImageTransform:
@@ -317,7 +338,9 @@ _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomAdjustSharpness": lambda part: RandomAdjustSharpness(part.sharpness_factor, part.p),
     "GaussianBlur": _blur,
     "RandomCrop": _window,
-    "Pad": lambda part: PadImage(_sides(part.padding), _fill(part.fill) or 0, part.padding_mode),
+    "Pad": lambda part: PadImage(
+        _sides(part.padding), _fill(part.fill) or 0, part.padding_mode, **_mask_fill(part.fill)
+    ),
     "RandomRotation": _rotation,
     "RandomAffine": lambda part: RandomAffine(
         tuple(part.degrees),
