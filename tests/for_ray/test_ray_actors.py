@@ -243,7 +243,9 @@ def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(no
         ({"cpus_per_actor": 0}, "cpus_per_actor must be a number above 0"),
         ({"cpus_per_actor": float("nan")}, "cpus_per_actor must be a number above 0"),
         ({"executor": "inline"}, "actors can't run it"),
-        ({"ray_options": {"lifetime": "detached"}}, "leave lifetime out of ray_options="),
+        ({"ray_options": {"lifetime": "detached"}}, "leave name and lifetime out of"),
+        ({"ray_options": {"name": "mine"}}, "actors have no names"),
+        ({"ray_options": 3}, "ray_options must be a dict"),
         ({"memory_per_actor": "much"}, "memory"),
         ({"fallback": "none"}, "fallback must be 'local', 'wait' or 'raise'"),
     ],
@@ -254,6 +256,8 @@ def test_invalid_arguments_are_refused(nodes: Any, arguments: dict[str, Any], te
 
 
 def test_arguments_of_actors_are_refused_before_they_start(nodes: Any, pipeline: sp.Pipeline) -> None:
+    with pytest.raises(sp.PlanError, match="Ray refuses ray_options=.*nmu_cpus"):
+        standpipe.ray.start(pipeline, 1, ray_options={"nmu_cpus": 1})
     with pytest.raises(TypeError, match="num_workers="):
         standpipe.ray.start(pipeline, 1, num_wrkers=2)
     with pytest.raises(sp.PlanError, match="actors can't run it"):

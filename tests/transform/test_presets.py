@@ -267,7 +267,7 @@ def test_dicts_by_kind_of_image_mean_what_they_mean_for_pillow_images() -> None:
         for made in (V2.Pad(3, fill=masks), V2.RandomRotation(9, fill=masks), V2.RandAugment(fill=masks)):
             assert [each.mask_fill for each in sp.from_torchvision([made]).native] == [level]  # type: ignore[attr-defined]
     assert sp.from_torchvision([V2.Pad(3, fill={mask: (1, 2)})]).report == (
-        "Pad: Python (fill=(1, 2) of masks has no native form)",
+        "Pad: Python (fill=[1.0, 2.0] of masks has no native form)",
     )
     dtype = {image: torch.float32, "others": None}
     ending = [V2.ToPureTensor(), V2.ToDtype(dtype, scale=True)]

@@ -96,18 +96,20 @@ class Actors:
             **self.options,
         }
         folder = os.getcwd()  # noqa: PTH109
-        handles = (
-            actor.options(**options).remote(number, sp.__version__, self.settings, folder)
-            for number in range(self.makers)
+        try:
+            described = actor.options(**options)
+        except (TypeError, ValueError) as error:
+            raise sp.PlanError(f"Ray refuses ray_options={dict(self.options)!r}: {error}") from error
+        handles = tuple(
+            described.remote(number, sp.__version__, self.settings, folder) for number in range(self.makers)
         )
-        return replace(self, handles=tuple(handles), pipeline=ray.put(self.pipeline))
+        return replace(self, handles=handles, pipeline=ray.put(self.pipeline))
 
     def close(self) -> None:
         """End the actors, for all loaders that use them."""
-        for handle in (
-            self.handles if ray.is_initialized() else ()
-        ):  # else the call would look for another cluster
-            ray.kill(handle)
+        if ray.is_initialized():  # else the call would look for another cluster
+            for handle in self.handles:
+                ray.kill(handle)
 
     def __enter__(self) -> Actors:
         return self
@@ -270,8 +272,13 @@ def described(
         raise sp.PlanError(
             "executor='inline' makes samples in this thread, so actors can't run it. Leave it out"
         )
-    if "lifetime" in (ray_options or {}):
-        raise sp.PlanError("actors end with the process that starts them: leave lifetime out of ray_options=")
+    if ray_options is not None and not isinstance(ray_options, Mapping):
+        raise sp.PlanError(f"ray_options must be a dict of options, got {ray_options!r}")
+    if {"lifetime", "name"} & set(ray_options or {}):
+        raise sp.PlanError(
+            "actors have no names and end with the process that starts them: leave name and lifetime out of "
+            "ray_options="
+        )
     try:
         packed = bytes(cloudpickle.dumps(pipeline))
     except Exception as error:
