@@ -256,7 +256,7 @@ def test_invalid_arguments_are_refused(nodes: Any, arguments: dict[str, Any], te
 
 
 def test_arguments_of_actors_are_refused_before_they_start(nodes: Any, pipeline: sp.Pipeline) -> None:
-    with pytest.raises(sp.PlanError, match="Ray refuses ray_options=.*nmu_cpus"):
+    with pytest.raises(sp.PlanError, match=r"Ray refuses ray_options=.*nmu_cpus"):
         standpipe.ray.start(pipeline, 1, ray_options={"nmu_cpus": 1})
     with pytest.raises(TypeError, match="num_workers="):
         standpipe.ray.start(pipeline, 1, num_wrkers=2)
