@@ -2,19 +2,22 @@
 
 All is measured on this machine. First 1 and 8 actors make samples that wait for 50 ms and do nothing else, on two
 raylets. Then two actors make the standard task, beside a loader with two workers: on the trainer's raylet, and on
-another one, from which Ray copies the batches. Last, they make many epochs of few small images. Except for the first
-part, absolute rates would say little, because trainer, actors and Ray share the machine's cores.
+another one, from which Ray copies the batches. They make many epochs of few small images, and all of them are killed.
+Except for the first part, absolute rates would say little, because trainer, actors and Ray share the machine's cores.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import ray
 from _measure import MIB, Figure, cpu_seconds, parser, progress, report, train_task
 from _ray import Peaks, cluster, store_bytes, workers
 
@@ -61,11 +64,13 @@ def main() -> None:
         rows += waiting(args)
         progress("many epochs")
         grown = growth(args)
+        progress("actors that are killed")
+        killed = returning(args)
     for cpus in ((2,), (0, 2)):
         with cluster(*cpus):
             progress("the standard task")
             rows += cpu_bound(args, "the trainer's raylet" if len(cpus) == 1 else "another raylet")
-    rows += grown
+    rows += grown + killed
     progress("")
     report(args, ["what", "measured", "bar"], rows, packages=["ray"])
 
@@ -144,11 +149,8 @@ def copied(args: Any, settings: dict[str, Any]) -> list[float]:
 
 def growth(args: Any) -> list[list[Any]]:
     """Compare memory after a tenth of many epochs with that after all of them."""
-    images = np.random.default_rng(0).integers(0, 256, (64, 40, 40, 3), np.uint8)
-    crop = [sp.RandomResizedCrop(32), sp.Normalize()]
-    task = sp.Pipeline(sp.Arrays(image=images)).shuffle(seed=0).map(*crop).batch(8)
     sizes = []
-    with standpipe.ray.loader(task, 2, memory="512MiB", **ACTOR) as loader:
+    with standpipe.ray.loader(small(), 2, memory="512MiB", **ACTOR) as loader:
         for epoch in range(1, args.epochs + 1):
             for batch in loader:
                 del batch
@@ -162,6 +164,50 @@ def growth(args: Any) -> list[list[Any]]:
         [f"{place}, {title}", f"{first:.1f}, {last:.1f}", "no growth"]
         for place, first, last in zip(places, *sizes, strict=True)
     ]
+
+
+def returning(args: Any) -> list[list[Any]]:
+    """Kill both actors, and measure how long Ray takes to bring one back, and the loader to get a batch from it."""
+    back, batch = [], []
+    pipeline = small()
+    with (
+        standpipe.ray.start(pipeline, 2, fallback="wait", **ACTOR) as actors,
+        pipeline.loader(fleet=actors, memory="512MiB") as loader,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        batches = endless(loader)
+        for _ in range(args.rounds):
+            rate(batches, 1)
+            for process in workers("Maker"):
+                os.kill(process, signal.SIGKILL)
+            begin = time.perf_counter()
+            returned = thread.submit(first_alive, actors)
+            times = [begin]
+            while not returned.done() or times[-1] < returned.result():
+                next(batches)
+                times.append(time.perf_counter())
+            back.append(returned.result() - begin)
+            batch.append(times[-1] - returned.result())
+    return [
+        ["seconds after both actors are killed until Ray has one running again", Figure(back, ".2f"), "—"],
+        ["  from then until the next batch", Figure(batch, ".2f"), "≤ 2"],
+    ]
+
+
+def first_alive(actors: standpipe.ray.Actors) -> float:
+    """Return the time at which one of the actors answers."""
+    answers = [
+        each.alive.options(max_task_retries=-1, concurrency_group="life").remote() for each in actors.handles
+    ]
+    ray.wait(answers, num_returns=1)
+    return time.perf_counter()
+
+
+def small() -> sp.Pipeline:
+    """Return a pipeline of few small images, in batches of 8."""
+    images = np.random.default_rng(0).integers(0, 256, (64, 40, 40, 3), np.uint8)
+    crop = [sp.RandomResizedCrop(32), sp.Normalize()]
+    return sp.Pipeline(sp.Arrays(image=images)).shuffle(seed=0).map(*crop).batch(8)
 
 
 def each(batches: Iterator[int], seconds: float) -> tuple[float, float]:
