@@ -58,7 +58,7 @@ def fleet_of(args: argparse.Namespace, pipeline: sp.Pipeline) -> Iterator[Actors
     try:
         ray.init(address=args.ray, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise _no_cluster(args.ray, reason) from error
     try:
         with standpipe.ray.start(pipeline, 8 if args.actors is None else args.actors) as actors:
