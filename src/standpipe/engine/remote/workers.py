@@ -57,9 +57,7 @@ class RemoteWorkers:
         self._copied: list[RemoteJob] = []  # jobs whose answer is being copied
         self._age = 0
         self._names: dict[int, str] = {}
-        self._poked: dict[
-            int, tuple[float, float]
-        ] = {}  # the last sign of life of a maker, and the last poke
+        self._poked: dict[int, tuple[float, float]] = {}  # a maker's last sign of life, and the last poke
         self._alone_s: float | None = time.monotonic()  # the time since when no maker is there
         self._reason = "none of them has started yet"
         self._tally = Tally()
@@ -255,7 +253,7 @@ class RemoteWorkers:
         job.errors += 1
         if isinstance(report.error, PlanError) or job.errors >= MOST_ERRORS:
             self._forget(job)
-            job.died, job.over = refusal(report.error), True
+            job.fail(report.error)
             return True
         _warn(f"{self._names.get(report.maker)} is started again after {report.error!r}")
         self._fleet.restart(report.maker)
@@ -329,7 +327,7 @@ class RemoteWorkers:
         for job in jobs:
             self._forget(job)
             if self._fallback == "raise":
-                job.died, job.over = WorkerDiedError(f"no maker of batches is left; {self._reason}"), True
+                job.fail(WorkerDiedError(f"no maker of batches is left; {self._reason}"))
             else:
                 self._local.make(job)
         return self._fallback == "raise"
