@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.contracts import OpenSource, Records, check_source
+from standpipe.contracts import OpenSource, Records, Rows, check_source
 
 
 class Altered:
@@ -38,6 +38,14 @@ def locates(change: Any) -> Any:
 def unsorted(records: Records) -> Records:
     """The records as if they had been asked for by number."""
     return records.take(np.argsort(records.index, kind="stable"))
+
+
+def nowhere(rows: Rows) -> Rows:
+    """A field of which no array has the first record's row."""
+    others = np.arange(len(rows.rows)) > 0
+    return replace(
+        rows, rows=np.full(len(rows.rows), -1), others=(replace(rows, rows=np.where(others, rows.rows, -1)),)
+    )
 
 
 def test_a_source_of_ones_own_is_checked() -> None:
@@ -69,3 +77,27 @@ def test_a_source_of_ones_own_is_checked() -> None:
 def test_a_broken_promise_is_named(answers: dict[str, Any], promise: str) -> None:
     with pytest.raises(AssertionError, match=promise):
         check_source(Altered(**answers))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda records: replace(records, plain={}), r"'label', \(\) int64"),
+        (lambda records: replace(records, rows={}), r"'x', \(3\) float32"),
+        (
+            lambda records: replace(records, plain={"label": records.plain["label"][:1]}),
+            r"'label', \(\) int64",
+        ),
+        (lambda records: replace(records, plain={"label": np.array([None] * 4)}), r"'label', \(\) int64"),
+        (lambda records: replace(records, rows={"x": nowhere(records.rows["x"])}), r"'x', \(3\) float32"),
+    ],
+    ids=["no label", "no x", "one label", "no numbers", "nowhere"],
+)
+def test_a_loader_delivers_nothing_that_the_source_has_not_given(change: Any, field: str) -> None:
+    """The slot's row would keep the value of an earlier batch."""
+    pipeline = sp.Pipeline(Altered(locate=locates(change))).batch(4)
+    with (
+        pipeline.loader(memory="256MiB") as loader,
+        pytest.raises(sp.PlanError, match=rf"doesn't give {field}, for each of 4 records.*check_source"),
+    ):
+        next(iter(loader))

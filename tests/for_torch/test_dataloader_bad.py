@@ -79,3 +79,19 @@ def test_what_cant_be_replaced_is_an_error() -> None:
         next(iter(standpipe.torch.DataLoader(Count(), on_error=sp.Replace(at_most=1), **MEMORY)))
     with pytest.raises(sp.PlanError, match="on_error"):
         next(iter(standpipe.torch.DataLoader(Of(sample), on_error="skip", **MEMORY)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"num_workers": 2, "executor": "thread"}], ids=["inline", "threads"]
+)
+@pytest.mark.parametrize(
+    "with_value", [lambda index, x: x, lambda index, x: {"index": index, "x": x}], ids=["alone", "dict"]
+)
+def test_no_value_is_an_error_as_with_torch(with_value: Any, settings: dict[str, Any]) -> None:
+    """torch's ``default_collate`` doesn't take None."""
+    samples = [with_value(index, None if index == 11 else 100 + index) for index in range(ROWS)]
+    loader = standpipe.torch.DataLoader(Of(samples), 4, **settings, **MEMORY)
+    batches = iter(loader)
+    next(batches), next(batches)
+    with pytest.raises(sp.TransformError, match="NoneType"):
+        next(batches)

@@ -12,6 +12,7 @@ from standpipe.engine.mixes import unmixable
 from standpipe.engine.python.collating import Made, collated
 from standpipe.engine.queue import BatchQueue, Filled, Filling
 from standpipe.engine.replace import Origins, advise, is_replaced
+from standpipe.engine.rows import located
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import Assignment, Failure, Workers
@@ -120,7 +121,7 @@ class Filler:
         if self._streams:  # a stream's records are numbered per rank
             places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
-        records = plan.source.locate(drawn.indices)
+        records = located(plan, drawn.indices)
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         job = self._workers.begin(assignment, self._ring)

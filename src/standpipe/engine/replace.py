@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import Records
-from standpipe.engine.rows import END
+from standpipe.engine.rows import END, located
 from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
 from standpipe.errors import SampleError, StandpipeError
 from standpipe.order import substitute
@@ -82,7 +82,7 @@ class Origins:
         ]
         self._left_out, self._lost = frozenset(), ()
         self.assignment = replace(self.assignment, without=frozenset())
-        records = self.plan.source.locate(np.array(indices))
+        records = located(self.plan, np.array(indices))
         for number, row in enumerate(rows.tolist()):
             self._now[row] = records, number, int(attempts[number])
         if self.error is not None:

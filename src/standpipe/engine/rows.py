@@ -11,9 +11,10 @@ import numpy as np
 
 from standpipe.contracts import Files, Records
 from standpipe.engine.workers import CantWorkError, Failure
-from standpipe.errors import key_name
+from standpipe.errors import PlanError, key_name
+from standpipe.plan.plan import Plan
 from standpipe.source import KEY, shown
-from standpipe.spec import AnyArray, Int64Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 Sample = dict[str, Any]
 
@@ -85,6 +86,33 @@ def counted(positions: Int64Array) -> Sequence[int]:
     """
     span = range(int(positions[0]), int(positions[0]) + len(positions))
     return span if span[-1] == positions[-1] else positions.tolist()
+
+
+def located(plan: Plan, indices: Int64Array) -> Records:
+    """Return where the plan's source has some records.
+
+    Raises ``PlanError`` if a field lacks a record's value: nothing would be written over the slot's older values.
+    """
+    records = plan.source.locate(indices)
+    fields = plan.source.fields if plan.samples.python is None else {}
+    for name, spec in fields.items():
+        values, rows = records.plain.get(name), records.rows.get(name)
+        if values is not None:
+            fits = (
+                isinstance(spec, ArraySpec)
+                and values.shape == (len(indices), *spec.shape)
+                and np.can_cast(values.dtype, spec.dtype, "safe")
+            )
+        elif rows is not None:
+            fits = not rows.others or bool(np.all(sum(part.rows >= 0 for part in rows.parts) == 1))
+        else:
+            fits = name in records.files
+        if not fits:
+            raise PlanError(
+                f"locate() of the source doesn't give {name!r}, {spec}, for each of {len(indices)} records. "
+                "standpipe.contracts.check_source(source) says which promise it breaks"
+            )
+    return records
 
 
 class Inputs:

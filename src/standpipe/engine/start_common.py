@@ -12,12 +12,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Records
 from standpipe.engine.open_files import too_few_files
+from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.workers import Failure, raised_for
-from standpipe.errors import StandpipeError
+from standpipe.engine.workers import CantWorkError, Failure, raised_for
+from standpipe.errors import StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import Fields
@@ -98,7 +99,8 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
     at       the cursor
     measure  makes one sample by the program of an epoch, and returns its fields or a failure
 
-    If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced.
+    If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced. A sample with a
+    field that is None is bad too, and that error is a ``PlanError`` unless the field is declared.
     """
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
@@ -107,7 +109,9 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
         made = replace(key, index=index, attempt=attempt)
         found: list[Fields] = []
         while len(found) < len(epochs):
-            answer = measure(made, Inputs(records), epochs[len(found)])
+            answer = measure(made, inputs := Inputs(records), epochs[len(found)])
+            if not isinstance(answer, Failure):
+                answer = _without_none(plan, answer, record_name(index, inputs.name(0, index)))
             if isinstance(answer, Failure):
                 break
             found.append(answer)
@@ -118,6 +122,23 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
         records = plan.source.locate(np.array([substitute_of(plan, key.epoch, key.position, attempt, index)]))
         index = int(records.index[0])
+
+
+def _without_none(plan: Plan, fields: Fields, record: str) -> Measured:
+    """Return a sample's fields, or a failure if a field is None and no list, so that its form isn't known."""
+    for name, spec in fields.items():
+        is_none = isinstance(spec, Listed) and spec.kind == type(None).__name__
+        if not is_none or plan.gathers or plan.pipeline.collate.get(name) is list:
+            continue
+        if plan.batch.contents.get(name) is not None:
+            return Failure(0, "batch", f"{name!r} is None, but it is declared; {instead_of_none(name)}")
+        reason = (
+            f"{name!r} is None in the first sample, {record}, so its shape and dtype aren't known; "
+            f"{instead_of_none(name)}. Or drop the field in a function of map(), or declare its shape and dtype with "
+            "spec= of the source or of map()"
+        )
+        return Failure(0, "batch", reason, CantWorkError(reason))
+    return fields
 
 
 def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from standpipe.batch import Collate, Collation, Pad, Ragged, Shape, TooMuch
+from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.workers import Failure
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray, UInt8Array
@@ -79,7 +80,9 @@ def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[An
         array = (
             collation.empty() if isinstance(value, list | tuple) and not value else as_array(_numbers(value))
         )
-        if array is None:
+        if value is None:
+            bad.append(Failure(row, "batch", f"{name!r} is None; {instead_of_none(name)}"))
+        elif array is None:
             bad.append(Failure(row, "batch", f"{name!r} is {type(value).__name__}, and no array of numbers"))
         elif wrong := collation.misfit(array.shape, array.dtype):
             bad.append(Failure(row, "batch", wrong))

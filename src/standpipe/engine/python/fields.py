@@ -54,7 +54,7 @@ def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray])
     """
     arrays, lists = rows.views, rows.lists
     for name, value in sample.items():
-        if out.get(name) is value:
+        if value is not None and out.get(name) is value:
             continue  # it was made there
         array = arrays.get(name)
         if array is None:
@@ -83,10 +83,21 @@ def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray])
         raise RowFailed("batch", f"no field {missing}, and there is one {rows.known_from}")
 
 
+def instead_of_none(name: str) -> str:
+    """Return what to do about a field that is None in a sample, for messages."""
+    return (
+        "give it a value in the dataset or in a function of map(), such as -1 for a missing label, or keep the values "
+        f"in a list: .batch(…, collate={{{name!r}: list}})"
+    )
+
+
 def _misfit(name: str, value: Any, target: AnyArray, known_from: str) -> str:
+    wanted = f"{ArraySpec(target.shape, target.dtype)} {known_from}"
+    if value is None:
+        return f"{name!r} is None, and {wanted}; {instead_of_none(name)}"
     array = as_array(value)
     got = type(value).__name__ if array is None else str(ArraySpec(array.shape, array.dtype))
-    what = f"{name!r} is {got}, and {ArraySpec(target.shape, target.dtype)} {known_from}; "
+    what = f"{name!r} is {got}, and {wanted}; "
     if array is not None and array.shape == target.shape:
         return what + "give it the same dtype in every sample"
     return what + (

@@ -142,8 +142,8 @@ class ImageMaker:
         """
         encoded = None
         try:
-            decoded = is_picture(mask) or is_tensor(mask) or (isinstance(mask, np.ndarray) and mask.ndim != 1)
-            if not decoded:
+            array = isinstance(mask, np.ndarray) and mask.ndim != 1
+            if not (mask is None or array or is_picture(mask) or is_tensor(mask)):
                 encoded = encoded_image(mask)
             numbers = as_numbers(mask) if encoded is None else self._decoded_mask(number, step, key, encoded)
             if numbers.shape != (image_px := self._native.source_px):

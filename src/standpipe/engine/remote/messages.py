@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.engine.rows import located
 from standpipe.engine.workers import Assignment, BatchMade, Failure, Substitutes
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
@@ -67,7 +68,7 @@ def assigned(
     if "valid" in views:
         views["valid"][...] = task.valid
     replaced = np.flatnonzero(task.attempts)
-    records = plan.source.locate(task.indices)
+    records = located(plan, task.indices)
     at = Cursor(task.epoch, task.consumed)
     whole = Assignment(slot, at, records, task.positions, views)
     if not len(replaced):
