@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -134,6 +135,9 @@ class DecodeLimits:
     max_pixels: int = 178_956_970
     max_scans: int = 100
 
+    def __post_init__(self) -> None:
+        set_plain(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Reads:
@@ -176,9 +180,36 @@ class Raise:
         return "a bad sample raises"
 
 
-def plain(number: Any) -> Any:
-    """Convert a NumPy number to a Python number; return other values unchanged."""
-    return number.item() if isinstance(number, np.number) else number
+def plain(value: Any, sequence: type[list[Any]] | type[tuple[Any, ...]] = tuple) -> Any:
+    """Convert a parameter to the one form that its value has; return values that aren't plain data unchanged.
+
+    NumPy numbers become Python numbers. Lists, tuples and arrays become ``sequence``, and those inside become tuples.
+    Values of a mapping or of a ``Schedule`` are converted as if each were the parameter.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return sequence(map(plain, value))
+    if isinstance(value, Mapping):
+        return {plain(key): plain(each, sequence) for key, each in value.items()}
+    if isinstance(values := getattr(value, "values", None), Mapping):
+        return replace(value, values=plain(values, sequence))
+    return value
+
+
+def set_plain(parameters: Any, *names: str) -> None:
+    """Convert the parameters of a frozen dataclass by ``plain``, in its ``__post_init__``.
+
+    So equal parameters have one repr, which is part of the recipe's digest, however they were written. Parameters
+    that are annotated as ``Sequence`` become lists, as people write them.
+
+    names  names of the parameters; none: all of them
+    """
+    for each in fields(parameters):
+        if not names or each.name in names:
+            sequence = list if "Sequence" in str(each.type) else tuple
+            value = plain(getattr(parameters, each.name), sequence)
+            object.__setattr__(parameters, each.name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +240,7 @@ class Replace:
     at_most: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at_most", plain(self.at_most))
+        set_plain(self)
 
     def rows(self, epoch_rows: int, world_size: int) -> int:
         """Return the largest number of bad rows that one rank may have in an epoch.
@@ -236,6 +267,9 @@ class GpuDecode:
 
     share: float
     memory: int
+
+    def __post_init__(self) -> None:
+        set_plain(self)
 
     @property
     def most_pixels(self) -> int:
@@ -288,6 +322,9 @@ class Labels:
     field: str
     classes: int
     ignore: int | None = None
+
+    def __post_init__(self) -> None:
+        set_plain(self)
 
     def wrong(self, numbers: AnyArray) -> NDArray[np.bool_]:
         """Return a mask with the shape of ``numbers`` that is True where a number isn't valid."""

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Listed, UInt8Array, shape_text
+from standpipe.spec import AnyArray, ArraySpec, Listed, UInt8Array, set_plain, shape_text
 from standpipe.units import is_count
 
 Shape = tuple[int, ...]
@@ -92,6 +92,7 @@ class Pad:
     max_shape: int | Shape | None = None
 
     def __post_init__(self) -> None:
+        set_plain(self)
         if not is_count(self.to_multiple_of, 1, MOST_MULTIPLE):
             raise PlanError(
                 f"Pad(to_multiple_of={self.to_multiple_of!r}): to_multiple_of must be an integer of at least 1"

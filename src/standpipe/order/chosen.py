@@ -18,7 +18,7 @@ from standpipe.order.expression import Condition
 from standpipe.order.marks import Marks, numbers_of
 from standpipe.order.selection import Selection, check_share
 from standpipe.order.table import ROWS_AT_ONCE, Table
-from standpipe.spec import Int64Array, UInt64Array
+from standpipe.spec import Int64Array, UInt64Array, set_plain
 
 # Splits by a column are keyed apart from all else of their seed.
 _SIDES, _GROUPS, _STRATA = 8, 9, 10
@@ -112,6 +112,7 @@ class SplitByColumn:
     column: str
 
     def __post_init__(self) -> None:
+        set_plain(self, "share")
         check_share(self.share)
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 

@@ -12,7 +12,7 @@ from standpipe import _native
 from standpipe.contracts import Order
 from standpipe.errors import PlanError
 from standpipe.order._arguments import MAX_POSITIONS, WORDS, check_positions, whole_number
-from standpipe.spec import Int64Array
+from standpipe.spec import Int64Array, set_plain
 
 # Splits of one seed are keyed apart from its shuffles.
 _SPLIT = 4
@@ -143,6 +143,7 @@ class Split:
     side: Literal["first", "rest"]
 
     def __post_init__(self) -> None:
+        set_plain(self, "share")
         check_share(self.share)
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 

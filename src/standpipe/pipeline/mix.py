@@ -14,7 +14,7 @@ from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.records import Ordered
 from standpipe.source import OpenConcat, OpenDatasets, open_concat
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, plain
 
 FIELD = "source"
 # Settings of a component. All others are written once, after the mixture.
@@ -92,8 +92,8 @@ class Mixture:
     ) -> None:
         pairs = list(components.items() if isinstance(components, Mapping) else components)
         self.components = tuple(pipeline for pipeline, _ in pairs)
-        self.weights = tuple(weight for _, weight in pairs)
-        self.stopping = stopping
+        self.weights = tuple(plain(weight) for _, weight in pairs)
+        self.stopping = plain(stopping)
         self.names = None if names is None else tuple(names)
 
     def open(self) -> OpenSource:

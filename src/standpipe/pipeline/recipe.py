@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never, cast
 from standpipe.batch import Pad, Ragged
 from standpipe.errors import PlanError
 from standpipe.order import Balance, Budget, Weights
-from standpipe.spec import DecodeLimits, GpuDecode, Labels, Raise, Replace, plain
+from standpipe.spec import DecodeLimits, GpuDecode, Labels, Raise, Replace
 from standpipe.transform import BatchFunction, Function, Schedule, at_epoch, first_epochs
 from standpipe.transform.function import callable_name
 from standpipe.transform.image import ImageTransform
@@ -206,7 +206,6 @@ def _batched(pipeline: Pipeline, settings: Mapping[str, Any] | None) -> Pipeline
 
 def _encoded(value: Any, place: str) -> Any:
     """Return a value as plain data: a dataclass as its name and its parameters, a tuple as a list."""
-    value = plain(value)
     if isinstance(value, Enum):
         return _encoded(value.value, place)
     if (
@@ -242,9 +241,7 @@ def _encoded(value: Any, place: str) -> Any:
 def _decoded(value: Any, place: str, annotation: str = "") -> Any:
     """Return the value that ``_encoded`` made plain. ``annotation``: that of the parameter, whose value it is."""
     if isinstance(value, list | tuple):
-        # A repr, which is part of a run's digest, tells lists from tuples. People write lists for sequences.
-        sequence = list if "Sequence" in annotation else tuple
-        return sequence(_decoded(each, place, annotation) for each in value)
+        return [_decoded(each, place, annotation) for each in value]
     if isinstance(value, str) and value in INFINITIES and "float" in annotation:
         return INFINITIES[value]
     if not isinstance(value, Mapping):

@@ -23,7 +23,7 @@ from standpipe.order import (
     exclusion,
 )
 from standpipe.pipeline.content_filter import ByContent
-from standpipe.spec import plain
+from standpipe.spec import set_plain
 from standpipe.transform.function import InputFormat
 
 
@@ -41,7 +41,7 @@ class Ordered:
     repeats: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", plain(self.seed))
+        set_plain(self, "seed", "block", "window", "repeats", "batch_size")
 
     def take(self, number: int) -> Self:
         """Use only the first ``number`` records, or all if there are fewer.

@@ -13,7 +13,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import Float32Array, Layout
+from standpipe.spec import Float32Array, Layout, set_plain
 
 Size = tuple[int, int]  # (height, width) in pixels
 DtypeName = Literal["uint8", "float16", "float32"]
@@ -30,6 +30,9 @@ class ImageTransform:
 
     __slots__ = ()
     draw_kind: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        set_plain(self)
 
     @property
     def reads(self) -> tuple[str, ...]:

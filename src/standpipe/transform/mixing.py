@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe.contracts import Mix
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, Float32Array, UInt8Array
+from standpipe.spec import AnyArray, Float32Array, UInt8Array, set_plain
 from standpipe.transform.image import is_number
 
 SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that a machine's rounding of logarithms doesn't change λ
@@ -31,6 +31,9 @@ class _Mixing:
     num_classes: int
     image: str = "image"
     label: str = "label"
+
+    def __post_init__(self) -> None:
+        set_plain(self)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""

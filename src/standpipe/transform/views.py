@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
+from standpipe.spec import plain, set_plain
 from standpipe.transform.image import ImageTransform, Size
 from standpipe.transform.schedule import is_scheduled
 
@@ -35,6 +36,9 @@ class Repeat:
 
     number: int
     transforms: Sequence[ImageTransform]
+
+    def __post_init__(self) -> None:
+        set_plain(self)
 
 
 class Views(ImageTransform):
@@ -80,7 +84,7 @@ class Views(ImageTransform):
     else:
 
         def __init__(self, **views):
-            self.views = views
+            self.views = plain(views, list)
 
     def __repr__(self) -> str:
         """Return the views in the form of the call that made them."""
