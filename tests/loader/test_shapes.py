@@ -160,6 +160,60 @@ def test_with_a_budget_room_is_for_the_budget(executor: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lengths", "budget"), [(np.ones(9000, np.int64), 8192), (LENGTHS, 200)], ids=["ones", "usual"]
+)
+@pytest.mark.parametrize(
+    "pads",
+    [
+        {"tokens": sp.Pad(to_multiple_of=64)},
+        {"tokens": sp.Pad(to_multiple_of=8), "masks": sp.Pad(to_multiple_of=12)},
+        {"tokens": sp.Pad(to_multiple_of=8, max_shape=90)},
+    ],
+    ids=["one", "two", "max_shape"],
+)
+def test_a_budget_is_kept_with_padding_to_a_multiple(
+    lengths: Int64Array, budget: int, pads: dict[str, sp.Pad]
+) -> None:
+    samples = [{name: np.zeros(length, np.int32) for name in pads} for length in lengths]
+    pipeline = sp.Pipeline(sp.MapSource(samples, columns={"length": lengths})).shuffle(seed=1)
+    pipeline = pipeline.batch(budget=budget, length_column="length", collate=pads)
+    seen: list[int] = []
+    for batch in batches(pipeline):
+        seen += batch["index"].tolist()
+        for name in pads:
+            assert batch[name].size <= budget
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_a_state_of_another_multiple_is_refused() -> None:
+    def padded(**pad: int) -> sp.Pipeline:
+        collate = {"tokens": sp.Pad(**pad), "boxes": list}
+        return sp.Pipeline(texts()).batch(budget=200, length_column="length", collate=collate)
+
+    with padded(to_multiple_of=8).loader(memory=MEMORY, executor="thread") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with padded().loader(memory=MEMORY, executor="thread") as loader:
+        with pytest.raises(sp.StateError, match="to_multiple_of=8"):
+            loader.load_state_dict(state)
+        assert "to_multiple_of" not in str(loader.plan.recipe)
+
+
+def test_the_plan_says_what_a_budget_limits() -> None:
+    collate = {"tokens": sp.Pad(), "masks": sp.Pad(length=90), "image": sp.Pad(max_shape=(8, 8, 3))}
+    pipeline = sp.Pipeline(texts()).batch(budget=200, length_column="length", collate=collate)
+    said = pipeline.plan(memory=MEMORY).explain()
+    assert "within the budget: tokens\n" in said
+    assert "within the budget if 'length' is its length: image\n" in said
+    assert "not within the budget: masks\n" in said
+    made = pipeline.batch(budget=200, length_column="length", collate_fn=lambda samples: {"n": len(samples)})
+    assert "not within the budget: what functions of the batch pad" in made.plan(memory=MEMORY).explain()
+    packed = pipeline.batch(budget=200, length_column="length", packing=True, collate={"tokens": sp.Pad()})
+    with pytest.raises(sp.PlanError, match=r"'tokens' needs max_shape=.*packing=True"):
+        batches(packed)
+
+
+@pytest.mark.parametrize(
     ("executor", "workers"), [("thread", 1), ("thread", 3), ("thread", 8), ("process", 2)]
 )
 def test_who_makes_the_rows_makes_no_difference(executor: str, workers: int) -> None:

@@ -26,12 +26,13 @@ def planned(
     max_batch_size: int | None = None,
     packing: bool = False,
     chain: Chain | None = None,
+    multiple: int = 1,
 ) -> Batches:
     chain = chain or Chain(len(lengths))
     selected = replace(chain, times=1)
     column = np.asarray(lengths)[selected.records(np.arange(selected.count))]
     budget = Budget(most, "length", max_batch_size, packing)
-    return Batches.of(budget, lambda start, stop: column[start:stop], chain, seed=seed)
+    return Batches.of(budget, lambda start, stop: column[start:stop], chain, seed=seed, multiple=multiple)
 
 
 def lognormal(number: int, most: int) -> Int64Array:
@@ -41,20 +42,23 @@ def lognormal(number: int, most: int) -> Int64Array:
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[Batches, Int64Array]:
-    """Any batches, and the lengths of their records."""
+    """Any batches, and the lengths as which their records count."""
     longest = draw(st.sampled_from([0, 1, 9, 1000, 2**40]))
     few = draw(st.lists(st.integers(0, longest), min_size=1, max_size=6))
     many = draw(st.lists(st.sampled_from(few), max_size=300))
     lengths = np.array([*few, *many])
-    most = draw(st.integers(max(int(lengths.max()), 1), min(max(10 * longest, 2), 2**40)))
+    multiple = draw(st.sampled_from([1, 2, 8, 64, 2**20]))
+    least = -(-max(int(lengths.max()), 1) // multiple) * multiple
+    most = draw(st.integers(least, max(least, min(10 * longest, 2**40))))
     batches = planned(
         lengths,
         most,
         seed=draw(st.none() | st.integers(0, 2**64 - 1)),
         max_batch_size=draw(st.none() | st.integers(1, 40)),
         packing=draw(st.booleans()),
+        multiple=multiple,
     )
-    return batches, lengths
+    return batches, -(-np.maximum(lengths, 1) // multiple) * multiple
 
 
 def epoch_of(batches: Batches, epoch: int) -> list[list[int]]:
@@ -62,7 +66,6 @@ def epoch_of(batches: Batches, epoch: int) -> list[list[int]]:
 
 
 def cost(lengths: Int64Array, packing: bool) -> int:
-    lengths = np.maximum(lengths, 1)
     return int(lengths.sum()) if packing else len(lengths) * int(lengths.max())
 
 
@@ -219,6 +222,18 @@ def test_a_length_that_cannot_be_is_refused_with_its_record(lengths: AnyArray, s
         planned(lengths, 10)
 
 
+@pytest.mark.parametrize(
+    ("most", "says"),
+    [
+        (1000, r"record 1 has 'length' 961, 1024 when .* multiple of 64; .*budget=1000 .*length <= 960"),
+        (63, r"record 0 has 'length' 0, 64 when .*budget=63 holds it: raise it, or use a smaller to_mul"),
+    ],
+)
+def test_a_length_that_padding_makes_too_long_is_refused(most: int, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        planned([0, 961, 960], most, multiple=64)
+
+
 def test_the_record_that_is_refused_has_its_number_in_the_source() -> None:
     with pytest.raises(PlanError, match="record 3 has"):
         planned([1, 1, 1, 99], 10, chain=Chain(4, (Skip(2),)))
@@ -243,6 +258,10 @@ def test_a_budget_that_cannot_work_is_refused(fields: dict[str, object], says: s
 def test_a_batch_that_does_not_exist(epoch: int, position: int) -> None:
     with pytest.raises(IndexError):
         planned([1, 2, 3], 10).records(epoch, position)
+
+
+def test_it_says_the_multiple() -> None:
+    assert "padded to a multiple of 8, at most 16 of 'length'" in planned([1, 9], 16, multiple=8).describe()
 
 
 def test_it_says_what_it_does() -> None:

@@ -8,7 +8,9 @@ from standpipe.batch.collate import (
     Ragged,
     Shape,
     TooMuch,
+    budget_notes,
     checked_collate,
+    padding_multiple,
     placed,
 )
 from standpipe.batch.layout import SlotLayout
@@ -22,6 +24,8 @@ __all__ = [
     "Shape",
     "SlotLayout",
     "TooMuch",
+    "budget_notes",
     "checked_collate",
+    "padding_multiple",
     "placed",
 ]

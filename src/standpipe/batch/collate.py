@@ -67,7 +67,8 @@ class Pad:
     Parameters
     ----------
     to_multiple_of : int, default 1
-        Samples are padded to the largest of the batch, along each axis, rounded up to a multiple of this.
+        Samples are padded to the largest of the batch, along each axis, rounded up to a multiple of this. Batches
+        within a length budget are planned with the rounded lengths.
     length : int or tuple of int, optional
         Pad the samples of all batches to this length, or for several axes to this shape, instead.
     value : float, default 0
@@ -114,7 +115,7 @@ class Pad:
 
         sample  shape and dtype of one sample
         rows    number of rows of the largest batch
-        budget  the length budget: the most that rows × longest sample may be; None without a budget
+        budget  the most that rows × padded length may be; None without such a budget
 
         Raises ``PlanError`` if the options don't fit the field or don't determine its largest size.
         """
@@ -130,10 +131,11 @@ class Pad:
             room = rows * math.prod(_up(most, multiple))
         elif budget is not None:
             most = (budget, *sample.shape[1:])
-            room = (budget + rows * (multiple - 1)) * math.prod(_up(most[1:], multiple))
+            room = budget * math.prod(_up(most[1:], multiple))
         else:
             raise PlanError(
-                f"collate: Pad of {name!r} needs max_shape=, the largest shape that a sample may have"
+                f"collate: Pad of {name!r} needs max_shape=, the largest shape that a sample may have, unless "
+                "batch(budget=…) without packing=True limits rows × padded length"
             )
         if not np.can_cast(np.min_scalar_type(self.value), sample.dtype, "same_kind"):
             raise PlanError(
@@ -352,7 +354,12 @@ Contents = Mapping[str, ArraySpec | Listed | Collation | None]
 
 
 def placed(
-    samples: Mapping[str, ArraySpec | Listed | None], collate: Collate, rows: int, budget: int | None
+    samples: Mapping[str, ArraySpec | Listed | None],
+    collate: Collate,
+    rows: int,
+    budget: int | None,
+    *,
+    packing: bool,
 ) -> Contents:
     """Return how a batch stores each field, by name; None if that isn't known before a run.
 
@@ -360,6 +367,7 @@ def placed(
     collate  ``Pad``, ``Ragged`` or list for the fields that need it
     rows     number of rows of the largest batch
     budget   the length budget, along the first axis; None without a budget
+    packing  True if the budget limits the sum of lengths; False if it limits rows × padded length
 
     Raises ``PlanError`` for a field that ``collate`` doesn't fit.
     """
@@ -368,7 +376,8 @@ def placed(
         how = collate.get(name)
         contents[name] = spec
         if isinstance(how, Pad | Ragged) and isinstance(spec, ArraySpec):
-            contents[name] = how.planned(name, spec, rows, budget)
+            limit = None if packing and isinstance(how, Pad) else budget
+            contents[name] = how.planned(name, spec, rows, limit)
         elif isinstance(how, Pad | Ragged) and spec is not None:
             raise PlanError(f"collate: {how.describe()} needs arrays, but {name!r} is a {spec}")
         elif how is list and isinstance(spec, ArraySpec):
@@ -391,6 +400,27 @@ def checked_collate(collate: object) -> Collate:
         if how is not list and not isinstance(how, Pad | Ragged):
             raise PlanError(f"batch: collate for {name!r} must be Pad(…), Ragged(…) or list, got {how!r}")
     return dict(collate)
+
+
+def padding_multiple(collate: Collate) -> int:
+    """Return the least common multiple of ``to_multiple_of`` of all ``Pad`` in ``collate``; 1 without one."""
+    return math.lcm(*(how.to_multiple_of for how in collate.values() if isinstance(how, Pad)))
+
+
+def budget_notes(collate: Collate, column: str, *, packing: bool) -> list[str]:
+    """Return the lines for ``explain()`` on which fields of a batch a length budget limits.
+
+    column   name of the column of lengths
+    packing  as for ``placed``
+    """
+    names: dict[str, list[str]] = {}
+    for name, how in collate.items():
+        if isinstance(how, Pad | Ragged):
+            own = how.max_shape if isinstance(how, Pad) else how.max_values
+            limited = "within the budget" if own is None else f"within the budget if {column!r} is its length"
+            never = isinstance(how, Pad) and (packing or how.length is not None)
+            names.setdefault("not within the budget" if never else limited, []).append(name)
+    return [f"{limited}: {', '.join(fields)}" for limited, fields in names.items()]
 
 
 def _safe(dtype: np.dtype[np.generic], into: np.dtype[np.generic]) -> bool:

@@ -32,7 +32,7 @@ class Budget:
     most            1 to 2^40, in the column's unit: tokens, pixels, …
     length_column   name of the column with each record's length
     max_batch_size  largest number of records in a batch; None: as many as the budget allows
-    packing         what the budget limits: True: the sum of a batch's lengths; False: rows × longest length
+    packing         what the budget limits: True: the sum of a batch's lengths; False: rows × padded length
     """
 
     most: int
@@ -66,16 +66,18 @@ class Batches:
     gives the batch at each position, and another one per bucket gives the records of each batch. So computing
     any batch of any epoch takes time in proportion to its rows.
 
-    budget   the limits of a batch
-    seed     seed of the shuffle; None: no shuffle, batches with the longest records come first
-    chain    the selected records
-    buckets  number of records and longest length of each bucket
-    cut      the runs of batches
-    total    sum of all lengths
-    places   places of the records in ``chain``, grouped by bucket, the bucket of shortest records first
+    budget    the limits of a batch
+    multiple  each record counts as its length rounded up to a multiple of this
+    seed      seed of the shuffle; None: no shuffle, batches with the longest records come first
+    chain     the selected records
+    buckets   number of records and longest length of each bucket, rounded up to ``multiple``
+    cut       the runs of batches
+    total     sum of all lengths
+    places    places of the records in ``chain``, grouped by bucket, the bucket of shortest records first
     """
 
     budget: Budget
+    multiple: int
     seed: int | None
     chain: Chain
     buckets: Lengths
@@ -84,22 +86,25 @@ class Batches:
     places: Table
 
     @classmethod
-    def of(cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None) -> Batches:
+    def of(
+        cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None, multiple: int = 1
+    ) -> Batches:
         """Plan the batches of all records.
 
-        column  function of (start, stop) that returns the lengths of the selected records [start, stop),
-                integers
+        column    function of (start, stop) that returns the lengths of the selected records [start, stop),
+                  integers
+        multiple  each record counts as its length rounded up to a multiple of this
 
         Raises ``PlanError`` for lengths that aren't integers, are negative, or exceed the budget.
         """
-        lengths = _Lengths(budget, column, chain)
+        lengths = _Lengths(budget, column, chain, multiple)
         total = 0
 
         def summed() -> Iterator[Int64Array]:
             nonlocal total
             for chunk in lengths:
                 total += int(chunk.sum())
-                yield chunk
+                yield -(-chunk // multiple) * multiple
 
         mixed = 0 if seed is None or budget.packing else MIXED_BATCHES
         buckets = Lengths.of(summed()).joined(least_cost=mixed * budget.most)
@@ -107,7 +112,7 @@ class Batches:
         cut = cut_by(buckets, budget.most, budget.max_batch_size or MAX_ROWS)
         bucket_of = (np.searchsorted(buckets.longest, chunk) for chunk in lengths)
         _, places = grouped_by(bucket_of, len(buckets.counts))
-        return cls(budget, seed, chain, buckets, cut, total, places)
+        return cls(budget, multiple, seed, chain, buckets, cut, total, places)
 
     @property
     def num_positions(self) -> int:
@@ -161,11 +166,12 @@ class Batches:
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         what = "packed" if self.budget.packing else "padded"
+        what += f" to a multiple of {self.multiple:,}," if self.multiple > 1 else " to"
         share = self.total / (self.num_positions * self.budget.most)
         order = "the longest first" if self.seed is None else f"shuffle(seed={self.seed}), new each epoch"
         return (
             f"{self.num_positions:,} batches of {int(self.cut.sizes.min()):,} to {self.most_rows:,} rows from "
-            f"{len(self.buckets.counts)} buckets, {what} to at most {self.budget.most:,} of "
+            f"{len(self.buckets.counts)} buckets, {what} at most {self.budget.most:,} of "
             f"{self.budget.length_column!r}, which they fill to {share:.1%}; {order}"
         )
 
@@ -196,6 +202,7 @@ class _Lengths:
     budget: Budget
     column: Column
     chain: Chain
+    multiple: int
 
     def __iter__(self) -> Iterator[Int64Array]:
         times = self.chain.times
@@ -212,15 +219,21 @@ class _Lengths:
 
         place  the place in ``chain`` of the first length
         """
-        column, most = self.budget.length_column, self.budget.most
+        column, budget, multiple = self.budget.length_column, self.budget.most, self.multiple
+        most = budget // multiple * multiple  # the longest record that fits when it is padded
         numbers = lengths.astype(np.int64)
-        bad = np.flatnonzero((numbers < 0) | (numbers > most))
+        bad = np.flatnonzero((numbers < 0) | (np.maximum(numbers, 1) > most))
         if len(bad) == 0:
             return numbers
         length = int(lengths[bad[0]])
         record = int(self.chain.records(np.array([place + bad[0] * self.chain.times]))[0])
-        remedy = "lengths are integers from 0 on"
-        if length > 0:
-            leave_out = f".filter({f'{column} <= {most}'!r})"
-            remedy = f"no batch of budget={most} holds it: raise it, or leave such records out, {leave_out}"
-        raise PlanError(f"record {record} has {column!r} {length}; {remedy}")
+        if length < 0:
+            raise PlanError(f"record {record} has {column!r} {length}; lengths are integers from 0 on")
+        padded = (
+            f", {-(-max(length, 1) // multiple) * multiple} when it is padded to a multiple of {multiple}"
+        )
+        remedy = f"or leave such records out, .filter({f'{column} <= {most}'!r})"
+        raise PlanError(
+            f"record {record} has {column!r} {length}{padded if multiple > 1 else ''}; no batch of "
+            f"budget={budget} holds it: raise it, {remedy if most else 'or use a smaller to_multiple_of='}"
+        )

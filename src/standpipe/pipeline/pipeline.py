@@ -133,8 +133,9 @@ class Pipeline(Transformed, Runnable, Portable):
             With ``budget``: the largest number of samples in a batch. Default: as many as the budget allows.
         packing : bool, default False
             With ``budget``: the cost of a batch. False: its number of samples × its longest length, for
-            padded batches; samples of similar length are batched together. True: the sum of its lengths, for
-            batches without padding; long and short samples are batched together.
+            padded batches; samples of similar length are batched together. Lengths are rounded up to the
+            ``to_multiple_of`` of ``collate``'s ``Pad``. True: the sum of its lengths, for batches without
+            padding; long and short samples are batched together.
         batch_sampler : bool, default False
             With ``batch_size``: your program names the records of each batch, as torch's ``batch_sampler``
             does. The pipeline then has no order, and ``loader.from_batches(batches)`` takes lists of records,

@@ -258,8 +258,8 @@ def _batch(
     measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> BatchPlan:
     fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
-    most = None if pipeline.budget is None else pipeline.budget.most
-    contents = placed(fields, pipeline.collate, rows, most)
+    most, packing = (None, False) if (limit := pipeline.budget) is None else (limit.most, limit.packing)
+    contents = placed(fields, pipeline.collate, rows, most, packing=packing)
     return BatchPlan(layout=slot_layout(contents, rows, last_batch), contents=contents)
 
 

@@ -15,6 +15,7 @@ from standpipe.plan.cache import room_bytes
 from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
+from standpipe.plan.order import within_budget
 from standpipe.plan.storage import storage_costs
 from standpipe.plan.travel import sends_bytes, sent_bytes
 from standpipe.spec import Executor, Reads, shape_text
@@ -274,6 +275,7 @@ def _batch(plan: Plan) -> list[str]:
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
             for name in plan.batch.open
         ),
+        *within_budget(plan.pipeline),
         *_functions(plan),
         *_checks(plan),
         plan.pipeline.bad.describe(),

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from standpipe.batch import budget_notes, padding_multiple
 from standpipe.contracts import OpenSource, Order, PythonSource, StreamSource
 from standpipe.errors import PlanError
 from standpipe.order import (
@@ -162,7 +163,22 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     chain = Chain(source.num_records, selected.selections, times)
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     lengths = partial(selected.read, budget.length_column)
-    return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
+    shuffle = seed if pipeline.shuffled else None
+    return Batches.of(budget, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, budget))
+
+
+def _multiple(pipeline: Pipeline, budget: Budget) -> int:
+    """Return the integer to a multiple of which a batch within ``budget`` pads its records."""
+    return 1 if budget.packing else padding_multiple(pipeline.collate)
+
+
+def within_budget(pipeline: Pipeline) -> list[str]:
+    """Return the lines for ``explain()`` on what a length budget limits; none without a budget."""
+    if (budget := pipeline.budget) is None:
+        return []
+    notes = budget_notes(pipeline.collate, budget.length_column, packing=budget.packing)
+    own = any(function.mixing is None for function in pipeline.batch_functions)
+    return [*notes, *(["not within the budget: what functions of the batch pad"] if own else [])]
 
 
 def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
@@ -295,8 +311,10 @@ def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]
         "limits": repr(pipeline.limits),
         "pixel_contract": PIXEL_CONTRACT,
     }
-    if pipeline.budget is not None:
-        recipe["batches"] = pipeline.budget.describe()
+    if (budget := pipeline.budget) is not None:
+        multiple = _multiple(pipeline, budget)
+        rounded = f", to_multiple_of={multiple}" if multiple > 1 else ""
+        recipe["batches"] = budget.describe() + rounded
     return recipe
 
 
