@@ -280,6 +280,16 @@ def test_streams_are_refused(nodes: Any) -> None:
         standpipe.ray.loader(stream)
 
 
+def test_tensors_in_shared_memory_are_copies_with_a_warning(nodes: Any) -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.zeros(2), torch.eye(2).to_sparse()):
+        standpipe.ray.loader(sp.Pipeline(sp.MapSource([tensor], fields="x")).batch(1), 1)
+    shared = sp.Pipeline(sp.MapSource([torch.zeros(2).share_memory_()], fields="x")).batch(1)
+    with pytest.warns(UserWarning, match="tensors in shared memory.*Ray actors get copies") as caught:
+        standpipe.ray.loader(shared, 1)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_ray_client_is_refused(nodes: Any) -> None:
     pytest.importorskip("grpc")
     with socket.socket() as probe:

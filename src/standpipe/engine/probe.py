@@ -119,7 +119,7 @@ class Probe:
                 self._server.close(0)  # this ends the worker too
                 self._server = None
             if self._luggage is not None:
-                os.close(self._luggage.descriptor)
+                self._luggage.close()
                 self._luggage = None
 
 

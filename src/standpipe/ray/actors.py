@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -248,6 +251,34 @@ def check_ray() -> None:
         )
 
 
+class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """A pickler that sets ``shares`` if it pickles a CPU tensor in shared memory."""
+
+    shares = False
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how to pickle a value, as the ``pickle`` module defines it."""
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            self.shares |= value.device.type == "cpu" and value.is_shared()
+        return super().reducer_override(value)
+
+
+def _packed(pipeline: sp.Pipeline) -> bytes:
+    """Return the pickled pipeline. Warn if actors get copies of tensors in shared memory."""
+    out = io.BytesIO()
+    packing = _Packing(out, protocol=5)
+    packing.dump(pipeline)
+    if packing.shares:
+        warnings.warn(
+            "the pipeline has tensors in shared memory, share_memory_(). Ray actors get copies, so they don't see "
+            "what this process writes later, and it doesn't see what they write. Workers of this machine do: leave "
+            "the actors out, or don't change such tensors while actors run",
+            stacklevel=4,
+        )
+    return out.getvalue()
+
+
 def described(
     pipeline: sp.Pipeline,
     actors: int,
@@ -280,7 +311,7 @@ def described(
             "ray_options="
         )
     try:
-        packed = bytes(cloudpickle.dumps(pipeline))
+        packed = _packed(pipeline)
     except Exception as error:
         raise sp.PlanError(
             f"the pipeline can't be sent to Ray actors: {error}. Create what can't be pickled in the dataset or "

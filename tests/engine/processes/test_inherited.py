@@ -57,6 +57,7 @@ def test_every_kind_of_object() -> None:
             with self.objects["lock"], self.objects["array"].get_lock():
                 self.objects["array"][index] += 1
                 self.objects["raw"][index] += 1
+                self.objects["tensor"][index] += 1
             self.objects["queue"].put(("queue", index))
             self.objects["pipe"].send(("pipe", index))
             assert self.objects["event"].is_set()
@@ -68,10 +69,12 @@ def test_every_kind_of_object() -> None:
     queue.put("begun")  # a thread of this process writes to it
     assert queue.get() == "begun"
     array, raw = multiprocessing.Array("i", 8), sharedctypes.RawArray("i", 8)
-    dataset = Puts(array=array, raw=raw, queue=queue, pipe=theirs, event=event, lock=multiprocessing.Lock())
+    tensor = torch.zeros(8, dtype=torch.int64).share_memory_()
+    lock = multiprocessing.Lock()
+    dataset = Puts(array=array, raw=raw, tensor=tensor, queue=queue, pipe=theirs, event=event, lock=lock)
     made = taken(loader(dataset))
     calls = sum(array)
-    assert calls >= 8 and list(array) == list(raw)
+    assert calls >= 8 and list(array) == list(raw) == tensor.tolist()
     print(sorted({queue.get()[1] for _ in range(calls)}), sorted({ours.recv()[1] for _ in range(calls)}))
     queue.close()
     """

@@ -29,6 +29,7 @@ LARGE_BYTES = 64 << 10  # from this total size on, the arrays of a message are s
 ALIGNED_BYTES = 64  # alignment of these arrays, the same as in slots
 # As plain integers: an operation on flags of ``socket`` takes 2 µs.
 _CLOEXEC, _DONTWAIT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_DONTWAIT)
+MOST_FILES = 253  # descriptors in one message, the system's limit
 MOST_AT_ONCE = 512  # buffers that one call writes; the system's limit is 1,024
 
 Received = TypeVar("Received")
@@ -142,6 +143,31 @@ def send_parcel(channel: socket.socket, sent: Parcel) -> None:
     finally:
         os.close(sent.file)
     send_encoded(channel, sent.data[done:])
+
+
+def send_files(channel: socket.socket, files: Sequence[int]) -> None:
+    """Send any number of descriptors, which stay open here. Raises ``Ended`` if the other side has ended."""
+    send(channel, len(files))
+    try:
+        for begin in range(0, len(files), MOST_FILES):
+            socket.send_fds(channel, [b"f"], files[begin : begin + MOST_FILES])
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise Ended(str(error)) from error
+
+
+def receive_files(channel: socket.socket) -> list[int]:
+    """Return the descriptors that ``send_files`` sent. Raises ``OSError`` if not as many are free in this process."""
+    count = receive(channel)
+    files: list[int] = []
+    while len(files) < count:
+        expected = min(MOST_FILES, count - len(files))
+        _, some, _, _ = socket.recv_fds(channel, 1, expected)
+        if len(some) < expected:
+            raise OSError(
+                f"no file descriptors were free for {count} tensors in shared memory: raise ulimit -n"
+            )
+        files += some
+    return files
 
 
 def send_encoded(channel: socket.socket, data: bytes, process: int | None = None) -> None:

@@ -29,7 +29,16 @@ from standpipe import _native
 from standpipe.batch import SlotLayout
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
-from standpipe.engine.processes.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
+from standpipe.engine.processes.messages import (
+    Ended,
+    Parcel,
+    encoded,
+    parcel,
+    receive,
+    receive_files,
+    send,
+    send_parcel,
+)
 from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
 from standpipe.engine.python.calls import said, unforeseen
@@ -81,7 +90,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
         send(channel, ("begun", os.getpid()))
         try:
-            loaded: Recipe = unpack(recipe_file, lists_file) if recipe is None else recipe
+            loaded: Recipe = recipe or unpack(recipe_file, lists_file, receive_files(channel))
         except BaseException as error:
             send(channel, ("failed", _told(error)))
             return

@@ -14,7 +14,15 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.engine.processes.forking import Forked, Unforkable, fork_from, fork_here, fresh, heir_of
-from standpipe.engine.processes.messages import Ended, Unreadable, hang_up, receive, send, talk
+from standpipe.engine.processes.messages import (
+    Ended,
+    Unreadable,
+    hang_up,
+    receive,
+    send,
+    send_files,
+    talk,
+)
 from standpipe.engine.processes.server import serve
 from standpipe.engine.processes.travel import Luggage, first_inherited, pack
 from standpipe.engine.python.recipe import Recipe
@@ -211,7 +219,7 @@ class WorkerServer:
         luggage = None if self._mp_context == "fork" else self._packed()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if luggage is not None:
-                theirs.callback(os.close, luggage.descriptor)
+                theirs.callback(luggage.close)
                 self.packed_bytes = luggage.lists.size_bytes
             control, their_end = socket.socketpair()
             ours.callback(control.close)
@@ -233,6 +241,9 @@ class WorkerServer:
                 self._server = self._begun(given, luggage, close)
             except Unforkable as reason:
                 raise PlanError(self._unforkable(reason, luggage)) from reason
+            if luggage is not None:
+                with contextlib.suppress(Ended):  # ``wait_until_ready`` reports it
+                    send_files(control, luggage.shared.files)
             self._control = control
             ours.pop_all()  # without an error the channel stays open
 

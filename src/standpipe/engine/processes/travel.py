@@ -22,6 +22,7 @@ from standpipe.engine.processes.inherited import (
 )
 from standpipe.engine.processes.mapped import Block, Blocks, BlocksThere
 from standpipe.engine.processes.outline import attributes
+from standpipe.engine.processes.shared import Descriptor, Descriptors
 from standpipe.errors import PlanError
 from standpipe.source.packed import LEAST_ITEMS, Column, SharedFile, SharedList, packed_column
 
@@ -36,23 +37,32 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     pack       True: pack long lists too, not only those in a ``SharedList``
     modules    names of modules that unpickling imports, as keys, in order
     inherited  filled with the objects that the receiver must have inherited, by address; None: refuse such objects
+    shared     filled with the descriptors of tensors in shared memory; None: pickle a copy of such tensors
     """
 
     def __init__(
-        self, out: Any, lists: SharedFile, *, pack: bool, inherited: dict[int, object] | None = None
+        self,
+        out: Any,
+        lists: SharedFile,
+        *,
+        pack: bool,
+        inherited: dict[int, object] | None = None,
+        shared: Descriptors | None = None,
     ) -> None:
         super().__init__(out, protocol=5)
-        self._lists, self._pack, self._inherited = lists, pack, inherited
+        self._lists, self._pack, self._inherited, self._shared = lists, pack, inherited, shared
         self._columns: dict[int, Column | None] = {}
         self._blocks = Blocks(lists)
         self.modules: dict[str, None] = {}
 
-    def persistent_id(self, value: Any) -> Column | Block | None:
-        """Return the place in the file of a list or buffer that is written there; None: pickle the value as usual."""
+    def persistent_id(self, value: Any) -> Column | Block | Descriptor | None:
+        """Return the place of a list, buffer or descriptor beside the pickle; None: pickle the value as usual."""
         if isinstance(value, SharedList):
             return self._packed(value, list(value))
         if type(value) is pickle.PickleBuffer:
             return self._blocks.block(value)
+        if type(value) is Descriptor:
+            return value
         if not self._pack or type(value) is not list or len(value) < LEAST_ITEMS:
             return None
         return self._packed(value, value)
@@ -67,7 +77,8 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 raise pickle.PicklingError("only a fork of the process that made it can have it")
             self._inherited[id(value)] = value
             return adopted, (id(value),)
-        if (made := self._blocks.reduced(value) or reduced_proxy(value)) is not None:
+        shared = None if self._shared is None else self._shared.reduced(value)
+        if (made := shared or self._blocks.reduced(value) or reduced_proxy(value)) is not None:
             self.modules[made[0].__module__] = None
             return made
         reduced = super().reducer_override(value)
@@ -84,29 +95,38 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 class _Unpacking(pickle.Unpickler):
-    def __init__(self, source: Any, lists: SharedFile) -> None:
+    def __init__(self, source: Any, lists: SharedFile, shared: Sequence[int]) -> None:
         super().__init__(source)
-        self._lists, self._blocks = lists, BlocksThere(lists)
+        self._lists, self._blocks, self._shared = lists, BlocksThere(lists), shared
 
-    def persistent_load(self, place: Any) -> SharedList | memoryview:
-        """Return the list or memory at ``place`` in the file, for which ``persistent_id`` pickled that place."""
+    def persistent_load(self, place: Any) -> SharedList | memoryview | Descriptor:
+        """Return the list, memory or descriptor for which ``persistent_id`` pickled ``place``."""
+        if isinstance(place, Descriptor):
+            return Descriptor(self._shared[place.number])
         return self._blocks.view(place) if isinstance(place, Block) else SharedList(self._lists, place)
 
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """A pickled recipe for worker processes, in two anonymous files.
+    """A pickled recipe for worker processes, in two anonymous files, and the descriptors that belong to it.
 
-    descriptor  descriptor of the file with the pickle, which the caller closes
+    descriptor  descriptor of the file with the pickle
     lists       the file with long lists and large arrays
     modules     names of modules that unpickling imports
     inherited   objects that only a fork of this process can unpickle, by their addresses
+    shared      descriptors of tensors in shared memory
     """
 
     descriptor: int
     lists: SharedFile
     modules: Sequence[str]
     inherited: Objects
+    shared: Descriptors
+
+    def close(self) -> None:
+        """Close the descriptors, except that of ``lists``, which closes itself."""
+        os.close(self.descriptor)
+        self.shared.close()
 
 
 def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None) -> Luggage:
@@ -114,19 +134,23 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
 
     parts       the user's objects in ``value``, by their names in error messages
     pack        True: pack long lists too, not only those in a ``SharedList``
-    most_bytes  limit of each file's size, with which objects that only a fork can have are refused; None: no limit
+    most_bytes  limit of each file's size, with which objects that only a fork can have are refused, and tensors in
+                shared memory are copied; None: no limit
 
     Raises ``PlanError`` with the name of the part that can't be pickled.
     """
     lists = SharedFile(None if most_bytes is None else _bounded_file(most_bytes))
     inherited: dict[int, object] = {}
+    shared = Descriptors()
     descriptor = os.memfd_create("standpipe-recipe") if most_bytes is None else _bounded_file(most_bytes)
     try:
         with open(descriptor, "wb", closefd=False) as out:
-            packing = _Packing(out, lists, pack=pack, inherited=inherited if most_bytes is None else None)
+            objects, files = (inherited, shared) if most_bytes is None else (None, None)
+            packing = _Packing(out, lists, pack=pack, inherited=objects, shared=files)
             packing.dump(value)
     except BaseException as error:
         os.close(descriptor)
+        shared.close()
         if not isinstance(error, Exception):
             raise
         if most_bytes is not None:  # the caller doesn't show the error, so the part isn't searched
@@ -136,7 +160,8 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
             f"{part} can't be sent to worker processes: {reason}. Create it in the worker, at its first use; or "
             "leave it out in __getstate__; or use executor='thread'"
         ) from error
-    return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"], inherited)
+    modules = [name for name in packing.modules if name != "__main__"]
+    return Luggage(descriptor, lists, modules, inherited, shared)
 
 
 def first_inherited(parts: Mapping[str, Any]) -> str:
@@ -155,16 +180,17 @@ def _bounded_file(most_bytes: int) -> int:
     return descriptor
 
 
-def unpack(descriptor: int, lists: int) -> Any:
-    """Return the value that ``pack`` packed, and close both descriptors when they aren't needed any more.
+def unpack(descriptor: int, lists: int, shared: Sequence[int] = ()) -> Any:
+    """Return the value that ``pack`` packed, and close all descriptors when they aren't needed any more.
 
     descriptor  of the file with the pickle
     lists       of the file with long lists and arrays
+    shared      of tensors in shared memory
     """
     file = SharedFile(lists)
     with open(descriptor, "rb") as source:
         source.seek(0)
-        return _Unpacking(source, file).load()
+        return _Unpacking(source, file, shared).load()
 
 
 def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[str, str] | None:
