@@ -142,6 +142,16 @@ def test_fields(fields: Any, keys: set[str]) -> None:
     assert set(next(iter(loader(fields=fields)))) == keys
 
 
+@pytest.mark.parametrize("fields", [("label",), ("label", "valid"), {"y": "label"}, None])
+def test_padding_is_marked_in_every_form(fields: Any) -> None:
+    pipeline = sp.Pipeline(sp.Arrays(label=np.arange(70))).batch(64)
+    for sharding in (None, BY_ROWS):
+        with loader(pipeline, sharding, fields=fields) as batches:
+            assert [int(batch["valid"].sum()) for batch in batches] == [64, 6]
+    with loader(pipeline.batch(70, last_batch="drop"), fields=("label",)) as batches:
+        assert set(next(iter(batches))) == {"label"}
+
+
 def test_texts_stay_lists() -> None:
     named = [{"x": np.float32(number), "name": f"number {number}"} for number in range(4)]
     batch = next(iter(loader(sp.Pipeline(sp.MapSource(named)).batch(2), fields=("x", "name"))))

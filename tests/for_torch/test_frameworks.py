@@ -34,7 +34,7 @@ rank = int(os.environ.get("RANK", 0))
 folder = {folder!r}
 arrays = sp.Arrays(x=np.ones((48, 3), np.float32), label=np.arange(48))
 train = sp.Pipeline(arrays).shuffle(seed=5).batch(4)
-evaluation = sp.Pipeline(arrays).batch(5, last_batch="partial")
+evaluation = sp.Pipeline(arrays).batch(5)  # 48 records fill no whole number of batches
 
 def loader(pipeline=train, **settings):
     return standpipe.torch.loader(pipeline, memory="256MiB", num_workers=1, **settings)
@@ -232,10 +232,21 @@ def trained(dispatch):
     resumed = loader(fields=("x", "label"))
     resumed.load_state_dict(state)
     resumed = [label.tolist() for batches in 2 * [accelerator.prepare(resumed)] for _, label in batches]
-    metrics = []
-    for batch in accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, last_batch="pad"), fields="label")):
-        metrics += accelerator.gather_for_metrics(batch).tolist()
-    return dict(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, metrics=metrics)
+    metrics = dict()
+    for tail in (None, "pad"):
+        batches = loader(sp.Pipeline(arrays).batch(5, last_batch=tail), fields="label")
+        metrics[tail] = [accelerator.gather_for_metrics(batch).tolist() for batch in accelerator.prepare(batches)]
+    counted = [batch.tolist() for batch in accelerator.prepare(loader(evaluation, shard=False, fields="label"))]
+    with warnings.catch_warnings():  # prepare() and gather_for_metrics() leave padding out: no warning
+        warnings.simplefilter("error")
+        batches = accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, last_batch="pad"), fields="label"))
+        assert len(list(batches)) == len(batches)
+    # Saved within an epoch of other steps, so its last batch is another one too.
+    batches = accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, last_batch="pad"), fields="label"))
+    batches.load_state_dict({**batches.state_dict(), "consumed": 12})
+    after = [accelerator.gather_for_metrics(batch).tolist() for batch in batches]
+    return dict(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, counted=counted,
+                metrics=[*metrics.values()], after=after)
 
 def trained_drop_in():
     accelerator = Accelerator(cpu=True)
@@ -274,7 +285,9 @@ def test_accelerate(tmp_path: Path, ranks: int) -> None:
             assert rank["ends"] == 2 * [*[False] * (steps - 1), True]
             assert len(rank["resumed"]) == 2 * steps - 4
             assert rank["resumed"][steps - 4 :] == rank["rest"]
-            assert rank["metrics"] == list(range(48))
+            assert [records(each) for each in rank["metrics"]] == 2 * [list(range(48))]
+            assert records(rank["after"]) == list(range(12, 48))
+            assert records(rank["counted"]) == list(range(48))
     dropped_in = [rank["drop_in"] for rank in all_told]
     for epoch in range(2):
         assert records([batch for rank in dropped_in for batch in rank["epochs"][epoch]]) == list(range(48))

@@ -36,9 +36,11 @@ class JaxLoader:
     def __init__(
         self, pipeline: sp.Pipeline, placing: Placing, fields: Mapping[str, str] | None, **settings: Any
     ) -> None:
-        self._placing, self._fields, self._lent = placing, fields, Lent()
+        self._placing, self._lent = placing, Lent()
         part = pipeline if pipeline.world_size > 1 else pipeline.shard(placing.rank, placing.world_size)
         self.loader = part.loader(**settings)
+        pads = self.loader.plan.steps.last_batch.value == "pad"
+        self._fields = fields if fields is None or not pads else {"valid": "valid", **fields}
         placing.check(self.loader.plan)
         if not self.loader.plan.batch.open:
             self._check(list(self.loader.plan.fields))
@@ -125,6 +127,8 @@ def loader(
         process's default device.
     fields : tuple of str, mapping or None, default ("image", "label")
         The fields of a batch: their names, a mapping from a batch's key to the field's name, or None for all.
+        Where the pipeline pads the last batch, as without ``shuffle``, ``valid``, (rows,) bool, is added. It
+        is False for padding.
     **settings
         Arguments of ``Pipeline.loader``: ``memory=``, ``num_workers=``, …
 

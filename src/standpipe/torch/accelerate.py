@@ -59,8 +59,10 @@ class InAccelerate:
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
-        batches = iter(self.dataset)
-        return self._told(batches) if self._was_prepared else batches
+        if self._was_prepared:
+            return self._told(iter(self.dataset))
+        self.dataset.warn_of_padding()
+        return iter(self.dataset)
 
     def _told(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches on the accelerator's device, and keep Accelerate's position in the epoch up to

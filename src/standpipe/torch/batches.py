@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
@@ -20,27 +21,31 @@ class Order:
     form      how a batch is returned: a tuple, dict or tensor, its device and dtype
     shards    True: each process of torch.distributed gets its own part, unless the pipeline is sharded
     settings  keyword arguments of ``Pipeline.loader``
-    exact     True: keep every sample of an epoch. The last batch is ``"partial"`` in one process, and padded
-              (``"pad"``) in several
     """
 
     pipeline: sp.Pipeline
     form: Form
     shards: bool
     settings: Mapping[str, Any]
-    exact: bool = False
 
     def pipeline_of(self, rank: int, world_size: int) -> sp.Pipeline:
-        """Return the pipeline for the process with this rank, sharded, with the last batch as ``exact`` says."""
+        """Return the pipeline for the process with this rank, sharded.
+
+        Where a single process would pad the last batch by default, that batch is ``"partial"`` instead, as
+        loops for torch expect. Only a device that needs batches of one shape keeps the padding.
+        """
         part = self.pipeline.shard(rank, world_size)
-        if not self.exact:
+        drops = part.shuffled or isinstance(part.source, sp.Mixture)
+        if part.last_batch is not None or drops or part.batch_sampler or part.batch_size is None:
+            return part
+        if world_size > 1 or self.settings["device"].same_shapes:
             return part
         collating = [each.fn for each in part.batch_functions if each.collates]
         return part.batch(
             part.batch_size,
             collate=part.collate,
             collate_fn=collating[0] if collating else None,
-            last_batch="partial" if world_size == 1 else "pad",
+            last_batch="partial",
         )
 
     def part(self) -> tuple[int, int]:
@@ -83,6 +88,7 @@ class Batches(IterableDataset[Any]):
         self._started = False
         self._entered: int | None = None  # the epoch of the last iter()
         self._resumed: int | None = None  # the epoch of a loaded state, until the next iter()
+        self._warned = False
         self._plan_for(order.part())
 
     @property
@@ -137,10 +143,30 @@ class Batches(IterableDataset[Any]):
 
     @property
     def padded_remainder(self) -> int:
-        """Number of rows in the epoch's last batch that aren't padding, over all ranks; −1 without padding."""
-        steps = self.loader.plan.steps
-        rows = self.loader.plan.rows_per_epoch % (steps.batch * steps.world_size)
+        """Number of rows in the last batch of the running epoch that aren't padding, over all ranks; −1 without
+        padding.
+
+        It is known between ``iter()`` and the first batch: a resumed epoch may have another last batch.
+        """
+        steps, state = self.loader.plan.steps, self.loader.state_dict()
+        rows = (steps.num_positions - cast("int", state["consumed"])) % steps.global_batch
         return rows if rows and steps.last_batch.value == "pad" else -1
+
+    def warn_of_padding(self) -> None:
+        """Warn once if the last batch is padded and ``fields`` leaves out ``valid``, which marks the padding."""
+        form, steps = self._order.form, self.loader.plan.steps
+        padded = steps.last_batch.value == "pad" and steps.num_positions % steps.global_batch
+        if self._warned or not padded or form.has_valid:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the last batch of an epoch is filled up with samples that came before, and fields={form.fields!r} leaves "
+            "out 'valid', which is False for them, so a loop that counts all rows counts them twice. Add the field, as "
+            'in fields=("image", "label", "valid"), and count only valid rows, or leave the last rows out by '
+            '.batch(…, last_batch="drop"). With Accelerate, prepare() the loader and use gather_for_metrics(), which '
+            "leaves the padding out",
+            stacklevel=3,
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` start epoch number ``epoch``, as ``standpipe.Loader.set_epoch`` does.

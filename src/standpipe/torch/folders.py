@@ -96,7 +96,7 @@ def image_folder_loaders(
     pair = replace(form, fields=("image", "label"))
     made = (
         TorchLoader(Batches(Order(train, pair, True, {**settings, "memory": of_train}))),
-        TorchLoader(Batches(Order(val, form, True, {**settings, "memory": memory - of_train}, exact=True))),
+        TorchLoader(Batches(Order(val, form, True, {**settings, "memory": memory - of_train}))),
     )
     _check_classes(*(each.dataset.loader.plan.classes or () for each in made))
     return made

@@ -75,6 +75,10 @@ def loader(
     next batch from pinned memory while the training step runs. One kernel on the device, on the current
     stream, then applies normalisation, dtype and memory format. Its results have the same bits as on the CPU.
 
+    A pipeline without ``shuffle`` and ``last_batch=`` ends with a smaller batch in one process, so that a loop
+    that counts rows counts each once. In several processes, and with ``static_buffers``, the last batch is
+    padded; if ``fields`` leaves out ``valid`` there, the loader warns once.
+
     Parameters
     ----------
     pipeline : Pipeline

@@ -84,6 +84,11 @@ class Form:
             else TensorMemory(wanted)
         )
 
+    @property
+    def has_valid(self) -> bool:
+        """True if a batch in this form has ``valid`` wherever rows are padding."""
+        return self.fields is None or VALID in self._names()
+
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` if ``fields`` has a name that is neither in ``known`` nor ``"valid"``.
 
