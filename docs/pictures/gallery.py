@@ -73,7 +73,7 @@ def drawn(folder: str, transforms: tuple[Any, ...]) -> list[Image.Image]:
     """Return what the transforms make of the photos."""
     pipeline = sp.Pipeline(sp.ImageFolder(folder)).map(*transforms).batch(max(PHOTOS) + 1)
     with pipeline.loader(memory="256MiB", num_workers=1) as loader:
-        images = next(iter(loader))["image"].copy()
+        images = loader.peek()["image"]
     return [Image.fromarray(images[photo]) for photo in PHOTOS]
 
 

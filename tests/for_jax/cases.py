@@ -142,6 +142,16 @@ def test_fields(fields: Any, keys: set[str]) -> None:
     assert set(next(iter(loader(fields=fields)))) == keys
 
 
+@pytest.mark.parametrize("sharding", [None, BY_ROWS])
+def test_a_look_takes_no_batch(sharding: Any) -> None:
+    with loader(table(), sharding) as batches:
+        for _ in range(5):
+            assert_equal(batches.peek(), epochs(1)[0])
+        assert isinstance(batches.peek()["image"], jax.Array)
+        for batch, expected in zip(batches, epochs(1), strict=True):
+            assert_equal(batch, expected)
+
+
 @pytest.mark.parametrize("fields", [("label",), ("label", "valid"), {"y": "label"}, None])
 def test_padding_is_marked_in_every_form(fields: Any) -> None:
     pipeline = sp.Pipeline(sp.Arrays(label=np.arange(70))).batch(64)

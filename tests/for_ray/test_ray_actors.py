@@ -201,6 +201,15 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(nodes: Any, tmp_p
         iter(loader)
 
 
+def test_padding_is_marked_and_a_look_takes_no_batch(nodes: Any) -> None:
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10))).batch(4)
+    with standpipe.ray.loader(pipeline, 1, memory=MEMORY, **ACTOR) as loader:
+        assert [loader.peek()["x"].tolist() for _ in range(2)] == [[0, 1, 2, 3]] * 2
+        batches = [(batch["x"].tolist(), batch["valid"].tolist()) for batch in loader]
+        assert [x for xs, valid in batches for x, real in zip(xs, valid, strict=True) if real] == [*range(10)]
+        assert len(batches) == len(loader) == 3
+
+
 def test_actors_end_with_a_trainer_that_is_killed(nodes: Any, tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import os, re, signal, numpy as np, ray, standpipe as sp, standpipe.ray

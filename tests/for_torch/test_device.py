@@ -219,6 +219,41 @@ def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStre
     other.end()
 
 
+@pytest.mark.parametrize("mixes", [(), (sp.MixUp(0.4, 30),)])
+def test_a_look_is_the_batch_in_memory_of_its_own(late: LateStreams, mixes: Any) -> None:
+    step, expected = Step(late), host(images().map_batch(*mixes), 2)
+    with images().map_batch(*mixes).loader(**SETTINGS, device=on(late)) as loader:
+        step(loader.peek())
+        iterator = iter(loader)
+        for number in range(STEPS):
+            step(loader.peek())
+            step(next(iterator))
+            if number == STEPS - 1:
+                step(loader.peek())  # the first of the next epoch
+        for batch in loader:
+            step(batch)
+        twice = [each for each in expected[:STEPS] for _ in range(2)]
+        check_same(step.all(), [expected[0], *twice, expected[STEPS], *expected[STEPS:]])
+
+
+def test_a_look_keeps_no_memory_of_the_device(late: LateStreams) -> None:
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        step = Step(late)
+        step(loader.peek())
+        step.all()
+        del step
+        gc.collect()
+        assert late.held() == TABLES
+
+
+def test_static_buffers_have_no_place_for_a_look(late: LateStreams) -> None:
+    with (
+        images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static_buffers=True))) as loader,
+        pytest.raises(sp.PlanError, match="static_buffers=True has memory for one"),
+    ):
+        loader.peek()
+
+
 MIXES = [(sp.MixUp(0.4, 30),), (sp.CutMix(1.0, 30),), (sp.MixUp(0.8, 30), sp.CutMix(1.0, 30))]
 
 

@@ -236,6 +236,8 @@ def trained(dispatch):
     for tail in (None, "pad"):
         batches = loader(sp.Pipeline(arrays).batch(5, last_batch=tail), fields="label")
         metrics[tail] = [accelerator.gather_for_metrics(batch).tolist() for batch in accelerator.prepare(batches)]
+    batches = accelerator.prepare(loader(fields="label"))
+    assert batches.peek().tolist() == next(iter(batches)).tolist()
     counted = [batch.tolist() for batch in accelerator.prepare(loader(evaluation, shard=False, fields="label"))]
     with warnings.catch_warnings():  # prepare() and gather_for_metrics() leave padding out: no warning
         warnings.simplefilter("error")

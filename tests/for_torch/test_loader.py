@@ -62,6 +62,15 @@ def test_batches_are_standpipes() -> None:
             np.testing.assert_array_equal(label.numpy(), array["label"])
 
 
+def test_a_look_has_the_form_of_a_batch_and_takes_none() -> None:
+    made = loader(dtype=torch.float64, fields=("x", "label", "valid"))
+    shown = made.peek()
+    assert made.state_dict()["consumed"] == 0
+    x, label, valid = next(iter(made))
+    assert all(map(torch.equal, shown, (x, label, valid)))
+    assert (x.dtype, len(shown)) == (torch.float64, 3)
+
+
 def test_tensors_share_the_batchs_memory_and_keep_it() -> None:
     made = loader(table(ROWS * 64), fields="label")
     kept = [batch[1:] for batch in made]  # slices: views of views

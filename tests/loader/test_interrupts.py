@@ -102,6 +102,29 @@ def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, tmp_path:
     assert moment > 50
 
 
+@pytest.mark.parametrize("executor", ["thread", "inline"])
+def test_an_interrupted_look_loses_nothing(executor: Any) -> None:
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).on_error(sp.Replace(at_most=100)).batch(2)
+    settings: Any = {"memory": MEMORY, "num_workers": 1, "executor": executor, "stall_timeout_s": None}
+    with pipeline.loader(**settings) as whole, pipeline.loader(**settings) as batches:
+        for moment in itertools.count(1):
+            expected, was_interrupted = [batch["x"].tolist() for batch in whole], False
+            iterator, delivered = iter(batches), []
+            for number in range(len(expected)):
+                if number == AT:
+                    try:
+                        with interrupted(moment):
+                            shown = batches.peek()
+                        assert shown["x"].tolist() == expected[AT]
+                    except KeyboardInterrupt:
+                        was_interrupted = True
+                delivered.append(next(iterator)["x"].tolist())
+            assert delivered == expected, f"interrupted at moment {moment}"
+            if not was_interrupted:
+                break
+    assert moment > 30
+
+
 def in_epoch(loader: sp.Loader, epoch: int) -> list[int]:
     """Records that were bad in it, in the order in which they were taken down."""
     return [each.index for each in loader.bad_samples if each.epoch == epoch]

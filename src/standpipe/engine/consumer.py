@@ -1,6 +1,7 @@
 """The training loop's side of a run: take batches in order, and set where the run continues.
 
-``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. After a ``break``, an error or
+``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. ``peek`` copies it, and it stays
+ready. After a ``break``, an error or
 an interrupt, the next batch in the queue may not be the batch that the loop wants. Then filling starts again at the
 wanted batch, so that no batch is lost or delivered twice.
 """
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from standpipe.engine.deliver import LOOKS_S, Delivered, Delivery
-from standpipe.engine.queue import BatchQueue
+from standpipe.engine.queue import BatchQueue, Filled
 from standpipe.engine.room import Room
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import Watch
@@ -66,25 +69,25 @@ class Consumer:
         queue.check_process()
         if self._probe is not None:
             self._tell_of_draws(self._probe)
-        begin, ready = time.perf_counter(), len(queue.ready)
+        ready = len(queue.ready)
         steps.asks()
-        try:
-            while (delivered := self._hand_over(at, counts)) is None:
-                if not self._help():
-                    if self._settled():
-                        self._await_news(begin)
-                    else:
-                        time.sleep(LOOKS_S)  # instead of a wait inside CUDA, which Ctrl-C can't interrupt
-        except BaseException:
-            self._torn |= self._workers.helps  # an interrupt may have left a row incomplete
-            raise
-        finally:
-            queue.waiting = False
+        delivered = self._wait_for(partial(self._hand_over, at, counts))
         if delivered.batch is not None and counts:
             steps.gets(delivered.rows, ready)
         if self._probe is not None:
             self._probe.start()  # after the first batch, which it would otherwise delay
         return delivered
+
+    def peek(self, at: Cursor) -> dict[str, Any] | None:
+        """Wait for the batch that starts at ``at``, and return a copy; None if a stream has ended before it.
+
+        The batch stays in the queue, and nothing counts. Errors are those of ``take``.
+        """
+        self._queue.check_process()
+        shown = self._wait_for(partial(self._show, at))
+        while not self._settled():  # the device still reads the slot, which isn't lent
+            time.sleep(LOOKS_S)
+        return shown.batch
 
     def seek(self, at: Cursor) -> None:
         """Set the next batch: the one that starts at ``at``. Drop prefetched batches if they start elsewhere."""
@@ -115,26 +118,67 @@ class Consumer:
         """Wake the filling thread, because the caller has named the records of more batches."""
         self._queue.bell.ring()
 
+    def _wait_for(self, attempt: Callable[[], Delivered | None]) -> Delivered:
+        """Return the result of ``attempt``, which returns None while the batch that it needs isn't ready."""
+        begin = time.perf_counter()
+        try:
+            while (delivered := attempt()) is None:
+                if not self._help():
+                    if self._settled():
+                        self._await_news(begin)
+                    else:
+                        time.sleep(LOOKS_S)  # instead of a wait inside CUDA, which Ctrl-C can't interrupt
+        except BaseException:
+            self._torn |= self._workers.helps  # an interrupt may have left a row incomplete
+            raise
+        finally:
+            self._queue.waiting = False
+        return delivered
+
+    def _oldest(self, at: Cursor, *, enters: bool) -> Filled | None:
+        """Return the batch that starts at ``at``, still in the queue, or None while it isn't ready; raise its error.
+
+        The caller holds the lock.
+
+        enters  True: the training loop is in the epoch of ``at`` now
+        """
+        queue = self._queue
+        queue.check_open()
+        if self._watch.ended is not None:
+            raise self._watch.ended
+        self._aim(at)
+        if enters:
+            self._delivery.enter(at.epoch)
+        if not queue.ready:
+            if queue.stuck is not None:
+                raise queue.stuck
+            if not queue.waiting:
+                queue.waiting, queue.starved = True, False
+                queue.bell.ring()  # the ring of slots grows only while the loop waits
+            return None
+        if (error := queue.ready[0].error) is not None:
+            self._torn = True  # the next call tries again
+            raise error
+        return queue.ready[0]
+
+    def _show(self, at: Cursor) -> Delivered | None:
+        """Return a copy of the batch that starts at ``at``, or None while it isn't ready."""
+        with self._queue.lock:
+            filled = self._oldest(at, enters=False)
+            if filled is None:
+                return None
+            is_end = filled.ended and filled.rows == 0
+            return Delivered(None if is_end else self._delivery.peek(filled), filled.rows, at)
+
     def _hand_over(self, at: Cursor, counts: bool) -> Delivered | None:
         """Return the batch that starts at ``at``, or None while it isn't ready."""
         queue, delivery = self._queue, self._delivery
         with queue.lock:
-            queue.check_open()
-            if self._watch.ended is not None:
-                raise self._watch.ended
-            self._aim(at)
-            delivery.enter(at.epoch)
-            if not queue.ready:
-                if queue.stuck is not None:
-                    raise queue.stuck
-                if not queue.waiting:
-                    queue.waiting, queue.starved = True, False
-                    queue.bell.ring()  # the ring of slots grows only while the loop waits
+            filled = self._oldest(at, enters=True)
+            if filled is None:
                 return None
             self._torn = True
-            filled = queue.ready.popleft()
-            if filled.error is not None:
-                raise filled.error
+            queue.ready.popleft()
             if counts and filled.origins is not None and filled.origins.bad:
                 assert filled.origins.error is not None
                 self._ledger.add(at, filled.origins.bad, filled.origins.error)

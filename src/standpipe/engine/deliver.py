@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from standpipe import _native
+from standpipe.contracts import Mix
 from standpipe.engine.mixes import drawn
 from standpipe.engine.queue import Filled
 from standpipe.order import Cursor
@@ -65,9 +69,22 @@ class Delivery:
         """Return the batch of a slot. The slot is lent until the last view of the batch is gone."""
         assert filled.slot is not None
         memory = self._ring.lend(filled.slot)
-        plan, epoch = self._plan, filled.at.epoch
-        mixes = tuple(drawn(plan, epoch, filled.position, filled.rows)) if plan.samples.mixings else ()
-        return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
+        return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), self._mixes(filled)))
+
+    def peek(self, filled: Filled) -> dict[str, Any]:
+        """Return a copy of the batch of a slot, which stays ready. The device reads it until ``settle()`` is True."""
+        assert filled.slot is not None
+        memory = self._ring.view(filled.slot)
+        own = self._arrays(filled, memory)
+        for name, value in own.items():
+            if self._plan.device.lends or not isinstance(
+                value, np.ndarray
+            ):  # other arrays are copied by the device
+                own[name] = deepcopy(value)
+        batch = dict(self._device.take(filled.slot, memory, own, self._mixes(filled)))
+        if filled.at.epoch != self._epoch:
+            self.rest()
+        return batch
 
     @property
     def copying_s(self) -> float:
@@ -96,6 +113,12 @@ class Delivery:
         self._epoch = None
         if not self._device.close():
             _read_yet.append(self._ring)
+
+    def _mixes(self, filled: Filled) -> tuple[Mix, ...]:
+        plan = self._plan
+        if not plan.samples.mixings:
+            return ()
+        return tuple(drawn(plan, filled.at.epoch, filled.position, filled.rows))
 
     def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
         layout = self._plan.layout_at(filled.at.epoch)

@@ -53,6 +53,10 @@ class JaxLoader:
         """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
         return map(self._placed, iter(self.loader))
 
+    def peek(self) -> dict[str, Any]:
+        """Return a copy of the next batch, without taking it, as ``standpipe.Loader.peek`` does."""
+        return self._placed(self.loader.peek())
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` start epoch number ``epoch``."""
         self.loader.set_epoch(epoch)

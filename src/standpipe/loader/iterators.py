@@ -111,9 +111,9 @@ class SomeSteps:
         if self._left == 0:
             raise StopIteration
         if self._epoch is None or self._epoch.epoch != self._loader.epoch:
-            self._epoch = self._loader._rest()
+            self._epoch = self._loader._rest(by_steps=True)
         while (batch := next(self._epoch, None)) is None:  # a stream has ended
-            self._epoch = self._loader._rest()
+            self._epoch = self._loader._rest(by_steps=True)
         self._left -= 1
         return batch
 

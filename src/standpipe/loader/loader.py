@@ -37,8 +37,8 @@ class Loader(Observable):
 
     Threads start at the first ``iter()``. They end with ``close()``, at the end of a ``with`` block, when
     the loader is dropped, and at the end of the interpreter. A loop that ends by ``break`` or an exception
-    leaves its epoch: the next ``iter()`` is the next epoch. ``state_dict()`` gives the place from which
-    another process can continue.
+    leaves its epoch: the next ``iter()`` is the next epoch. To look at a batch, use ``peek()``, which leaves
+    nothing out. ``state_dict()`` gives the place from which another process can continue.
 
     A batch that can't be delivered raises an error; the next ``next()`` tries the same batch again. One
     thread at a time takes batches. ``next()`` in a second thread at the same time raises
@@ -86,6 +86,8 @@ class Loader(Observable):
         self._ledger = _ledger(plan)
         self._entered: int | None = None  # the epoch of the last batch that was asked for
         self._returns = False  # True while batches are taken that will be delivered again
+        self._by_steps = False  # True if the last batches were taken by ``steps()``
+        self._has_advised = False  # True once the log has named ``peek()``
         self._run: Run | None = None
         # It lasts until the loader is closed or dropped.
         self._claim = Claim(usable_cpus(plan.device.cpus()), memory_pools())
@@ -137,8 +139,55 @@ class Loader(Observable):
         """Return an iterator over the next epoch; after ``load_state_dict`` over the rest of the saved one."""
         self._check_open()
         self._check_not_given()
+        self._advise()
         self._enter()
         return self._rest()
+
+    def peek(self) -> dict[str, AnyArray]:
+        """Return a copy of the next batch, without taking it.
+
+        State, order, counters and recorded bad samples stay as they are, and batches that were made ahead are
+        kept. While the iterator of an epoch or of ``steps()`` exists and has batches left, the next batch is
+        its next one. Otherwise it is the first batch of the next ``iter()``, or, after ``steps()``, of the
+        next ``steps()``. The copy is outside of ``memory=``.
+
+        Returns
+        -------
+        dict
+            What the loader will deliver, in memory of its own.
+
+        Raises
+        ------
+        PlanError
+            For pipelines with ``batch_sampler=True``, and for devices with static buffers.
+        StandpipeError
+            If the loader is closed, if a stream has ended, or if another thread is inside ``next()``; and as
+            ``next()`` for a batch that can't be made.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader() as loader:
+        ...     print(loader.peek()["x"])
+        ...     print([batch["x"].tolist() for batch in loader])
+        [0 1 2 3]
+        [[0, 1, 2, 3], [4, 5, 6, 7]]
+        """
+        self._check_open()
+        self._check_not_given()
+        if self.plan.device.same_shapes:
+            raise PlanError(
+                "peek() needs a second batch on the device, and static_buffers=True has memory for one. Look at a "
+                "batch of a loader without static_buffers"
+            )
+        with self._in_turn():
+            if self._run is None:
+                self._seek()
+            assert self._run is not None
+            at = self._next_place()
+            batch = self._run.consumer.peek(at)
+        if batch is None:
+            raise StandpipeError(f"epoch {at.epoch} has no next batch: the stream has ended")
+        return batch
 
     def from_batches(
         self, batches: Iterable[Iterable[int]], *, ahead: int = 0
@@ -479,6 +528,29 @@ class Loader(Observable):
     ) -> None:
         self.close()
 
+    def _advise(self) -> None:
+        """Log once what ``iter()`` does, if the present epoch was left after its first batch."""
+        epoch = self._cursor.epoch
+        is_after_first = self._entered == epoch and self._cursor == self.plan.steps.after(Cursor(epoch))
+        if self._has_advised or not is_after_first:
+            return
+        import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
+
+        self._has_advised = True
+        logging.getLogger("standpipe").warning(
+            "this iter() begins epoch %d, and epoch %d was left after its first batch: each iter() is the next epoch. "
+            "To look at a batch without taking it, use peek()",
+            epoch + 1,
+            epoch,
+        )
+
+    def _next_place(self) -> Cursor:
+        """Return the place of the batch that the present iterator, or else the next one, delivers next."""
+        is_left = self._iterator is None or self._iterator() is None
+        if is_left and not self._by_steps and self._entered == self._cursor.epoch:
+            return Cursor(self._cursor.epoch + 1)
+        return self._cursor
+
     def _enter(self) -> None:
         """Advance to the next epoch if the caller has already asked for a batch of the present epoch."""
         if self._entered == self._cursor.epoch:
@@ -487,13 +559,13 @@ class Loader(Observable):
     @contextmanager
     def _returning(self) -> Iterator[None]:
         """Return the loader to its present place after a ``with`` block, whose batches don't count."""
-        cursor, entered, iterator = self._cursor, self._entered, self._iterator
+        cursor, entered, iterator, by_steps = self._cursor, self._entered, self._iterator, self._by_steps
         self._returns = True
         try:
             yield
         finally:
             self._returns = False
-            self._cursor, self._entered, self._iterator = cursor, entered, iterator
+            self._cursor, self._entered, self._iterator, self._by_steps = cursor, entered, iterator, by_steps
             if self._run is not None:
                 self._run.consumer.leave()
                 self._run.consumer.seek(cursor)
@@ -525,9 +597,10 @@ class Loader(Observable):
         if self._closed:
             raise StandpipeError("the loader is closed")
 
-    def _rest(self) -> Epoch:
+    def _rest(self, *, by_steps: bool = False) -> Epoch:
         """Return an iterator over the rest of the epoch that the next batch belongs to; start the run if needed."""
         self._check_open()
+        self._by_steps = by_steps
         self._seek()
         iterator = Epoch(self, self._cursor.epoch)
         assert self._run is not None
@@ -572,20 +645,28 @@ class Loader(Observable):
         if self._cursor.epoch != iterator.epoch:
             consumer.leave()
             return None
+        with self._in_turn():
+            self._entered = iterator.epoch
+            try:
+                delivered = consumer.take(self._cursor, counts=not self._returns)
+            finally:
+                if consumer.drawing != self.plan.drawing:
+                    self.plan = replace(self.plan, drawing=consumer.drawing)
+            self._cursor = delivered.after
+            return delivered.batch
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Make sure that no other thread takes a batch during a ``with`` block. Raises ``StandpipeError``."""
         me = threading.get_ident()
         if self._turn.setdefault("taker", me) != me:
             raise StandpipeError(
                 "another thread is inside next(). Take batches in one thread, and pass them on from there"
             )
         try:
-            self._entered = iterator.epoch
-            delivered = consumer.take(self._cursor, counts=not self._returns)
-            self._cursor = delivered.after
-            return delivered.batch
+            yield
         finally:
             self._turn.clear()
-            if consumer.drawing != self.plan.drawing:
-                self.plan = replace(self.plan, drawing=consumer.drawing)
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:

@@ -64,19 +64,25 @@ class InAccelerate:
         self.dataset.warn_of_padding()
         return iter(self.dataset)
 
+    def _placed(self, batch: Any) -> Any:
+        """Return a batch on the accelerator's device; without ``Accelerator.prepare`` as it is."""
+        if not self._was_prepared:
+            return batch
+        from accelerate.utils import send_to_device
+
+        return send_to_device(batch, self.device)
+
     def _told(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches on the accelerator's device, and keep Accelerate's position in the epoch up to
         date.
         """
-        from accelerate.utils import send_to_device
-
-        state, device = _accelerate().GradientState(), self.device
+        state = _accelerate().GradientState()
         self.end_of_dataloader, self.remainder = False, self.dataset.padded_remainder
         state._add_dataloader(self)
         try:
             for batch in batches:
                 self.end_of_dataloader = self.dataset.has_ended
-                yield send_to_device(batch, device)
+                yield self._placed(batch)
         finally:
             state._remove_dataloader(self)
 

@@ -127,6 +127,10 @@ class Batches(IterableDataset[Any]):
         self._entered = loader.epoch
         return map(self._order.form.batch, batches)
 
+    def peek(self) -> Any:
+        """Return a copy of the next batch, without taking it, as ``standpipe.Loader.peek`` does."""
+        return self._order.form.batch(self.loader.peek())
+
     @property
     def next_epoch(self) -> int:
         """Number of the epoch that the next ``iter()`` starts."""

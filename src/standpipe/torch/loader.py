@@ -40,6 +40,13 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
         # Frameworks copy a loader by passing all of torch's arguments again, also batch_size.
         super().__init__(dataset, **{**settings, "batch_size": None})
 
+    def peek(self) -> Any:
+        """Return a copy of the next batch, without taking it, as ``standpipe.Loader.peek`` does.
+
+        Raises the same errors. After ``Accelerator.prepare`` the batch is on the accelerator's device.
+        """
+        return self._placed(self.dataset.peek())
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` start epoch number ``epoch``."""
         self.dataset.set_epoch(epoch)
