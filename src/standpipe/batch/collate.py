@@ -82,7 +82,7 @@ class Pad:
     >>> source = sp.MapSource([{"ids": [1, 2, 3]}, {"ids": [4]}])
     >>> pipeline = sp.Pipeline(source).batch(2, collate={"ids": sp.Pad(max_shape=8)})
     >>> with pipeline.loader(executor="thread") as loader:
-    ...     batch = next(iter(loader))
+    ...     batch = loader.peek()
     >>> batch["ids"].tolist(), batch["ids_length"].tolist()
     ([[1, 2, 3], [4, 0, 0]], [3, 1])
     """
@@ -170,7 +170,7 @@ class Ragged:
     >>> source = sp.MapSource([{"ids": [1, 2, 3]}, {"ids": [4]}])
     >>> pipeline = sp.Pipeline(source).batch(2, collate={"ids": sp.Ragged(max_values=16)})
     >>> with pipeline.loader(executor="thread") as loader:
-    ...     batch = next(iter(loader))
+    ...     batch = loader.peek()
     >>> batch["ids"].tolist(), batch["ids_offsets"].tolist()
     ([1, 2, 3, 4], [0, 3, 4])
     """

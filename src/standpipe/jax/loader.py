@@ -29,7 +29,7 @@ class JaxLoader:
     >>> import standpipe.jax
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
     >>> with standpipe.jax.loader(pipeline, memory="256MiB", num_workers=1) as batches:
-    ...     print(len(batches), next(iter(batches))["image"].shape)
+    ...     print(len(batches), batches.peek()["image"].shape)
     3 (8, 32, 32, 3)
     """
 

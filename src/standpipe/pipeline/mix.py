@@ -77,7 +77,7 @@ class Mixture:
     >>> zeros, ones = sp.Pipeline(sp.Arrays(x=np.zeros(300))), sp.Pipeline(sp.Arrays(x=np.ones(300)))
     >>> mixture = sp.Mixture({zeros: 0.75, ones: 0.25}, names=["zeros", "ones"])
     >>> with sp.Pipeline(mixture, seed=7).batch(400).loader() as loader:
-    ...     print(np.bincount(next(iter(loader))["source"]))
+    ...     print(np.bincount(loader.peek()["source"]))
     [300 100]
     """
 

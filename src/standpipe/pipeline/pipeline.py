@@ -221,7 +221,7 @@ class Pipeline(Transformed, Runnable, Portable):
         ...     return {**batch, "x": 2 * batch["x"]}
         >>> pipeline = sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(4).map_batch(double)
         >>> with pipeline.loader(executor="thread", num_workers=1) as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [0 2 4 6]
         """
         for function in functions:

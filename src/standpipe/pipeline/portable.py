@@ -70,7 +70,7 @@ class Portable:
         >>> text = json.dumps(sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).to_dict())
         >>> pipeline = sp.Pipeline.from_dict(json.loads(text), source=sp.ImageFolder("photos"))
         >>> with pipeline.loader() as loader:
-        ...     print(next(iter(loader))["image"].shape)
+        ...     print(loader.peek()["image"].shape)
         (8, 32, 32, 3)
         """
         empty = cast("Any", cls)(NoSource() if source is None else source)

@@ -56,7 +56,7 @@ class Ordered:
         Examples
         --------
         >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).take(3).batch(3).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [0 1 2]
         """
         return self._selected(Take(number))
@@ -74,7 +74,7 @@ class Ordered:
         Examples
         --------
         >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).skip(7).batch(3).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [7 8 9]
         """
         return self._selected(Skip(number))
@@ -93,7 +93,7 @@ class Ordered:
         Examples
         --------
         >>> with sp.Pipeline(sp.Arrays(x=np.arange(10))).select([4, 1, 4]).batch(3).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [4 1 4]
         """
         return self._selected(Select.of(indices))
@@ -120,7 +120,7 @@ class Ordered:
         Examples
         --------
         >>> with sp.Pipeline(sp.Arrays(x=np.arange(5))).exclude([1, 3]).batch(3).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [0 2 4]
         """
         return self._selected(exclusion(records))
@@ -167,7 +167,7 @@ class Ordered:
         --------
         >>> numbers = sp.Pipeline(sp.Arrays(x=np.arange(10)))
         >>> with numbers.filter("x % 3 == 0").batch(4).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [0 3 6 9]
         """
         if callable(condition) and not isinstance(condition, type):
@@ -209,7 +209,7 @@ class Ordered:
         --------
         >>> train, validation = sp.Pipeline(sp.ImageFolder("photos")).split(0.75, seed=1, stratify="label")
         >>> with validation.map(sp.CenterCrop(32)).batch(6).loader() as loader:
-        ...     print(np.bincount(next(iter(loader))["label"]))
+        ...     print(np.bincount(loader.peek()["label"]))
         [3 3]
         """
         if by is not None and stratify is not None:
@@ -303,7 +303,7 @@ class Ordered:
         --------
         >>> skewed = sp.Pipeline(sp.Arrays(x=np.arange(8), label=np.array([0, 0, 0, 0, 0, 0, 1, 1])))
         >>> with skewed.sample(seed=7, balance="label").batch(8).loader() as loader:
-        ...     print(np.bincount(next(iter(loader))["label"]))
+        ...     print(np.bincount(loader.peek()["label"]))
         [4 4]
         """
         if (weights is None) == (balance is None):
@@ -334,7 +334,7 @@ class Ordered:
         Examples
         --------
         >>> with sp.Pipeline(sp.Arrays(x=np.arange(3))).repeat_each(2).batch(6).loader() as loader:
-        ...     print(next(iter(loader))["x"])
+        ...     print(loader.peek()["x"])
         [0 0 1 1 2 2]
         """
         return replace(self, repeats=times)

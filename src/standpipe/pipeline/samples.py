@@ -84,7 +84,7 @@ class Transformed(Ordered):
         ...     return np.minimum(image + rng.integers(50), 255).astype(np.uint8)
         >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).map(brighten, field="image")
         >>> with pipeline.batch(8).loader(executor="thread", num_workers=1) as loader:
-        ...     print(next(iter(loader))["image"].shape)
+        ...     print(loader.peek()["image"].shape)
         (8, 32, 32, 3)
         """
         if native not in (None, "auto"):
@@ -196,7 +196,7 @@ class Transformed(Ordered):
         --------
         >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).decode("fast", allow_truncated=True)
         >>> with pipeline.map(sp.RandomResizedCrop(32)).batch(8).loader() as loader:
-        ...     print(next(iter(loader))["image"].shape)
+        ...     print(loader.peek()["image"].shape)
         (8, 32, 32, 3)
         """
         gpu = checked_gpu(mode, share, gpu_memory)
@@ -242,7 +242,7 @@ class Transformed(Ordered):
         --------
         >>> source = sp.MapSource([{"x": 1.0}, {"x": float("nan")}])
         >>> with sp.Pipeline(source).check_finite().batch(2).loader(executor="thread") as loader:
-        ...     next(iter(loader))
+        ...     loader.peek()
         Traceback (most recent call last):
             ...
         standpipe.errors.TransformError: ...

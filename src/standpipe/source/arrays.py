@@ -55,7 +55,7 @@ class Arrays:
     --------
     >>> source = sp.Arrays(x=np.zeros((100, 16), np.float32), label=np.arange(100))
     >>> with sp.Pipeline(source).batch(10).loader() as loader:
-    ...     print(next(iter(loader))["x"].shape)
+    ...     print(loader.peek()["x"].shape)
     (10, 16)
     """
 

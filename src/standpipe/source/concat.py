@@ -48,7 +48,7 @@ class Concat:
     --------
     >>> both = sp.Concat(sp.Arrays(x=np.arange(3)), sp.Arrays(x=np.arange(3, 5)))
     >>> with sp.Pipeline(both).batch(5).loader() as loader:
-    ...     print(next(iter(loader))["x"])
+    ...     print(loader.peek()["x"])
     [0 1 2 3 4]
     """
 

@@ -63,7 +63,7 @@ class FixedRecords:
     >>> records.tofile("records.bin")
     >>> source = sp.FixedRecords("records.bin", fields=records.dtype)
     >>> with sp.Pipeline(source).batch(5).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (5, 4, 4, 3)
     """
 

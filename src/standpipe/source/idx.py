@@ -49,7 +49,7 @@ class IdxFiles:
     >>> import pathlib, struct
     >>> _ = pathlib.Path("labels.idx").write_bytes(struct.pack(">HBBI", 0, 8, 1, 3) + bytes([7, 2, 1]))
     >>> with sp.Pipeline(sp.IdxFiles(label="labels.idx")).batch(3).loader() as loader:
-    ...     print(next(iter(loader))["label"])
+    ...     print(loader.peek()["label"])
     [7 2 1]
     """
 

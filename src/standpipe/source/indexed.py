@@ -69,7 +69,7 @@ class MapSource:
     --------
     >>> source = sp.MapSource([{"text": "a b", "length": 2}, {"text": "c", "length": 1}])
     >>> with sp.Pipeline(source).batch(2).loader(executor="thread") as loader:
-    ...     batch = next(iter(loader))
+    ...     batch = loader.peek()
     >>> batch["text"], batch["length"].tolist()
     (['a b', 'c'], [2, 1])
 
@@ -80,7 +80,7 @@ class MapSource:
     >>> source = sp.MapSource(photos, fields=("image", "name"), encoded="image")
     >>> pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(32), sp.Normalize()).batch(4)
     >>> with pipeline.loader(executor="thread") as loader:
-    ...     batch = next(iter(loader))
+    ...     batch = loader.peek()
     >>> batch["image"].shape, batch["name"][0]
     ((4, 3, 32, 32), '000')
     """

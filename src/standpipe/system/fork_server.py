@@ -35,7 +35,7 @@ class ForkServer(WorkerOrigin):
     >>> server = sp.ForkServer(idle_s=60)
     >>> pipeline = sp.Pipeline(sp.MapSource([{"x": 1}, {"x": 2}])).batch(2)
     >>> with pipeline.loader(executor="process", mp_context=server, num_workers=1) as loader:
-    ...     print(next(iter(loader))["x"])
+    ...     print(loader.peek()["x"])
     [1 2]
     >>> server.close()
     """

@@ -25,7 +25,7 @@ def worker_id() -> int | None:
     ...     return sample | {"worker": sp.worker_id()}
     >>> pipeline = sp.Pipeline(sp.MapSource([{"x": 1}, {"x": 2}])).map(number).batch(2)
     >>> with pipeline.loader(executor="process", num_workers=1) as loader:
-    ...     print(next(iter(loader))["worker"])
+    ...     print(loader.peek()["worker"])
     [0 0]
     """
     return _number

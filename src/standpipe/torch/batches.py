@@ -77,7 +77,7 @@ class Batches(IterableDataset[Any]):
     >>> import standpipe.torch
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8)
     >>> batches = standpipe.torch.loader(pipeline, memory="256MiB", num_workers=1).dataset
-    >>> images, labels = next(iter(batches))
+    >>> images, labels = batches.peek()
     >>> images.shape
     torch.Size([8, 32, 32, 3])
     """

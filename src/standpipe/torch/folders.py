@@ -80,7 +80,7 @@ def image_folder_loaders(
     >>> train, val = standpipe.torch.image_folder_loaders(
     ...     "photos", "photos", batch_size=8, size=32, memory="512MiB", num_workers=1
     ... )
-    >>> images, labels, valid = next(iter(val))
+    >>> images, labels, valid = val.peek()
     >>> len(train), images.shape, bool(valid.all())
     (3, torch.Size([8, 3, 32, 32]), True)
     """

@@ -84,7 +84,7 @@ class AugMix(AutoAugmentBase):
     --------
     >>> train = sp.Pipeline(sp.ImageFolder("photos")).map(sp.RandomResizedCrop(32), sp.AugMix()).batch(4)
     >>> with train.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

@@ -276,7 +276,7 @@ class RandAugment(AutoAugmentBase):
     --------
     >>> train = sp.Pipeline(sp.ImageFolder("photos")).map(sp.RandomResizedCrop(32), sp.RandAugment()).batch(4)
     >>> with train.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -341,7 +341,7 @@ class TrivialAugmentWide(AutoAugmentBase):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.RandomResizedCrop(32), sp.TrivialAugmentWide()).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -390,7 +390,7 @@ class AutoAugment(AutoAugmentBase):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.RandomResizedCrop(32), sp.AutoAugment("cifar10")).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

@@ -35,7 +35,7 @@ class RandomInvert(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 10, np.uint8))
     >>> with sp.Pipeline(source).map(sp.RandomInvert(p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    ...     print(loader.peek()["image"][0, 0, 0].tolist())
     [245, 245, 245]
     """
 
@@ -70,7 +70,7 @@ class RandomPosterize(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 200, np.uint8))
     >>> with sp.Pipeline(source).map(sp.RandomPosterize(2, p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    ...     print(loader.peek()["image"][0, 0, 0].tolist())
     [192, 192, 192]
     """
 
@@ -112,7 +112,7 @@ class RandomSolarize(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.full((1, 2, 2, 3), 200, np.uint8))
     >>> with sp.Pipeline(source).map(sp.RandomSolarize(128, p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 0, 0].tolist())
+    ...     print(loader.peek()["image"][0, 0, 0].tolist())
     [55, 55, 55]
     """
 
@@ -154,7 +154,7 @@ class RandomAutocontrast(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.arange(100, 112, dtype=np.uint8).reshape(1, 2, 2, 3))
     >>> with sp.Pipeline(source).map(sp.RandomAutocontrast(p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, :, :, 0].tolist())
+    ...     print(loader.peek()["image"][0, :, :, 0].tolist())
     [[0, 85], [170, 255]]
     """
 
@@ -187,7 +187,7 @@ class RandomEqualize(AtRandom, PixelTransform):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), sp.RandomEqualize()).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -220,7 +220,7 @@ class RandomGrayscale(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.array([[[[255, 0, 0]]]], np.uint8))
     >>> with sp.Pipeline(source).map(sp.RandomGrayscale(p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"].tolist())
+    ...     print(loader.peek()["image"].tolist())
     [[[[76, 76, 76]]]]
     """
 
@@ -260,7 +260,7 @@ class ColorJitter(PixelTransform):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), sp.ColorJitter(0.4, 0.4, 0.4, 0.1)).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

@@ -46,7 +46,7 @@ class Normalize(ValueTransform):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32), sp.Normalize()).batch(4)
     >>> with pipeline.loader() as loader:
-    ...     image = next(iter(loader))["image"]
+    ...     image = loader.peek()["image"]
     >>> image.shape, str(image.dtype)
     ((4, 3, 32, 32), 'float32')
     """
@@ -109,7 +109,7 @@ class ToDtype(ValueTransform):
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> pipeline = photos.map(sp.CenterCrop(32), sp.ToDtype("float16", scale=True)).batch(4)
     >>> with pipeline.loader() as loader:
-    ...     print(next(iter(loader))["image"].dtype)
+    ...     print(loader.peek()["image"].dtype)
     float16
     """
 
@@ -148,7 +148,7 @@ class ToLayout(ValueTransform):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32), sp.ToLayout("NCHW")).batch(4)
     >>> with pipeline.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 3, 32, 32)
     """
 

@@ -52,7 +52,7 @@ class RandomErasing(AtRandom, RowTransform):
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> train = photos.map(sp.RandomResizedCrop(32), sp.Normalize(), sp.RandomErasing(0.25)).batch(4)
     >>> with train.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 3, 32, 32)
     """
 

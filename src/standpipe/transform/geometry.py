@@ -56,7 +56,7 @@ class RandomResizedCrop(GeometricTransform):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(sp.RandomResizedCrop(32)).batch(4)
     >>> with pipeline.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -126,7 +126,7 @@ class Resize(GeometricTransform):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(48), sp.CenterCrop(32)).batch(4)
     >>> with pipeline.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -202,7 +202,7 @@ class RandomResize(GeometricTransform):
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> train = photos.map(sp.RandomResize(24, 96), sp.RandomCrop(48, pad_if_needed=True)).batch(4)
     >>> with train.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 48, 48, 3)
     """
 
@@ -252,7 +252,7 @@ class CenterCrop(GeometricTransform):
     Examples
     --------
     >>> with sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(64)).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 64, 64, 3)
     """
 
@@ -323,7 +323,7 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
     --------
     >>> source = sp.Arrays(image=np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3))
     >>> with sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 0].tolist())
+    ...     print(loader.peek()["image"][0, 0].tolist())
     [[3, 4, 5], [0, 1, 2]]
     """
 
@@ -358,7 +358,7 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
     --------
     >>> source = sp.Arrays(image=np.arange(6, dtype=np.uint8).reshape(1, 2, 1, 3))
     >>> with sp.Pipeline(source).map(sp.RandomVerticalFlip(p=1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, :, 0].tolist())
+    ...     print(loader.peek()["image"][0, :, 0].tolist())
     [[3, 4, 5], [0, 1, 2]]
     """
 

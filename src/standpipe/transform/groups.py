@@ -93,7 +93,7 @@ class RandomApply(AtRandom, Group):
     >>> jitter = sp.RandomApply([sp.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), jitter).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -140,7 +140,7 @@ class RandomChoice(Group):
     >>> choice = sp.RandomChoice([sp.RandomGrayscale(p=1), sp.RandomSolarize(128, p=1), sp.GaussianBlur(5)])
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), choice).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -194,7 +194,7 @@ class RandomOrder(Group):
     >>> both = sp.RandomOrder([sp.RandomEqualize(), sp.RandomPosterize(4)])
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), both).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

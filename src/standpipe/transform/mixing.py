@@ -155,7 +155,7 @@ class MixUp(_Mixing):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
     >>> with pipeline.map_batch(sp.MixUp(0.2, num_classes=2)).loader(executor="thread") as loader:
-    ...     print(next(iter(loader))["label"].shape)
+    ...     print(loader.peek()["label"].shape)
     (4, 2)
     """
 
@@ -217,7 +217,7 @@ class CutMix(_Mixing):
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(4)
     >>> with pipeline.map_batch(sp.CutMix(1.0, num_classes=2)).loader(executor="thread") as loader:
-    ...     print(next(iter(loader))["label"].shape)
+    ...     print(loader.peek()["label"].shape)
     (4, 2)
     """
 

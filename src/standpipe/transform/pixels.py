@@ -39,7 +39,7 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
     >>> image[0, 1, 1] = 150
     >>> pipeline = sp.Pipeline(sp.Arrays(image=image)).map(sp.RandomAdjustSharpness(2, p=1.0)).batch(1)
     >>> with pipeline.loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 1, 1].tolist())
+    ...     print(loader.peek()["image"][0, 1, 1].tolist())
     [181, 181, 181]
     """
 
@@ -86,7 +86,7 @@ class GaussianBlur(PixelTransform):
     >>> image = np.zeros((1, 3, 3, 3), np.uint8)
     >>> image[0, 1, 1] = 160
     >>> with sp.Pipeline(sp.Arrays(image=image)).map(sp.GaussianBlur(3, 1.0)).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 1, 1].tolist())
+    ...     print(loader.peek()["image"][0, 1, 1].tolist())
     [33, 33, 33]
     """
 

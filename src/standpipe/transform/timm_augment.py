@@ -125,7 +125,7 @@ class TimmRandAugment(PixelTransform):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.RandomResizedCrop(32), sp.TimmRandAugment()).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -232,7 +232,7 @@ class ThreeAugment(PixelTransform):
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> train = photos.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.ThreeAugment()).batch(4)
     >>> with train.loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

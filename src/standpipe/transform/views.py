@@ -30,7 +30,7 @@ class Repeat:
     >>> small = sp.Repeat(6, [sp.RandomResizedCrop(16, scale=(0.05, 0.4)), sp.RandomHorizontalFlip()])
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.Views(small=small)).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["small"].shape)
+    ...     print(loader.peek()["small"].shape)
     (4, 6, 16, 16, 3)
     """
 
@@ -69,7 +69,7 @@ class Views(ImageTransform):
     >>> small = [sp.RandomResizedCrop(16, scale=(0.05, 0.4)), sp.Normalize()]
     >>> views = sp.Views(a=crop, b=crop, small=sp.Repeat(6, small))
     >>> with sp.Pipeline(sp.ImageFolder("photos")).map(views).batch(4).loader() as loader:
-    ...     batch = next(iter(loader))
+    ...     batch = loader.peek()
     >>> batch["a"].shape, batch["b"].shape, batch["small"].shape
     ((4, 3, 32, 32), (4, 3, 32, 32), (4, 6, 3, 16, 16))
     """

@@ -94,7 +94,7 @@ class RandomRotation(Warp):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), sp.RandomRotation(15)).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -168,7 +168,7 @@ class RandomAffine(Warp):
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> warp = sp.RandomAffine(10, translate=(0.1, 0.1), scale=(0.9, 1.1), interpolation="bilinear")
     >>> with photos.map(sp.CenterCrop(32), warp).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
@@ -245,7 +245,7 @@ class RandomPerspective(AtRandom, Warp):
     --------
     >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
     >>> with photos.map(sp.CenterCrop(32), sp.RandomPerspective()).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 

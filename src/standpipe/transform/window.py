@@ -46,7 +46,7 @@ class PadImage(GeometricTransform):
     --------
     >>> source = sp.Arrays(image=np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3))
     >>> with sp.Pipeline(source).map(sp.PadImage((1, 0), padding_mode="edge")).batch(1).loader() as loader:
-    ...     print(next(iter(loader))["image"][0, 0].tolist())
+    ...     print(loader.peek()["image"][0, 0].tolist())
     [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
     """
 
@@ -110,7 +110,7 @@ class RandomCrop(GeometricTransform):
     --------
     >>> images = np.zeros((4, 32, 32, 3), np.uint8)
     >>> with sp.Pipeline(sp.Arrays(image=images)).map(sp.RandomCrop(32, padding=4)).batch(4).loader() as loader:
-    ...     print(next(iter(loader))["image"].shape)
+    ...     print(loader.peek()["image"].shape)
     (4, 32, 32, 3)
     """
 
