@@ -92,6 +92,21 @@ def test_a_state_goes_on_under_another_tail() -> None:
         assert other.state_dict()["epoch"] == epoch + 1
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "rows"),
+    [
+        (table(), 6),
+        (table(rows=35), -1),
+        (table(last_batch="pad").shard(1, 2), 70),
+        (table(last_batch="drop"), -1),
+        (sp.Pipeline(table().source).batch(budget=9000, length_column="label").shard(0, 2), -1),
+        (sp.Pipeline(sp.IterableSource(lambda: iter([{"x": 1.0}] * 5))).batch(2), -1),
+    ],
+)
+def test_accelerate_hears_how_many_rows_are_in_the_last_batch(pipeline: sp.Pipeline, rows: int) -> None:
+    assert loader(pipeline, fields=None).dataset.remainder == rows
+
+
 RANKED = table(rows=32)
 
 

@@ -20,7 +20,8 @@ class InAccelerate:
     """A base class with the attributes that Accelerate reads from a ``DataLoader``.
 
     end_of_dataloader  True if the batch that was delivered last is the last one of its epoch
-    remainder          rows of the epoch's last batch, over all ranks, that aren't padding; −1: no padding
+    remainder          rows of the epoch's last batch, over all ranks, that aren't padding; −1: that batch is full.
+                       The Trainer weighs a shorter batch's loss by it
     """
 
     dataset: Batches
@@ -77,7 +78,7 @@ class InAccelerate:
         date.
         """
         state = _accelerate().GradientState()
-        self.end_of_dataloader, self.remainder = False, self.dataset.padded_remainder
+        self.end_of_dataloader, self.remainder = False, self.dataset.remainder
         state._add_dataloader(self)
         try:
             for batch in batches:

@@ -146,15 +146,16 @@ class Batches(IterableDataset[Any]):
         return self.loader.epoch != self._entered
 
     @property
-    def padded_remainder(self) -> int:
-        """Number of rows in the last batch of the running epoch that aren't padding, over all ranks; −1 without
-        padding.
+    def remainder(self) -> int:
+        """Number of rows of all ranks in the last batch, padding not counted; −1 if that batch is full or unknown.
 
-        It is known between ``iter()`` and the first batch: a resumed epoch may have another last batch.
+        Read it between ``iter()`` and the first batch: a resumed epoch may have another last batch.
         """
-        steps, state = self.loader.plan.steps, self.loader.state_dict()
-        rows = (steps.num_positions - cast("int", state["consumed"])) % steps.global_batch
-        return rows if rows and steps.last_batch.value == "pad" else -1
+        plan, steps = self.loader.plan, self.loader.plan.steps
+        if not plan.ends_known or steps.unit != "rows" or steps.last_batch.value == "drop":
+            return -1
+        consumed = cast("int", self.loader.state_dict()["consumed"])
+        return (steps.num_positions - consumed) % steps.global_batch or -1
 
     def warn_of_padding(self) -> None:
         """Warn once if the last batch is padded and ``fields`` leaves out ``valid``, which marks the padding."""
