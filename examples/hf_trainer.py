@@ -33,7 +33,7 @@ class OurTrainer(Trainer):
         return self.accelerator.prepare(batches)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        # Padded to whole batches, so that all processes make equally many steps.
+        # Several processes pad the last batch, so that all make equally many steps.
         fields = {**FIELDS, "valid": "valid"}
         batches = standpipe.torch.loader(self.pipelines[1], fields=fields, memory="512MiB")
         return self.accelerator.prepare(batches)
