@@ -253,6 +253,7 @@ ODD_SAMPLINGS = {
     "chroma finer than luma": (FULL, (2, 2), (2, 2)),
     "2x1 all": ((2, 1), (2, 1), (2, 1)),
     "4:2:2 doubled": ((2, 2), (1, 2), (1, 2)),
+    "three widths": ((4, 1), (2, 1), FULL),
 }
 
 

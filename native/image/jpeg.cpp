@@ -291,11 +291,13 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
     const auto width = static_cast<int>(jpeg.output_width);
 
     // Fancy upsampling blends each chroma sample with its neighbours, and at the edge of what is decoded
-    // there are none: two more pixels on either side make libjpeg decode the block that holds them.
-    constexpr int margin = 2;
+    // there are none: two more pixels on either side make libjpeg decode the block that holds them. Below
+    // five pixels a component may have one column left, for which libjpeg would choose all upsamplers anew.
+    constexpr int margin = 2, least = 5;
     const bool crop = s.crops_exactly();
-    const int x0 = crop ? std::max(region.x0 - margin, 0) : 0, y0 = crop ? region.y0 : 0,
-              x1 = crop ? std::min(region.x1 + margin, width) : width;
+    const int x0 = crop ? std::clamp(region.x0 - margin, 0, std::max(width - least, 0)) : 0,
+              x1 = crop ? std::min(std::max(region.x1 + margin, x0 + least), width) : width,
+              y0 = crop ? region.y0 : 0;
     if (!s.try_crop(static_cast<JDIMENSION>(x0), static_cast<JDIMENSION>(x1 - x0),
                     static_cast<JDIMENSION>(y0)))
         return s.what();

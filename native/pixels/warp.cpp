@@ -106,8 +106,7 @@ AffineMatrix rotation(double degrees, double x, double y) noexcept {
     double angle = std::fmod(degrees, 360.0);
     if (angle < 0) angle += 360.0;
     const auto turn = portable_sine_cosine(-(angle * (3.14159265358979323846 / 180.0)));
-    const double cosine = std::nearbyint(turn.cosine * 1e15) / 1e15,
-                 sine = std::nearbyint(turn.sine * 1e15) / 1e15;
+    const double cosine = rounded_to_15_digits(turn.cosine), sine = rounded_to_15_digits(turn.sine);
     return {{cosine, sine, cosine * -x + sine * -y + x, -sine, cosine, -sine * -x + cosine * -y + y}};
 }
 

@@ -1,5 +1,6 @@
-// Functions from additions, multiplications, divisions and square roots alone, so that every machine rounds
-// them alike: a C library's may differ in the last bit from one version or processor to the next.
+// Functions from additions, multiplications, both at once (fma), divisions and square roots alone, so that
+// every machine rounds them alike: a C library's may differ in the last bit from one version or processor to
+// the next.
 #pragma once
 
 #include <cmath>
@@ -35,23 +36,38 @@ struct SineCosine {
     double sine, cosine;
 };
 
-// Of an angle in radians of at most some thousand turns, with an error below 1e-15.
+// Of an angle in radians of at most some thousand turns. The sums end with the largest term and the error of
+// the others, so nearly every result is the double next to the true value, as a C library's is.
 inline SineCosine portable_sine_cosine(double angle) noexcept {
     const double quarters = std::nearbyint(angle * 0.63661977236758134308);
-    const double r = (angle - quarters * 1.57079632679489655800) - quarters * 6.12323399573676603587e-17;
-    const double r2 = r * r;
+    const double high = std::fma(-quarters, 1.57079632679489655800, angle);
+    const double low = quarters * 6.12323399573676603587e-17;
+    const double r = high - low, rest = (high - r) - low;  // the angle left is r + rest
+    const double r2 = r * r, half = r2 / 2, most = 1 - half;
+    const double lost = r * rest + std::fma(r, r, -r2) / 2;  // of half
     double sine = 1.0, cosine = 1.0;
-    for (int k = 20; k >= 2; k -= 2) {
+    for (int k = 20; k >= 4; k -= 2) {
         sine = 1.0 - r2 * sine / (k * (k + 1));
-        cosine = 1.0 - r2 * cosine / (k * (k - 1));
+        cosine = 1.0 - r2 * cosine / ((k + 2) * (k + 1));
     }
-    sine *= r;
+    sine = r + (rest - r * r2 * sine / 6);
+    cosine = most + ((1 - most) - half - lost + r2 * r2 * cosine / 24);
     switch (static_cast<int64_t>(quarters) & 3) {
         case 0: return {sine, cosine};
         case 1: return {cosine, -sine};
         case 2: return {-sine, -cosine};
         default: return {-cosine, sine};
     }
+}
+
+// Python's round(x, 15), for |x| below 4: the multiple of 1e-15 next to the exact x, the even one of two. The
+// product alone is rounded already, and may be a half where x isn't one.
+inline double rounded_to_15_digits(double x) noexcept {
+    const double scaled = x * 1e15, lost = std::fma(x, 1e15, -scaled);
+    double nearest = std::nearbyint(scaled);
+    const double rest = scaled - nearest;
+    if (std::fabs(rest) == 0.5 && rest * lost > 0) nearest += 2 * rest;
+    return nearest / 1e15;  // both are exact, so this is the double next to the decimal number
 }
 
 // A standard normal number from one word, by the inverse of its distribution: algorithm AS 241, PPND7

@@ -25,7 +25,7 @@ GPU_THREADS = 4  # threads of the GPU's decoder; each decodes one image in its o
 GPU_BYTES_PER_PIXEL = 24
 FRAME_BYTES = 16 << 20  # least host memory for images that are decoded together
 
-PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
+PIXEL_CONTRACT = 2  # version of "these pixels from these bytes"; enters the recipe's digest
 
 
 class Layout(Enum):

@@ -29,6 +29,7 @@ PIPELINES = {
     "train, float16 pixels": (*TRAIN, sp.Normalize(), sp.ToDtype("float16"), sp.ToLayout("NHWC")),
     "eval": (sp.Resize(40), sp.CenterCrop(36)),
     "padded": (sp.CenterCrop((101, 66)), sp.RandomHorizontalFlip()),
+    "turned": (sp.CenterCrop(36), sp.RandomRotation((-45, 45), "bilinear"), sp.RandomRotation((45, 45))),
     "several stages": (sp.Resize(50), *TRAIN, sp.CenterCrop((51, 33)), sp.RandomHorizontalFlip(0.25)),
     **{
         f"{name} crop": (sp.RandomResizedCrop((21, 33), interpolation=name),)

@@ -59,6 +59,21 @@ def test_right_angles_are_transpositions(interpolation: Any) -> None:
             assert explain_difference(row, np.rot90(image, angle // 90)) == "", angle
 
 
+@pytest.mark.parametrize("center", [None, (10.0, 21.5)])
+@pytest.mark.parametrize("interpolation", MODES)
+def test_places_between_two_pixels_go_where_pillow_has_them(interpolation: Any, center: Any) -> None:
+    """At odd multiples of 45° the last digit of the sine decides for whole diagonals."""
+    resample = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}[interpolation]
+    for size in ((33, 33), (31, 50)):
+        images = noise(6, 2, *size, 3)
+        for angle in (*range(-315, 361, 45), 30, 120, 240):
+            turn = sp.RandomRotation((angle, angle), interpolation, center=center, fill=FILL)
+            rows = delivered(in_order(sp.Arrays(image=images), turn), executor="inline")
+            for image, row in zip(images, rows, strict=True):
+                wanted = Image.fromarray(image).rotate(angle, resample, center=center, fillcolor=FILL)
+                assert explain_difference(row, np.asarray(wanted)) == "", (size, angle)
+
+
 def affine_of(draws: Draws, height: int, width: int) -> dict[str, Any]:
     """The parameters, in torchvision's order."""
     angle = draws.uniform(-30, 30)

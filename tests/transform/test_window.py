@@ -11,7 +11,7 @@ from PIL import Image
 
 import standpipe as sp
 from draws import Sample
-from jpegs import kinds, photo, saved
+from jpegs import Coding, encode, kinds, photo, saved
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
 from standpipe.transform import simd_paths
@@ -99,6 +99,26 @@ def test_a_resize_before_and_a_crop_after_another() -> None:
         draws = sample.draws(KIND | 1)
         y, x = draws.below(28 - 9 + 1), draws.below(28 - 24 + 1)
         assert explain_difference(row, whole[y : y + 9, x : x + 24]) == ""
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize(
+    "factors", [((4, 1), (2, 1), (1, 1)), ((4, 1), (1, 2), (2, 2)), ((3, 1), (1, 1), (3, 1))]
+)
+def test_narrow_crops_of_odd_samplings_are_pillows(factors: Any, width: int, tmp_path: Path) -> None:
+    """libjpeg chooses other upsamplers for a crop that leaves a component one column."""
+    for size in ((3, 4), (3, 5), (3, 36), (3, 37)):
+        file = encode(photo(*size), Coding(factors=factors, step=4))
+        rows = delivered(in_order(listed(tmp_path, [file], times=300), sp.RandomCrop((3, width))))
+        picture = np.asarray(decoded(file))
+        seen = set()
+        for position, row in enumerate(rows):
+            draws = Sample(0, 0, position).draws(KIND)
+            draws.below(1)
+            x = draws.below(size[1] - width + 1)
+            seen.add(x)
+            assert explain_difference(row, picture[:, x : x + width]) == "", (size, x)
+        assert seen == {*range(size[1] - width + 1)}
 
 
 def test_large_crops_of_files_need_no_resize(tmp_path: Path) -> None:

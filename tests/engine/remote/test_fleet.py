@@ -21,6 +21,7 @@ from samples import Samples
 from standpipe.engine.remote import workers as remote
 from standpipe.engine.remote.copying import copying
 from standpipe.plan.travel import sends_bytes
+from standpipe.spec import PIXEL_CONTRACT
 
 MEMORY = "400MiB"
 ROWS = 40
@@ -373,7 +374,7 @@ def test_a_maker_that_gives_no_sign_of_life_is_started_again(
     [
         ("version", "0.0.1", "standpipe's version is '0.0.1' there"),
         ("decoder", "1.5", "decoder is '1.5' there"),
-        ("pixel_contract", 0, "pixel_contract is 0 there and 1 here"),
+        ("pixel_contract", 0, f"pixel_contract is 0 there and {PIXEL_CONTRACT} here"),
         ("source", "other", r"source is 'other' there.*other files"),
         ("rows", 4, "batches of 4 rows"),
     ],
