@@ -41,7 +41,7 @@ def small_photos(photos: Callable[[int], Image.Image]) -> dict[str, bytes]:
         ("JPEG, two pictures", "RGB", "MPO", {"save_all": True, "append_images": [photos(1)]}),
         ("PNG", "RGB", "PNG", {}),
         ("PNG, transparent palette", "P", "PNG", {"transparency": bytes(range(200))}),
-        ("PNG, 16 bits", "I;16", "PNG", {}),
+        ("PNG, transparent grey", "L", "PNG", {"transparency": 100}),
         ("PNG with alpha", "RGBA", "PNG", {"exif": _exif()}),
         ("WebP", "RGB", "WEBP", {"quality": 70, "exif": _exif()}),
         ("WebP, lossless with alpha", "RGBA", "WEBP", {"lossless": True}),
@@ -50,9 +50,8 @@ def small_photos(photos: Callable[[int], Image.Image]) -> dict[str, bytes]:
     ]
     files = {}
     for number, (name, mode, file_format, options) in enumerate(kinds):
-        image, out = photos(number), io.BytesIO()
-        image = image.convert("L").convert(mode) if mode == "I;16" else image.convert(mode)
-        image.save(out, file_format, **options)
+        out = io.BytesIO()
+        photos(number).convert(mode).save(out, file_format, **options)
         files[name] = out.getvalue()
     return files
 

@@ -20,7 +20,7 @@ from PIL import Image
 import standpipe as sp
 from forked import output, run
 from jpegs import arithmetic, kinds, lossless, marked, photo, with_precision, with_size
-from photos import encoded, foreign_kinds, numbers, picture, write_list
+from photos import deep_png, encoded, foreign_kinds, numbers, picture, write_list
 from reference import check_rows, decoded, delivered, in_order, listed
 
 HEIGHT, WIDTH = 40, 56
@@ -156,16 +156,12 @@ def test_every_colour_form_and_orientation(tmp_path: Path) -> None:
         "grey progressive",
         "RGB by its identifiers",
     )
-    deep = Image.fromarray(photo(33, 47, channels=1)[..., 0].astype(np.uint16) << 8)
     palette = Image.fromarray(photo(33, 47)).quantize(40)
     files = {name: jpegs[name] for name in chosen} | dict(turned())
-    for name, image, options in (
-        ("16 bits", deep, {}),
-        ("palette with alpha", palette, {"transparency": bytes(range(0, 240, 6))}),
-    ):
-        out = io.BytesIO()
-        image.save(out, "PNG", **options)
-        files[name] = out.getvalue()
+    files["16 bits"] = deep_png(photo(33, 47).astype(np.uint16) * 257)
+    out = io.BytesIO()
+    palette.save(out, "PNG", transparency=bytes(range(0, 240, 6)))
+    files["palette with alpha"] = out.getvalue()
     transforms = (sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip())
     images = {}
     for name, content in files.items():

@@ -19,7 +19,7 @@ import pytest
 import standpipe as sp
 from forked import output
 from jpegs import kinds, marked, saved, with_precision, with_size
-from photos import encoded, numbers, picture, write_list
+from photos import deep_png, encoded, numbers, picture, write_list
 from programs import BEGIN
 from standpipe.reports import FileCheckReport
 
@@ -47,7 +47,12 @@ BAD: Mapping[str, list[bytes | None]] = {
         encoded(picture(2), "GIF")[:20],
     ],
     "not-an-image": [b"\xff", b"<html>404 Not Found</html>", bytes(999), b"RIFF\x24\0\0\0WAVEfmt "],
-    "unsupported": [marked(with_precision(GOOD, 12), 0xC1), marked(GOOD, 0xC5), b"%!PS-Adobe-3.0 EPSF-3.0\n"],
+    "unsupported": [
+        marked(with_precision(GOOD, 12), 0xC1),
+        marked(GOOD, 0xC5),
+        b"%!PS-Adobe-3.0 EPSF-3.0\n",
+        deep_png(np.zeros((9, 9, 1), np.uint16)),
+    ],
     "oversized": [with_size(GOOD, 65500, 65500), saved(np.zeros((1, 65500, 3), np.uint8), "PNG")],
 }
 LIMITS = sp.DecodeLimits(max_pixels=65_000, max_scans=20)
@@ -334,12 +339,12 @@ def test_what_can_not_be_checked(tmp_path: Path, arguments: dict[str, Any], says
         list(found.findings("odd"))
 
 
-def test_what_version_1_found_out_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_version_2_found_out_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It judged some files otherwise."""
     source = settled(write_list(tmp_path, [GOOD, b""]))
     with monkeypatch.context() as before:
-        before.setattr("standpipe.jobs.file_check.store.VERSION", 1)
-        before.setattr("standpipe.jobs.file_check.run.VERSION", 1)
+        before.setattr("standpipe.jobs.file_check.store.VERSION", 2)
+        before.setattr("standpipe.jobs.file_check.run.VERSION", 2)
         assert [sp.check_files(source).looked for _ in range(2)] == [2, 0]
     assert [sp.check_files(source).looked for _ in range(2)] == [2, 0]
 

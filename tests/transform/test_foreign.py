@@ -1,8 +1,9 @@
 """Other formats than JPEG: Pillow's ``convert("RGB")`` of the first frame, then the same crop and resize."""
 
 import io
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +13,7 @@ from PIL import AvifImagePlugin, Image, features
 
 import standpipe as sp
 from jpegs import kinds, photo, saved
+from photos import deep_png
 from reference import check_rows, decoded, delivered, in_order, listed
 from standpipe.spec import DecodeLimits, DecodeMode, Decoding
 from standpipe.transform.foreign import decode_foreign
@@ -22,7 +24,6 @@ EVAL = (sp.Resize(28), sp.CenterCrop(26))
 RGB = photo(40, 53)
 RGBA = photo(40, 53, channels=4)
 GREY = photo(40, 53, channels=1)[..., 0]
-DEEP = (photo(40, 53, channels=1, seed=1)[..., 0].astype(np.uint16) << 8) + GREY
 
 
 def written(image: Image.Image, file_format: str, **options: object) -> bytes:
@@ -42,7 +43,9 @@ def _pngs() -> Iterator[tuple[str, bytes]]:
     yield "grey", written(Image.fromarray(GREY), "PNG")
     yield "grey with a transparent value", written(Image.fromarray(GREY), "PNG", transparency=100)
     yield "grey and alpha", written(Image.fromarray(np.stack([GREY, GREY[::-1]], axis=-1)), "PNG")
-    yield "16 bits", written(Image.fromarray(DEEP), "PNG")
+    yield "48 bits", deep_png(RGB * np.uint16(257))
+    yield "64 bits, with alpha", deep_png(RGBA * np.uint16(257))
+    yield "grey and alpha of 16 bits", deep_png(RGBA[..., :2] * np.uint16(257))
     yield "1 bit", written(Image.fromarray(GREY).convert("1"), "PNG")
     exif = Image.Exif()
     exif[0x0112] = 3
@@ -66,18 +69,18 @@ def _others() -> Iterator[tuple[str, bytes]]:
     yield "TIFF", saved(RGB, "TIFF")
     yield "TIFF of several pages", written(frames[0], "TIFF", **several)
     yield "TIFF, CMYK", saved(RGB, "TIFF", mode="CMYK")
+    yield "TIFF, YCbCr", saved(RGB, "TIFF", mode="YCbCr")
+    yield "TIFF, LAB", saved(RGB, "TIFF", mode="LAB")
+    yield "TIFF, grey and alpha", saved(RGB, "TIFF", mode="LA")
     yield "TIFF, packed", saved(RGB, "TIFF", compression="tiff_lzw")
-    yield "TIFF, floats", written(Image.fromarray(GREY.astype(np.float32)), "TIFF")
     yield "TIFF, JPEG inside", saved(RGB, "TIFF", compression="jpeg")
     yield "PPM", saved(RGB, "PPM")
     yield "PGM", written(Image.fromarray(GREY), "PPM")
-    yield "PGM, 16 bits", written(Image.fromarray(DEEP), "PPM")
     yield "PBM", written(Image.fromarray(GREY).convert("1"), "PPM")
     yield "AVIF", saved(RGB, "AVIF")
     yield "AVIF with alpha", saved(RGBA, "AVIF")
     yield "JPEG 2000", saved(RGB, "JPEG2000")
     yield "JPEG 2000 in tiles", saved(RGB, "JPEG2000", tile_size=(16, 16))
-    yield "JPEG 2000, 16 bits", written(Image.fromarray(DEEP), "JPEG2000")
     yield "JPEG 2000 without a container", written(Image.fromarray(RGB), "JPEG2000", no_jp2=True)
     yield "PPM, text", b"P3 53 40 255\n" + " ".join(map(str, RGB.flat)).encode()
     yield "PPM, 100 levels", b"P6 53 40 100\n" + (RGB % 101).tobytes()
@@ -126,6 +129,64 @@ def test_a_decoder_in_python_reads_blocks(name: str) -> None:
     finally:
         sys.setprofile(None)
     assert 0 < reads < 50
+
+
+DEEP = (photo(40, 53, channels=1, seed=1)[..., 0].astype(np.uint16) << 8) + GREY
+FLOATS = GREY.astype(np.float32) / 255
+CLIPPED: Mapping[str, tuple[str, bytes]] = {
+    "PNG": ("I;16 (16-bit grey levels)", written(Image.fromarray(DEEP), "PNG")),
+    "TIFF": ("I;16 (16-bit grey levels)", written(Image.fromarray(DEEP), "TIFF")),
+    "TIFF of the other byte order": (
+        "I;16B (16-bit grey levels)",
+        written(Image.fromarray(DEEP.astype(">u2")), "TIFF"),
+    ),
+    "TIFF of integers": ("I (32-bit integers)", written(Image.fromarray(DEEP.astype(np.int32)), "TIFF")),
+    "TIFF of floats": ("F (floats)", written(Image.fromarray(FLOATS), "TIFF")),
+    "PGM": ("I (32-bit integers)", written(Image.fromarray(DEEP), "PPM")),
+    "PFM": ("F (floats)", written(Image.fromarray(FLOATS), "PPM")),
+    "JPEG 2000": ("I;16 (16-bit grey levels)", written(Image.fromarray(DEEP), "JPEG2000")),
+}
+
+
+def clips(mode: str) -> str:
+    return re.escape(
+        f"the image has mode {mode}, and Pillow's conversion to RGB clips its values to 0 to 255; convert"
+    )
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_values_that_pillow_clips_are_refused(tmp_path: Path, name: str) -> None:
+    mode, data = CLIPPED[name]
+    source = listed(tmp_path, [data])
+    with pytest.raises(sp.DecodeError, match=clips(mode)):
+        delivered(in_order(source, *EVAL))
+    with pytest.raises(sp.DecodeError, match=clips(mode)):
+        delivered(sp.Pipeline(sp.MapSource([data], encoded="image")).map(*EVAL).batch(1), executor="inline")
+    with pytest.raises(sp.DecodeError, match=clips(mode)):
+        in_order(source, *EVAL).apply([data])
+    (finding,) = sp.check_files(source).findings()
+    assert (finding.kind, finding.text.startswith("unsupported")) == ("unsupported", True)
+
+
+MODES = ("1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "LA", "PA", "RGBX", "RGBa")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_datasets_images_of_every_mode_are_as_pillow_has_them(mode: str) -> None:
+    image = Image.fromarray(RGB).convert(mode)
+    source = sp.MapSource([image], fields=("image",))
+    (row,) = delivered(sp.Pipeline(source).map(sp.CenterCrop((40, 53))).batch(1), executor="inline")
+    assert np.array_equal(row, np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["I", "F", "I;16", "I;16L", "I;16B", "I;16N"])
+def test_a_datasets_images_that_pillow_clips_are_refused(mode: str) -> None:
+    source = sp.MapSource([Image.new(mode, (53, 40), 7)] * 2, fields=("image",))
+    with pytest.raises(sp.DecodeError, match=f"the image has mode {mode} .*clips its values"):
+        delivered(sp.Pipeline(source).map(*EVAL).batch(1), executor="inline")
+    # Without a native transform nothing is converted.
+    (row, _) = delivered(sp.Pipeline(source).batch(1), executor="inline")
+    assert (row == 7).all()
 
 
 UNREAD = {

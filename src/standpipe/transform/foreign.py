@@ -86,7 +86,7 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
     Raises ``Undecodable`` for an image that can't be decoded.
     """
-    return _explained(data, lambda: Frame(*_decoded(data, decoding, reserve, _as_rgb)))
+    return _explained(data, lambda: Frame(*_decoded(data, decoding, reserve, as_rgb)))
 
 
 def decode_mask(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> UInt8Array:
@@ -102,24 +102,37 @@ def decode_mask(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, in
 def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
     try:
         return decode()
+    except Undecodable:
+        raise
     except Exception as error:
         raise Undecodable(_reason(error, data[:HEAD_BYTES].tobytes())) from error
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
-    return image if image.mode == "RGB" else image.convert("RGB")
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return a Pillow image in mode RGB, exactly as its ``convert("RGB")`` gives it.
+
+    Raises ``Undecodable`` for a mode of more than 8 bits per value, which ``convert`` would clip to 0 to 255.
+    """
+    mode = image.mode
+    if mode in ("I", "F") or mode.startswith("I;16"):
+        kind = {"I": "32-bit integers", "F": "floats"}.get(mode, "16-bit grey levels")
+        raise Undecodable(
+            f"unsupported: the image has mode {mode} ({kind}), and Pillow's conversion to RGB clips its values to 0 to "
+            "255; convert it to 8 bits, or load and scale it in a dataset of your own (sp.MapSource)"
+        )
+    return image if mode == "RGB" else image.convert("RGB")
 
 
 def _as_numbers(image: Image.Image) -> Image.Image:
-    """Return ``image``. Raises ``_Refused`` if its values aren't class numbers of one byte, exactly as they were."""
+    """Return ``image``. Raises ``Undecodable`` if its values aren't class numbers of one byte, exactly as they were."""
     if image.format in ("JPEG", "MPO"):
-        raise _Refused("a mask can't be a JPEG, whose values aren't exact; save it as PNG")
+        raise Undecodable("a mask can't be a JPEG, whose values aren't exact; save it as PNG")
     if image.mode == "1":
-        raise _Refused(
+        raise Undecodable(
             "a mask of one bit per pixel may mean 0 and 1, or 0 and 255; save it with 8 bits per pixel"
         )
     if image.mode not in ("L", "P"):
-        raise _Refused(
+        raise Undecodable(
             f"a mask must have one channel of 8 bits, grey or with a palette, but its mode is {image.mode}; save its "
             "class numbers as an 8-bit PNG"
         )
@@ -130,7 +143,7 @@ class _Lent(io.RawIOBase):
     """A readable file whose content is an array of the caller, without a copy.
 
     ``close()`` releases the array, even if the file is still referenced. Before ``header_is_read()``, the number of
-    reads and their bytes are limited: a read beyond a limit raises ``_Refused``.
+    reads and their bytes are limited: a read beyond a limit raises ``Undecodable``.
     """
 
     def __init__(self, data: UInt8Array) -> None:
@@ -177,17 +190,13 @@ class _Lent(io.RawIOBase):
         self._reads_left -= 1
         self._bytes_left -= size
         if self._reads_left < 0 or self._bytes_left < 0:
-            raise _Refused(
+            raise Undecodable(
                 "too large: its header is read again and again, which no real file needs; convert it to PNG"
             )
 
     def close(self) -> None:
         self._view.release()
         super().close()
-
-
-class _Refused(Exception):
-    """The error that an image exceeds a limit; its text names the limit."""
 
 
 def _decoded(
@@ -205,10 +214,10 @@ def _decoded(
     def admit(size: tuple[int, int], frame_bytes: int) -> None:
         width, height = size
         if width * height > max_pixels:
-            raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
+            raise Undecodable(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
         # Some of Pillow's decoders read the whole file first.
         if refusal := reserve(height, width, frame_bytes + data.nbytes):
-            raise _Refused(refusal)
+            raise Undecodable(refusal)
 
     image, truncated = _frame(data, decoding, admit, form)
     return _array(image), truncated
@@ -359,16 +368,16 @@ def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
 
 
 def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) -> None:
-    """Raise ``_Refused`` for a JPEG with too many scans, with the limits of native code.
+    """Raise ``Undecodable`` for a JPEG with too many scans, with the limits of native code.
 
     It counts each place in ``data`` that looks like the start of a scan, so the count may be too high.
     """
     scans = sum(1 for _ in re.finditer(rb"\xff\xda", data.data))
     if scans > limits.max_scans:
-        raise _Refused(f"unsupported JPEG: more scans than max_scans={limits.max_scans}")
+        raise Undecodable(f"unsupported JPEG: more scans than max_scans={limits.max_scans}")
     blocks = (size[0] // 8 + 1) * (size[1] // 8 + 1)
     if scans > ANY_SCANS and scans * blocks > MOST_BLOCKS:
-        raise _Refused(f"unsupported JPEG: {scans} scans of so large a picture")
+        raise Undecodable(f"unsupported JPEG: {scans} scans of so large a picture")
 
 
 def _array(image: Image.Image) -> UInt8Array:
@@ -407,8 +416,6 @@ def _reason(error: Exception, data: bytes) -> str:
     from PIL import Image, UnidentifiedImageError, features
     from PIL import __version__ as pillow
 
-    if isinstance(error, _Refused):
-        return str(error)
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"too large: {error} (Pillow's own limit: PIL.Image.MAX_IMAGE_PIXELS)"
     kind = format_of(data)

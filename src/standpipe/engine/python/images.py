@@ -19,7 +19,7 @@ from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.transform import MASK, MaskKernel, NativeKernel, NativeStep, check_moved, other_size
-from standpipe.transform.foreign import Undecodable, decode_foreign, decode_mask
+from standpipe.transform.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
 from standpipe.transform.values import as_array, is_picture, is_tensor
 
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
@@ -338,8 +338,11 @@ def _no_image(sample: Sample) -> str:
 
 
 def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
-    if is_picture(image) and image.mode != "RGB":
-        image = image.convert("RGB")
+    if is_picture(image):
+        try:
+            image = as_rgb(image)
+        except Undecodable as error:
+            raise RowFailed("decode", str(error)) from error
     array = as_array(image) if is_picture(image) or is_tensor(image) else image
     if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
         got = (

@@ -22,8 +22,8 @@ from standpipe.source import cache_folder, is_believed
 from standpipe.spec import Int64Array
 
 # Version of the tables, of the words in them, and of the rules for files. Version 1 had no "smoothed", and accepted
-# JPEGs that Pillow 13 refuses.
-VERSION = 2
+# JPEGs that Pillow 13 refuses; version 2 accepted images of more than 8 bits, which Pillow clips.
+VERSION = 3
 UNKNOWN = -2  # size and time of a file that must be checked
 CACHE_KIB = 8192
 
