@@ -5,6 +5,7 @@
 
 ``Image(decode=False)`` makes the dataset return the bytes of images, or their paths, instead of decoding them with
 Pillow. Worker processes get them from the dataset and decode them. Arrow files are mapped, so all workers share them.
+``decode(orientation="apply")`` turns photos as their EXIF data say, as ``Image()`` does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if __name__ == "__main__":
     else:
         photos = load_dataset(name, split="train")
     photos = photos.cast_column("image", Image(decode=False))
-    train = sp.Pipeline(sp.MapSource(photos, encoded="image")).shuffle(seed=7)
+    train = sp.Pipeline(sp.MapSource(photos, encoded="image")).decode(orientation="apply").shuffle(seed=7)
     train = train.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(32)
     with train.loader(memory="1GiB", num_workers=2) as loader:
         digest = hashlib.sha256()

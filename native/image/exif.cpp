@@ -1,7 +1,7 @@
 #include "image/exif.h"
 
 #include <cstddef>
-#include <cstring>
+#include <string_view>
 
 namespace standpipe {
 namespace {
@@ -10,6 +10,8 @@ using Bytes = std::span<const uint8_t>;
 
 constexpr uint8_t kApp1 = 0xe1, kStartOfScan = 0xda, kEnd = 0xd9;
 constexpr uint32_t kOrientation = 0x0112, kShort = 3, kLong = 4;
+constexpr std::string_view kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
+constexpr std::string_view kXmpOrientation = "tiff:Orientation";
 
 // A number of `size` bytes at `at`; 0 where `bytes` ends before it.
 uint32_t number(Bytes bytes, size_t at, size_t size, bool little) noexcept {
@@ -19,29 +21,41 @@ uint32_t number(Bytes bytes, size_t at, size_t size, bool little) noexcept {
     return value;
 }
 
+bool is_turn(uint32_t orientation) noexcept { return orientation >= 2 && orientation <= 8; }
+
 // Of TIFF data: only the first directory counts.
-int of_directory(Bytes tiff) noexcept {
-    if (tiff.size() < 8) return 1;
+bool turned_by_exif(Bytes tiff) noexcept {
+    if (tiff.size() < 8) return false;
     const bool little = tiff[0] == 'I';
-    if (tiff[0] != tiff[1] || (!little && tiff[0] != 'M') || number(tiff, 2, 2, little) != 42) return 1;
+    if (tiff[0] != tiff[1] || (!little && tiff[0] != 'M') || number(tiff, 2, 2, little) != 42) return false;
     const size_t first = number(tiff, 4, 4, little);
     const size_t count = number(tiff, first, 2, little);
     for (size_t i = 0; i < count; ++i) {
         const size_t at = first + 2 + 12 * i;
-        if (at > tiff.size() || tiff.size() - at < 12) return 1;
+        if (at > tiff.size() || tiff.size() - at < 12) return false;
         if (number(tiff, at, 2, little) != kOrientation) continue;
         const uint32_t type = number(tiff, at + 2, 2, little);
-        if (number(tiff, at + 4, 4, little) != 1 || (type != kShort && type != kLong)) return 1;
-        const uint32_t value = number(tiff, at + 8, type == kShort ? 2 : 4, little);
-        return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+        if (number(tiff, at + 4, 4, little) != 1 || (type != kShort && type != kLong)) return false;
+        return is_turn(number(tiff, at + 8, type == kShort ? 2 : 4, little));
     }
-    return 1;
+    return false;
+}
+
+// tiff:Orientation="6", or <tiff:Orientation>6</tiff:Orientation>
+bool turned_by_xmp(std::string_view xmp) noexcept {
+    for (size_t at = 0; (at = xmp.find(kXmpOrientation, at)) != xmp.npos;) {
+        std::string_view rest = xmp.substr(at += kXmpOrientation.size());
+        for (const std::string_view before : {std::string_view("=\""), std::string_view(">")})
+            if (rest.starts_with(before) && rest.size() > before.size() &&
+                is_turn(static_cast<uint8_t>(rest[before.size()]) - uint32_t{'0'}))
+                return true;
+    }
+    return false;
 }
 
 }  // namespace
 
-int exif_orientation(Bytes jpeg) noexcept {
-    constexpr uint8_t kExif[] = {'E', 'x', 'i', 'f', 0, 0};
+bool may_be_turned(Bytes jpeg) noexcept {
     size_t at = 2;
     while (at + 4 <= jpeg.size() && jpeg[at] == 0xff) {
         const uint8_t marker = jpeg[at + 1];
@@ -49,16 +63,17 @@ int exif_orientation(Bytes jpeg) noexcept {
             ++at;
             continue;
         }
-        if (marker == kStartOfScan || marker == kEnd) return 1;
+        if (marker == kStartOfScan || marker == kEnd) return false;
         const size_t length = number(jpeg, at + 2, 2, false);
-        if (length < 2 || length > jpeg.size() - at - 2) return 1;
+        if (length < 2 || length > jpeg.size() - at - 2) return false;
         const Bytes body = jpeg.subspan(at + 4, length - 2);
-        if (marker == kApp1 && body.size() > sizeof kExif &&
-            std::memcmp(body.data(), kExif, sizeof kExif) == 0)
-            return of_directory(body.subspan(sizeof kExif));
+        const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
+        if (marker == kApp1 && text.starts_with(kExif) && turned_by_exif(body.subspan(kExif.size())))
+            return true;
+        if (marker == kApp1 && text.starts_with(kXmp) && turned_by_xmp(text)) return true;
         at += 2 + length;
     }
-    return 1;
+    return false;
 }
 
 }  // namespace standpipe

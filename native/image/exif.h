@@ -1,4 +1,4 @@
-// The orientation that a JPEG's EXIF data names.
+// The orientation that a JPEG's metadata names.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace standpipe {
 
-// 1 to 8 as EXIF numbers them; 1 where there is none, or none that can be read. Looks at no byte behind
-// `jpeg`, and at each of its segments once.
-int exif_orientation(std::span<const uint8_t> jpeg) noexcept;
+// Whether Pillow's exif_transpose may turn it: its EXIF data or its XMP data name an orientation from 2 to 8.
+// Looks at no byte behind `jpeg`, and at each of its segments once.
+bool may_be_turned(std::span<const uint8_t> jpeg) noexcept;
 
 }  // namespace standpipe

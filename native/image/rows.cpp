@@ -315,7 +315,7 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (program.format().is_mask || !JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
-    if (program.upright && exif_orientation(bytes) != 1) return {Outcome::Kind::foreign, false, {}};
+    if (program.upright && may_be_turned(bytes)) return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, program.limits);
     Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
@@ -326,7 +326,7 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
 
 Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes) {
     if (!JpegImage::recognises(bytes)) return {};
-    if (program.upright && exif_orientation(bytes) != 1) return {};
+    if (program.upright && may_be_turned(bytes)) return {};
     JpegImage& jpeg = scratch_->jpeg;
     const bool plain = jpeg.open(bytes, program.limits).empty() && jpeg.plain();
     const Size size = plain ? jpeg.size() : Size{};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image, ImageOps
 
 import standpipe as sp
 from jpegs import photo, saved
-from reference import decoded, delivered, explain_difference, in_order, listed
+from reference import centred, decoded, delivered, explain_difference, in_order, listed
 
 SIZE = (40, 40)
 
@@ -39,6 +40,58 @@ def test_each_orientation_is_pillows(order: str, tmp_path: Path) -> None:
             wanted = picture.convert("RGB").resize(SIZE[::-1], Image.Resampling.BILINEAR)
             assert explain_difference(row, np.asarray(wanted)) == "", (number, turn)
     assert "EXIF orientation applied" in pipeline.decode(orientation="apply").plan().explain()
+
+
+def xmp(orientation: int, *, as_element: bool = False) -> bytes:
+    if as_element:
+        return b"<rdf:li><tiff:Orientation>%d</tiff:Orientation></rdf:li>" % orientation
+    return b'<rdf:Description tiff:Orientation="%d"/>' % orientation
+
+
+def odd_places() -> Iterator[tuple[str, bytes]]:
+    """Images of other formats with EXIF data, and images whose XMP data alone name the orientation."""
+    pixels, exif = photo(50, 71), Image.Exif()
+    exif[0x0112] = 6
+    for name, options in {
+        "PNG": {},
+        "WEBP": {"lossless": True},
+        "TIFF": {},
+        "AVIF": {},
+        "MPO": {"save_all": True, "append_images": [Image.fromarray(pixels[::-1])]},
+    }.items():
+        yield name, saved(pixels, name, exif=exif, **options)
+    for number in (1, 5, 8):
+        for as_element in (False, True):
+            data = xmp(number, as_element=as_element)
+            yield f"JPEG, XMP {number}, {as_element}", saved(pixels, xmp=data)
+            yield f"WebP, XMP {number}, {as_element}", saved(pixels, "WEBP", lossless=True, xmp=data)
+    exif[0x0112] = 1
+    yield "EXIF before XMP", saved(pixels, exif=exif, xmp=xmp(6))
+    yield "WebP, EXIF before XMP", saved(pixels, "WEBP", lossless=True, exif=exif, xmp=xmp(6))
+    yield "XMP that is cut", saved(pixels, xmp=b"tiff:Orientation=")
+
+
+def test_every_format_is_turned_as_pillow_does(tmp_path: Path) -> None:
+    names, files = zip(*odd_places(), strict=True)
+    pipeline = in_order(listed(tmp_path, files), sp.CenterCrop((64, 60))).decode(orientation="apply")
+    for name, data, row in zip(names, files, delivered(pipeline), strict=True):
+        wanted = centred(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"), 64, 60)
+        assert explain_difference(row, np.asarray(wanted)) == "", name
+    (whole,) = delivered(
+        sp.Pipeline(sp.MapSource([files[1]], encoded="image")).decode(orientation="apply").batch(1)
+    )
+    assert whole.shape == (71, 50, 3)
+
+
+def test_hugging_faces_images_are_those_of_its_own_decoding() -> None:
+    """``datasets.Image().decode_example`` gives them to ``exif_transpose``; coming-from/huggingface.md says how to."""
+    structs = [{"image": {"bytes": tagged(number), "path": None}, "label": number} for number in (1, 3, 6, 8)]
+    pipeline = sp.Pipeline(sp.MapSource(structs, encoded="image")).map(sp.CenterCrop(45))
+    rows = delivered(pipeline.decode(orientation="apply").batch(4), executor="inline")
+    for struct_, row in zip(structs, rows, strict=True):
+        image = Image.open(io.BytesIO(struct_["image"]["bytes"]))
+        wanted = centred(ImageOps.exif_transpose(image), 45, 45)
+        assert explain_difference(row, np.asarray(wanted)) == "", struct_["label"]
 
 
 def test_damaged_exif_data_is_ignored(tmp_path: Path) -> None:

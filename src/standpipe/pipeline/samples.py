@@ -189,8 +189,9 @@ class Transformed(Ordered):
             a JPEG and black in other formats, as with Pillow's ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()``
             counts such rows. Other damage that Pillow refuses is still an error.
         orientation : {"ignore", "apply"}, default "ignore"
-            ``"apply"``: before all transforms, turn JPEGs as their EXIF orientation says, with
-            the pixels of Pillow's ``ImageOps.exif_transpose``. Pillow decodes those that are turned.
+            ``"apply"``: before all transforms, turn images and masks as their EXIF orientation says, with the
+            pixels of Pillow's ``ImageOps.exif_transpose``, as Hugging Face's ``Image()`` does. Pillow decodes the
+            JPEGs that are turned.
 
         Examples
         --------

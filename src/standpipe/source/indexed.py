@@ -56,8 +56,9 @@ class MapSource:
         The field with encoded images (JPEG, PNG, WebP, …), which the workers decode with native code, as they
         decode files. Its values are ``bytes``, ``bytearray``, ``memoryview`` or uint8 arrays (n,); a path, or
         a tuple (path, offset, length) in bytes; or a dict ``{"bytes": …, "path": …}``, as Hugging Face's
-        ``Image(decode=False)`` has it. Such bytes, a path or such a tuple may also be the whole sample. Other
-        fields are as without ``encoded``. Default: images are pixels.
+        ``Image(decode=False)`` has it; ``decode(orientation="apply")`` turns photos as ``Image()`` does. Such
+        bytes, a path or such a tuple may also be the whole sample. Other fields are as without ``encoded``.
+        Default: images are pixels.
 
     Raises
     ------

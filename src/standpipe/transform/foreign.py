@@ -240,22 +240,18 @@ def _frame(
     early = None if is_format is None else _early_size(is_format, data)
     turn: Image.Transpose | None = None
     if is_format is not None and early is not None:
-        admit(early, early[0] * early[1] * is_format.bytes_per_pixel)
+        if decoding.upright and is_format.name == "WebP":
+            described = Image.Image()
+            described.info.update(_webp_metadata(data.data))
+            turn = _turn(described)
+        admit(*_turned(early, turn, early[0] * early[1] * is_format.bytes_per_pixel))
     with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=tuple(plugins)) as image:
         file.header_is_read()
         if early is None:
             is_format = plugins["JPEG" if image.format == "MPO" else str(image.format)]
             frame_bytes = image.width * image.height * is_format.bytes_per_pixel + _tile_bytes(image, data)
-            turn = _turn(image) if decoding.upright and is_format.name == "JPEG" else None
-            if turn is None:
-                admit(image.size, frame_bytes)
-            else:  # a turned copy is beside the image for a while
-                size = (
-                    image.size
-                    if turn < Image.Transpose.ROTATE_90 or turn == Image.Transpose.ROTATE_180
-                    else image.size[::-1]
-                )
-                admit(size, frame_bytes + 4 * image.width * image.height)
+            turn = _turn(image) if decoding.upright and is_format.name != "TIFF" else None
+            admit(*_turned(image.size, turn, frame_bytes))
         elif image.size != early:
             raise OSError(
                 f"it has {image.width} × {image.height} pixels, but its header says {early[0]} × {early[1]}"
@@ -283,11 +279,12 @@ def _plugins() -> dict[str, ImageFormat]:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return the operation that makes an image upright, by its EXIF orientation; None if it is, or has none."""
+    """Return what Pillow's ``exif_transpose`` does to an image; None if it leaves it as it is."""
     from PIL import Image
 
     try:
-        orientation = image.getexif().get(0x0112)
+        # Not the method of PNGs, which decodes the image to find metadata behind it.
+        orientation = Image.Image.getexif(image).get(0x0112)
     except Exception:  # EXIF data may be anything, and Pillow may raise anything over it
         return None
     turns = (
@@ -300,6 +297,18 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         Image.Transpose.ROTATE_90,
     )
     return turns[orientation - 2] if isinstance(orientation, int) and 2 <= orientation <= 8 else None
+
+
+def _turned(
+    size: tuple[int, int], turn: Image.Transpose | None, frame_bytes: int
+) -> tuple[tuple[int, int], int]:
+    """Return (width, height) after a turn, and the bytes for decoding with it: a turned copy is beside the image."""
+    from PIL.Image import Transpose
+
+    if turn is None:
+        return size, frame_bytes
+    keeps_size = turn < Transpose.ROTATE_90 or turn == Transpose.ROTATE_180
+    return size if keeps_size else size[::-1], frame_bytes + 4 * size[0] * size[1]
 
 
 def _early_size(is_format: ImageFormat, data: UInt8Array) -> tuple[int, int] | None:
@@ -326,6 +335,24 @@ def _webp_size(head: bytes) -> tuple[int, int]:
     if kind == b"VP8X" and len(head) >= 30:
         return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
     raise OSError("its header is damaged")
+
+
+def _webp_metadata(data: memoryview) -> dict[str, bytes]:
+    """Return the EXIF and XMP data of a WebP, by their names in the ``info`` of Pillow's images."""
+    flags = data[20] if bytes(data[12:16]) == b"VP8X" and len(data) > 20 else 0
+    wanted = {b"EXIF": "exif"} if flags & 8 else {}
+    if flags & 4:
+        wanted[b"XMP "] = "xmp"
+    found: dict[str, bytes] = {}
+    at = 12
+    for _ in range(MOST_HEADER_READS):
+        if at + 8 > len(data) or len(found) == len(wanted):
+            break
+        name, size = struct.unpack_from("<4sI", data, at)
+        if name in wanted:
+            found.setdefault(wanted[name], bytes(data[at + 8 : at + 8 + size]))
+        at += 8 + size + size % 2
+    return found
 
 
 def _ico_size(data: memoryview) -> tuple[int, int]:

@@ -127,7 +127,8 @@ def _what(value: Any) -> str:
     if is_picture(value):
         return (
             f"a {kind.__name__}, which is decoded. A Hugging Face dataset gives bytes after "
-            "cast_column('image', datasets.Image(decode=False)); for Pillow images, leave encoded= out"
+            "cast_column('image', datasets.Image(decode=False)), and decode(orientation='apply') turns photos as "
+            "it does; for Pillow images, leave encoded= out"
         )
     if isinstance(value, np.ndarray):
         return f"an array {value.shape} {value.dtype}; an array of bytes is (n,) uint8"
