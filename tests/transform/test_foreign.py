@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,35 @@ def test_a_datasets_images_that_pillow_clips_are_refused(mode: str) -> None:
     # Without a native transform nothing is converted.
     (row, _) = delivered(sp.Pipeline(source).batch(1), executor="inline")
     assert (row == 7).all()
+
+
+class Lazy:
+    """A dataset of files that Pillow opens, and loads when pixels are asked for. One of them is cut."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        data = saved(RGB)
+        return {"image": Image.open(io.BytesIO(data[:900] if index == 3 else data)), "label": index}
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+@pytest.mark.parametrize("transforms", [(), (sp.CenterCrop(9),)], ids=["plain", "native"])
+def test_a_datasets_image_that_can_not_be_loaded_is_one_bad_sample(transforms: Any, executor: Any) -> None:
+    pipeline = sp.Pipeline(sp.MapSource(Lazy())).map(*transforms).batch(5)
+    with (
+        pipeline.loader(executor=executor) as loader,
+        pytest.raises(sp.SampleError, match="image file is truncated") as caught,
+    ):
+        next(iter(loader))
+    assert caught.value.index == 3
+    assert isinstance(caught.value, sp.DecodeError) == bool(transforms)
+    with pipeline.on_error(sp.Replace(at_most=1)).loader(executor=executor) as loader:
+        (batch,) = loader
+        assert (batch["label"][:3].tolist(), batch["label"][4]) == ([0, 1, 2], 4)
+        assert all((image == batch["image"][0]).all() for image in batch["image"])
+        assert [bad.index for bad in loader.bad_samples] == [3]
 
 
 UNREAD = {

@@ -94,6 +94,16 @@ def test_hugging_faces_images_are_those_of_its_own_decoding() -> None:
         assert explain_difference(row, np.asarray(wanted)) == "", struct_["label"]
 
 
+def test_masks_are_turned_as_their_own_data_say() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    classes = photo(50, 71, channels=1) // 26
+    sample = {"image": tagged(6), "mask": saved(classes, "PNG", exif=exif)}
+    pipeline = sp.Pipeline(sp.MapSource([sample], encoded="image")).map(sp.CenterCrop((71, 50))).batch(1)
+    with pipeline.decode(orientation="apply").loader(executor="inline") as loader:
+        assert np.array_equal(next(iter(loader))["mask"][0], np.rot90(classes[..., 0], -1))
+
+
 def test_damaged_exif_data_is_ignored(tmp_path: Path) -> None:
     """A byte of the segment is inverted: offsets far outside, wrong types and lengths leave the image as it is."""
     whole = tagged(1)

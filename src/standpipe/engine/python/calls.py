@@ -109,6 +109,14 @@ def said(error: BaseException) -> str:
         return type(error).__name__
 
 
+def row_failed(error: Exception) -> RowFailed:
+    """Return the ``RowFailed`` of an error: itself, or that of a value, such as a picture that Pillow can't load."""
+    return error if isinstance(error, RowFailed) else RowFailed("batch", said(error), error)
+
+
 def unforeseen(row: int, error: BaseException) -> Failure:
-    """Return the failure of a row for an error outside the user's code, so that no thread waits for the row."""
-    return Failure(row, "batch", said(error), error)
+    """Return the failure of a batch for an error outside the user's code, so that no thread waits for its rows.
+
+    row  the first row of the task that ended, of which no other row may be written either
+    """
+    return Failure(row, "batch", said(error), error, whole=True)

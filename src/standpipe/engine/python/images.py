@@ -340,10 +340,13 @@ def _no_image(sample: Sample) -> str:
 def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
     if is_picture(image):
         try:
-            image = as_rgb(image)
+            array = as_array(as_rgb(image))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
-    array = as_array(image) if is_picture(image) or is_tensor(image) else image
+        except Exception as error:  # Pillow loads an image that was only opened now, and it may be damaged
+            raise RowFailed("decode", f"Pillow can't load 'image': {error}", error) from error
+    else:
+        array = as_array(image) if is_tensor(image) else image
     if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
         got = (
             type(image).__name__

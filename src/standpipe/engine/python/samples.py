@@ -17,7 +17,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE, as_kept, prove_kept
-from standpipe.engine.python.calls import PythonCall, python_call, said
+from standpipe.engine.python.calls import PythonCall, python_call, row_failed, said
 from standpipe.engine.python.collating import numbered
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
@@ -207,8 +207,8 @@ class SampleMaker:
             self.begins(row)
             try:
                 write_row(make(key, inputs_of(row), out), row, rows, out)
-            except RowFailed as failed:
-                return failed
+            except Exception as error:
+                return row_failed(error)
             self.ends()
             return None
 
@@ -252,8 +252,8 @@ class SampleMaker:
         self.begins(row)
         try:
             sample = self.as_given(self.make(rows.key(row), rows.inputs.row(row), {}))
-        except RowFailed as failed:
-            return failed
+        except Exception as error:
+            return row_failed(error)
         self.ends()
         return sample
 
