@@ -297,6 +297,22 @@ def test_masks_in_arrays(tmp_path: Path) -> None:
         sp.Pipeline(smaller).map(sp.CenterCrop(4)).batch(2).plan()
 
 
+@pytest.mark.parametrize(
+    "transforms", [[sp.RandomVerticalFlip()], [sp.Resize(20, interpolation="nearest"), sp.RandomHorizontalFlip()]]
+)
+def test_python_workers_move_masks_whose_size_is_the_arrays(transforms: list[Any]) -> None:
+    pairs = [painted(30, 44) for _ in range(6)]
+    images, masks = (np.stack(part) for part in zip(*pairs, strict=True))
+    source = sp.Arrays(image=images, mask=masks, label=np.arange(6))
+    pipeline = sp.Pipeline(source, seed=2).map(*transforms)
+    with batches(pipeline.batch(6)) as (batch,):
+        check_alike(batch)
+    with_code = pipeline.map(lambda label: label, field="label").batch(6)
+    with batches(with_code, executor="inline") as (other,):
+        assert (batch["mask"] == other["mask"]).all()
+        assert (batch["image"] == other["image"]).all()
+
+
 def test_a_run_goes_on_with_the_same_masks(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(painted_files(tmp_path)).shuffle(seed=1).map(sp.RandomResizedCrop(16)).batch(2)
     with batches(pipeline) as whole:

@@ -60,6 +60,8 @@ class NativeStep:
 
     def mask_for(self, height: int, width: int) -> MaskKernel:
         """Return the kernel for masks of images of this size in pixels."""
+        if isinstance(self.kernel, ImageKernel) and self.kernel.mask is not None:
+            return self.kernel.mask
         size = None if self.kernel is not None else (height, width)
         return mask_kernel(self.transforms, size, earlier=self.earlier)
 
