@@ -79,6 +79,25 @@ def test_resumes_at_the_same_sample(factory: Any, steps: int, settings: dict[str
     assert taken + rest == expected
 
 
+@pytest.mark.parametrize("settings", EXECUTORS)
+@pytest.mark.parametrize("last_batch", ["partial", "drop"])
+@pytest.mark.parametrize("factory", [numbers, of_epoch])
+def test_resumes_where_the_stream_ends(factory: Any, last_batch: Any, settings: dict[str, Any]) -> None:
+    """A last batch that is full doesn't say that it is the last one."""
+    pipeline = stream(factory).batch(11, last_batch=last_batch)
+    with pipeline.loader(executor="inline") as loader:
+        expected = [batch["x"].tolist() for batch in loader.steps(4)]
+    with pipeline.loader(executor="inline") as loader:
+        taken = [batch["x"].tolist() for batch in loader.steps(2)]
+        state = loader.state_dict()
+    with pipeline.loader(**settings) as loader:
+        loader.load_state_dict(state)
+        assert taken + [batch["x"].tolist() for batch in loader.steps(2)] == expected
+    with pipeline.loader(**settings) as loader:
+        loader.load_state_dict(state)
+        assert seen(loader, 2) == [[], expected[2:]]
+
+
 def test_ranks_have_parts_of_their_own() -> None:
     found = []
     for rank in range(2):

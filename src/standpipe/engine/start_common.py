@@ -16,7 +16,7 @@ from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
-from standpipe.engine.rows import Inputs, RowKey
+from standpipe.engine.rows import END, Inputs, RowKey
 from standpipe.engine.workers import CantWorkError, Failure, raised_for
 from standpipe.errors import StandpipeError, record_name
 from standpipe.order import Cursor
@@ -100,7 +100,8 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
     measure  makes one sample by the program of an epoch, and returns its fields or a failure
 
     If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced. A sample with a
-    field that is None is bad too, and that error is a ``PlanError`` unless the field is declared.
+    field that is None is bad too, and that error is a ``PlanError`` unless the field is declared. If a stream ends at
+    the cursor, the next epoch's first sample is used.
     """
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
@@ -117,6 +118,8 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
             found.append(answer)
         else:
             return found, index
+        if answer.place == END and at.consumed > 0:
+            return measured_by(plan, Cursor(at.epoch + 1), measure)
         attempt += 1
         if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
