@@ -120,6 +120,23 @@ def test_another_cut_format_is_as_pillow_has_it(tmp_path: Path, kind: str) -> No
     assert stats.truncated == 2
 
 
+@pytest.mark.parametrize("executor", [None, "inline"])
+def test_a_cut_jpeg_that_is_turned_is_as_pillow_has_it(tmp_path: Path, executor: Any) -> None:
+    """Pillow decodes it, which without its switch leaves out the rows of the last blocks."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files = [
+        cut
+        for subsampling in ("4:4:4", "4:2:0")
+        for cut in cuts(saved(RGB, subsampling=subsampling, exif=exif.tobytes()))
+    ]
+    upright = in_order(listed(tmp_path, files), *EVAL).decode(allow_truncated=True, orientation="apply")
+    rows, stats = epoch(upright, executor=executor)
+    turned = {str(n): by_pillow(data).transpose(Image.Transpose.ROTATE_270) for n, data in enumerate(files)}
+    check_rows(rows, turned, EVAL)
+    assert stats.truncated == sum(map(is_refused, files))
+
+
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_python_code_gets_the_same_and_it_is_counted(tmp_path: Path, executor: str) -> None:
     whole, png = kinds(40, 53)["4:2:0"], OTHERS["PNG"]

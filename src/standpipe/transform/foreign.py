@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from standpipe import _native
 
+LAST_MARKER = b"\xff\xd9"  # of a JPEG
 STRIP_BYTES = 256 << 10  # an array is filled in strips of this size
 # Limits of what Pillow may read to find an image's size. Older versions read everything that a TIFF's entries point
 # at: 4 GB from a file of 1 MB whose entries all point at the same bytes. They also took a time for a GIF's comment that
@@ -427,8 +428,16 @@ def _array(image: Image.Image) -> UInt8Array:
 def _is_cut(image: Image.Image) -> bool:
     """Load the image's pixels; return True if the file ends too soon. The rows that the file has are kept.
 
-    Pillow's own switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, would change the whole process.
+    Pillow's own switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, would change the whole process. As that does, a
+    JPEG gets the last marker that it lacks, so that the decoder gives the rows that it has begun and grey for others.
     """
+    markers = [LAST_MARKER]
+
+    def read_on(size: int) -> bytes:
+        return read(size) or (markers.pop() if markers else b"")
+
+    if image.format in ("JPEG", "MPO"):
+        read, image.load_read = image.load_read, read_on  # type: ignore[attr-defined]
     try:
         image.load()
     except OSError as error:
@@ -436,7 +445,7 @@ def _is_cut(image: Image.Image) -> bool:
             raise
         image.tile = []  # type: ignore[attr-defined]  # nothing is left to load
         return True
-    return False
+    return not markers
 
 
 def _reason(error: Exception, data: bytes) -> str:
