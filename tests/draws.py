@@ -1,19 +1,41 @@
-"""The random draws of a sample, in plain Python: what native/system/keys.h and RandomResizedCrop's box come to.
+"""The random numbers of a sample, in plain Python: those of native/system/keys.h, and RandomResizedCrop's box.
 
 Written from the rule and not from the kernel, so that a change of either shows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import standpipe as sp
 from standpipe import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
-KINDS = {RandomResizedCrop: 1, RandomHorizontalFlip: 2}  # upper half of an op's number; below, its place
+KINDS = {  # the upper half of an op's number; the lower half is its place
+    RandomResizedCrop: 1,
+    RandomHorizontalFlip: 2,
+    sp.RandomAdjustSharpness: 3,
+    sp.RandomInvert: 4,
+    sp.RandomPosterize: 5,
+    sp.RandomSolarize: 6,
+    sp.RandomAutocontrast: 7,
+    sp.RandomEqualize: 8,
+    sp.RandomGrayscale: 9,
+    sp.ColorJitter: 10,
+    sp.GaussianBlur: 11,
+    sp.RandomVerticalFlip: 12,
+    sp.RandomApply: 13,
+    sp.RandomChoice: 14,
+    sp.RandomOrder: 15,
+    sp.RandomCrop: 20,
+    sp.RandomErasing: 23,
+    sp.RandomResize: 24,
+    sp.RandomRotation: 25,
+}
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 
 
@@ -31,9 +53,9 @@ def mix(key: int, word: int) -> int:
 class Draws:
     """The stream of one op of one sample."""
 
-    def __init__(self, seed: int, epoch: int, position: int, op: int, attempt: int = 0) -> None:
+    def __init__(self, *words: int) -> None:
         self.state = 0
-        for word in (seed, epoch, position, op, attempt):
+        for word in words:
             self.state = mix(self.state, word)
 
     def word(self) -> int:
@@ -49,26 +71,32 @@ class Draws:
 
 @dataclass(frozen=True)
 class Sample:
-    """What every draw of a sample is keyed by."""
+    """The key of all random numbers of a sample.
+
+    attempt  1 for the first sample that replaces a bad one
+    salt     the number of one of several views; 0: the sample itself
+    """
 
     seed: int = 0
     epoch: int = 0
     position: int = 0
+    attempt: int = 0
+    salt: int = 0
 
     def draws(self, op: int) -> Draws:
-        return Draws(self.seed, self.epoch, self.position, op)
+        salt = [self.salt] if self.salt else []
+        return Draws(self.seed, self.epoch, *salt, self.position, op, self.attempt)
+
+    def view(self, name: str, number: int = 0) -> Sample:
+        """The key of one view's random numbers."""
+        digest = hashlib.blake2b(f"{name}/{number}".encode(), digest_size=8).digest()
+        return replace(self, salt=int.from_bytes(digest, "little"))
 
 
 def ops(transforms: Sequence[object]) -> list[int]:
     """The op number of each transform: its kind, and its place among those of its kind. 0 draws nothing."""
-    count = dict.fromkeys(KINDS, 0)
-    numbers = []
-    for transform in transforms:
-        kind = type(transform)
-        numbers.append(KINDS[kind] << 16 | count[kind] if kind in KINDS else 0)
-        if kind in KINDS:
-            count[kind] += 1
-    return numbers
+    kinds = [KINDS.get(type(transform), 0) for transform in transforms]
+    return [kind and kind << 16 | kinds[:place].count(kind) for place, kind in enumerate(kinds)]
 
 
 def crop_box(crop: RandomResizedCrop, size: tuple[int, int], draws: Draws) -> tuple[int, int, int, int]:

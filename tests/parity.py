@@ -13,7 +13,8 @@ from PIL import Image
 
 import standpipe as sp
 from draws import Sample
-from reference import decoded, explain_difference, in_order, listed, transformed
+from model.pictures import transformed
+from reference import decoded, explain_difference, in_order, listed
 from standpipe.spec import AnyArray
 
 CROPS = 3  # of each file

@@ -1,4 +1,4 @@
-"""What Pillow makes of the same images, one transform after the other; and how tests get standpipe's rows."""
+"""How tests get standpipe's rows, and compare them with Pillow's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from draws import Geometric, Sample, crop_box, crop_filter, mirrors, ops
+from draws import Geometric, Sample
+from model.pictures import transformed
 from standpipe.contracts import Transform
-from standpipe.spec import AnyArray, UInt8Array
+from standpipe.spec import AnyArray
 from standpipe.transform import decoder_version
 
 # 500 photos of ImageNet, where they are at hand: STANDPIPE_SAMPLE, or beside the repository.
@@ -28,59 +29,10 @@ needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; STANDP
 # libjpeg-turbo 3.0.1 changed what it smooths where a progressive JPEG lacks scans.
 SMOOTHS_AS_PILLOW = tuple(int(part) for part in decoder_version().split(".")[:3]) >= (3, 0, 1)
 
-FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-
 
 def decoded(data: bytes) -> Image.Image:
     """The image as Pillow decodes it, in RGB."""
     return Image.open(io.BytesIO(data)).convert("RGB")
-
-
-def transformed(image: Image.Image, transforms: Sequence[Geometric], sample: Sample) -> UInt8Array:
-    """(H, W, 3) uint8: ``transforms`` by Pillow's own ``crop``, ``resize`` and ``transpose``."""
-    for transform, op in zip(transforms, ops(transforms), strict=True):
-        match transform:
-            case sp.RandomResizedCrop():
-                height, width = transform.output_px
-                box = crop_box(transform, image.size, sample.draws(op))
-                resample = FILTERS[crop_filter(transform, sample, op & 0xFFFF)]
-                image = image.crop(box).resize((width, height), resample)
-            case sp.Resize():
-                image = image.resize(resized(transform, image.size), FILTERS[transform.interpolation])
-            case sp.CenterCrop():
-                image = centred(image, *transform.output_px)
-            case sp.RandomHorizontalFlip():
-                if mirrors(transform, sample.draws(op)):
-                    image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.asarray(image)
-
-
-def resized(resize: sp.Resize, size: tuple[int, int]) -> tuple[int, int]:
-    """(width, height) after ``resize``, by torchvision's rule: the longer side is truncated."""
-    if not isinstance(resize.size, int):
-        return resize.size[1], resize.size[0]
-    width, height = size
-    shorter, longer = min(size), max(size)
-    new_shorter, new_longer = resize.size, int(resize.size * longer / shorter)
-    if resize.max_size is not None and new_longer > resize.max_size:
-        new_shorter, new_longer = int(resize.max_size * new_shorter / new_longer), resize.max_size
-    new_shorter = max(new_shorter, 1)
-    return (new_shorter, new_longer) if width <= height else (new_longer, new_shorter)
-
-
-def centred(image: Image.Image, height: int, width: int) -> Image.Image:
-    """The middle, by torchvision's rule: what is missing is black, an odd surplus is rounded to even."""
-    have_w, have_h = image.size
-    left = -((width - have_w) // 2) if width > have_w else round((have_w - width) / 2)
-    top = -((height - have_h) // 2) if height > have_h else round((have_h - height) / 2)
-    return image.crop((left, top, left + width, top + height))
 
 
 def in_order(

@@ -22,7 +22,8 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 import standpipe as sp
 from draws import Sample, crop_box, crop_filter
 from jpegs import kinds, photo, saved
-from reference import FILTERS, SAMPLE, centred, decoded, delivered, in_order, listed, needs_sample, resized
+from model.pictures import FILTERS, centred, resized
+from reference import SAMPLE, decoded, delivered, in_order, listed, needs_sample
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform
 
@@ -211,7 +212,7 @@ CONTRACTS = [
         sp.RandomResize(13, 14),
         one(lambda image: image.resize(resized(sp.Resize(13), image.size), FILTERS["bilinear"])),
     ),
-    Contract(sp.CenterCrop((8, 25)), one(lambda image: centred(image, 8, 25))),
+    Contract(sp.CenterCrop((8, 25)), one(lambda image: centred(np.asarray(image), 8, 25))),
     Contract(sp.RandomCrop((14, 15), padding=13, padding_mode="edge"), randomly_cropped),
     *(
         Contract(
@@ -315,7 +316,7 @@ def wrong(contract: Contract, row: AnyArray, image: Picture, position: int, afte
     """Why a row isn't a right result; nothing if it is. ``after``: the window was cut after the transform."""
     fault = "there is no result"
     for each in contract.results(image, Sample(0, 0, position)):
-        wanted = np.asarray(centred(Image.fromarray(each), *WINDOW)) if after else each
+        wanted = centred(each, *WINDOW) if after else each
         if wanted.shape != row.shape:
             return f"shape {row.shape}, not {wanted.shape}"
         away = np.abs(row.astype(float) - wanted)
@@ -333,7 +334,7 @@ def check(contract: Contract, source: Any, images: Mapping[str, Picture], crop: 
     rows = delivered(in_order(source, *steps))
     found = []
     for position, (row, (name, image)) in enumerate(zip(rows, images.items(), strict=True)):
-        before = centred(image, *WINDOW) if crop and contract.fixed else image
+        before = Image.fromarray(centred(np.asarray(image), *WINDOW)) if crop and contract.fixed else image
         if fault := wrong(contract, row, before, position, crop and not contract.fixed):
             found.append(f"{name}: {fault}")
     assert not found, "\n".join([f"{len(found)} of {len(rows)} images", *found[:10]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image, ImageEnhance, ImageOps
 import standpipe as sp
 from draws import Sample
 from jpegs import photo, saved
+from model.pictures import blurred, turned_hue
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
 from standpipe.transform import simd_paths, what_draws
@@ -32,13 +32,6 @@ def noise(seed: int, *shape: int) -> UInt8Array:
 def pale(images: UInt8Array) -> UInt8Array:
     """The same with few levels, all of them near the middle."""
     return (images // 8 + 100).astype(np.uint8)
-
-
-def turned_hue(image: Image.Image, turn: float) -> Image.Image:
-    """As torchvision turns hues of Pillow images."""
-    hue, saturation, value = image.convert("HSV").split()
-    turned = np.asarray(hue) + np.int32(turn * 255).astype(np.uint8)
-    return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert("RGB")
 
 
 def enhanced(enhancer: Any, factor: float) -> Reference:
@@ -107,18 +100,6 @@ def test_a_blur_is_torchvisions_within_a_level(kernel: int, sigma: float) -> Non
         both = sum(weight * down[:, k : k + 33] for k, weight in enumerate(weights))
         assert np.abs(row - both).max() <= 0.6  # half a level of rounding, and what integer weights add
     assert (rows[-1] == 255).all()
-
-
-def blurred(image: UInt8Array, kernel: int, sigma: float) -> UInt8Array:
-    """Two passes with integer weights: along rows to 8 more bits, then along columns."""
-    exact = [math.exp(-0.5 * ((k - kernel // 2) / sigma) ** 2) for k in range(kernel)]
-    weights = [round(each / sum(exact) * 65536) for each in exact]
-    weights[kernel // 2] += 65536 - sum(weights)
-    height, width, _ = image.shape
-    padded = np.pad(image.astype(np.int64), ((kernel // 2,) * 2, (kernel // 2,) * 2, (0, 0)), mode="reflect")
-    across = sum(weight * padded[:, k : k + width] for k, weight in enumerate(weights)) + 128 >> 8
-    down = sum(weight * across[k : k + height] for k, weight in enumerate(weights)) + (1 << 23) >> 24
-    return np.asarray(down, np.uint8)
 
 
 @pytest.mark.parametrize("simd", simd_paths())

@@ -10,8 +10,9 @@ from PIL import Image
 import standpipe as sp
 from draws import Sample
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import transformed
 from parity import CROP, SIZE_PX, damaged, delivered, small_photos
-from reference import decoded, explain_difference, in_order, listed, transformed
+from reference import decoded, explain_difference, in_order, listed
 from reference import delivered as rows_of
 from standpipe import _native
 

@@ -11,12 +11,12 @@ import pytest
 
 import standpipe as sp
 from draws import Draws, Sample
+from model.pictures import erased_box
 from reference import in_order
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform import simd_paths
 
 KIND = 23 << 16
-Box = tuple[int, int, int, int]  # top, left, height, width
 
 
 def noise(seed: int, *shape: int) -> UInt8Array:
@@ -26,18 +26,6 @@ def noise(seed: int, *shape: int) -> UInt8Array:
 def rows_of(images: UInt8Array, *transforms: Any, seed: int = 0) -> AnyArray:
     with in_order(sp.Arrays(image=images), *transforms, seed=seed).loader() as loader:
         return np.concatenate([batch["image"].copy() for batch in loader])
-
-
-def drawn(erasing: sp.RandomErasing, height: int, width: int, draws: Draws) -> Box | None:
-    area = height * width
-    for _ in range(10):
-        target = area * draws.uniform(*erasing.scale)
-        ratio = math.exp(draws.uniform(*map(math.log, erasing.ratio)))
-        h, w = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
-        if h < height and w < width:
-            top = draws.below(height - h + 1)
-            return top, draws.below(width - w + 1), h, w
-    return None
 
 
 def normal(draws: Draws) -> float:
@@ -67,8 +55,8 @@ def test_rectangles_and_values_are_those_of_the_rule(
     erased = 0
     for position, (wanted, row) in enumerate(zip(plain, rows, strict=True)):
         draws = Sample(6, 0, position).draws(KIND)
-        if draws.uniform() < erasing.p and (box := drawn(erasing, 21, 34, draws)):
-            top, left, h, w = box
+        if draws.uniform() < erasing.p and (box := erased_box(erasing, wanted.shape, draws)):
+            h, w = (each.stop - each.start for each in box)
             if erasing.value == "random" or erasing.mode == "pixel":
                 values = np.array([normal(draws) for _ in range(h * w * 3)]).reshape(h, w, 3)
             elif erasing.mode == "rand":
@@ -76,7 +64,7 @@ def test_rectangles_and_values_are_those_of_the_rule(
             else:
                 values = np.asarray(erasing.value)
             wanted = wanted.copy()
-            wanted[top : top + h, left : left + w] = values
+            wanted[box] = values
             erased += 1
         assert np.allclose(row, wanted, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-6), position
     assert erased > 10

@@ -298,7 +298,8 @@ def test_masks_in_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "transforms", [[sp.RandomVerticalFlip()], [sp.Resize(20, interpolation="nearest"), sp.RandomHorizontalFlip()]]
+    "transforms",
+    [[sp.RandomVerticalFlip()], [sp.Resize(20, interpolation="nearest"), sp.RandomHorizontalFlip()]],
 )
 def test_python_workers_move_masks_whose_size_is_the_arrays(transforms: list[Any]) -> None:
     pairs = [painted(30, 44) for _ in range(6)]

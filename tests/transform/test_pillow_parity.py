@@ -8,8 +8,9 @@ from PIL import Image
 import standpipe as sp
 from draws import Sample
 from jpegs import marked, photo, saved
+from model.pictures import transformed
 from parity import CROP, SIZE_PX, Parity, damaged, delivered, small_photos
-from reference import decoded, in_order, listed, transformed
+from reference import decoded, in_order, listed
 from standpipe.transform import decoder_version
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, about damaged metadata

@@ -12,8 +12,8 @@ from PIL import Image
 import standpipe as sp
 from draws import Geometric, Sample, crop_box, ops
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import FILTERS, transformed
 from reference import (
-    FILTERS,
     SAMPLE,
     check_rows,
     decoded,
@@ -22,7 +22,6 @@ from reference import (
     in_order,
     listed,
     needs_sample,
-    transformed,
 )
 from standpipe.transform import simd_paths
 

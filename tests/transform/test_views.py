@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.draws import Sample, mix
 
 import standpipe as sp
+from draws import Sample
 from standpipe import Views
 
 CROP = [sp.RandomResizedCrop(24), sp.RandomHorizontalFlip(), sp.Normalize()]
@@ -93,22 +92,10 @@ def test_the_random_numbers_are_keyed_by_the_name_and_the_number_of_a_view() -> 
     with pipeline.batch(20).loader() as loader:
         views = {name: np.array(values) for name, values in next(iter(loader)).items()}
     for name, place, got in (("a", 0, views["a"]), ("b", 1, views["b"][:, 1])):
-        digest = hashlib.blake2b(f"{name}/{place}".encode(), digest_size=8).digest()
-        salt = int.from_bytes(digest, "little")
-        flipped = [
-            _draw(9, position, salt, sp.RandomVerticalFlip.draw_kind << 16) < 0.5 for position in range(20)
-        ]
+        keys = [Sample(9, 0, position).view(name, place) for position in range(20)]
+        flipped = [key.draws(sp.RandomVerticalFlip.draw_kind << 16).uniform() < 0.5 for key in keys]
         assert (got[:, 0, 0, 0] == 63).tolist() == flipped
         assert len(set(flipped)) == 2
-
-
-def _draw(seed: int, position: int, salt: int, op: int) -> float:
-    """The first random number of a view's op in epoch 0: of a sample whose key has the salt behind the epoch."""
-    draws = Sample(seed, 0, position).draws(op)
-    draws.state = 0
-    for word in (seed, 0, salt, position, op, 0):
-        draws.state = mix(draws.state, word)
-    return draws.uniform()
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])

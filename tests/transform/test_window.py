@@ -12,6 +12,7 @@ from PIL import Image
 import standpipe as sp
 from draws import Sample
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import Picture, changed, padded
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
 from standpipe.transform import simd_paths
@@ -25,31 +26,8 @@ def noise(seed: int, *shape: int) -> UInt8Array:
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
 
 
-def padded(image: UInt8Array, sides: tuple[int, int, int, int], mode: Any, fill: Any = 0) -> UInt8Array:
-    """As torchvision pads a Pillow image: by NumPy, except for one colour. ``sides``: left, top, right, bottom."""
-    left, top, right, bottom = sides
-    if mode != "constant":
-        return np.pad(image, ((top, bottom), (left, right), (0, 0)), mode)
-    height, width = image.shape[:2]
-    result = np.empty((height + top + bottom, width + left + right, 3), np.uint8)
-    result[:] = fill
-    result[top : top + height, left : left + width] = image
-    return result
-
-
-def cropped(image: UInt8Array, crop: sp.RandomCrop, sides: Any, sample: Sample) -> UInt8Array:
-    """torchvision's rule: the padding, then what is missing on both sides, then a uniform place."""
-    left, top, right, bottom = sides
-    height, width = crop.output_px
-    if crop.pad_if_needed:
-        down = max(height - (image.shape[0] + top + bottom), 0)
-        across = max(width - (image.shape[1] + left + right), 0)
-        left, top, right, bottom = left + across, top + down, right + across, bottom + down
-    whole = padded(image, (left, top, right, bottom), crop.padding_mode, crop.fill)
-    draws = sample.draws(KIND)
-    y = draws.below(whole.shape[0] - height + 1)
-    x = draws.below(whole.shape[1] - width + 1)
-    return whole[y : y + height, x : x + width]
+def cropped(image: UInt8Array, crop: sp.RandomCrop, sample: Sample) -> UInt8Array:
+    return changed(crop, Picture(image), sample.draws(KIND)).image
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -70,7 +48,7 @@ def test_crops_of_files_are_those_of_the_padded_picture(mode: Any, simd: str, tm
     transforms = (crop, sp.RandomHorizontalFlip(1.0))
     rows = delivered(in_order(listed(tmp_path, files), *transforms, seed=3), epoch=2, simd=simd)
     for position, (data, row) in enumerate(zip(files, rows, strict=True)):
-        wanted = cropped(np.asarray(decoded(data)), crop, (5, 2, 1, 9), Sample(3, 2, position))
+        wanted = cropped(np.asarray(decoded(data)), crop, Sample(3, 2, position))
         assert explain_difference(row, wanted[:, ::-1]) == ""
 
 
@@ -83,7 +61,7 @@ def test_windows_anywhere_even_in_the_padding_alone(size: Any, padding: Any, mod
         for flips in ((), (sp.RandomHorizontalFlip(1.0),)):
             rows = delivered(in_order(sp.Arrays(image=images), crop, *flips, seed=5))
             for position, (image, row) in enumerate(zip(images, rows, strict=True)):
-                wanted = cropped(image, crop, (padding or 0,) * 4, Sample(5, 0, position))
+                wanted = cropped(image, crop, Sample(5, 0, position))
                 assert explain_difference(row, wanted[:, ::-1] if flips else wanted) == "", (shape, position)
 
 
@@ -94,11 +72,9 @@ def test_a_resize_before_and_a_crop_after_another() -> None:
     for position, (image, row) in enumerate(zip(images, rows, strict=True)):
         resized = np.asarray(Image.fromarray(image).resize((40, 26), Image.Resampling.BILINEAR))
         sample = Sample(1, 0, position)
-        wanted = cropped(resized, first, (0,) * 4, sample)
-        whole = padded(wanted, (2,) * 4, "constant")
-        draws = sample.draws(KIND | 1)
-        y, x = draws.below(28 - 9 + 1), draws.below(28 - 24 + 1)
-        assert explain_difference(row, whole[y : y + 9, x : x + 24]) == ""
+        wanted = cropped(resized, first, sample)
+        wanted = changed(second, Picture(wanted), sample.draws(KIND | 1)).image
+        assert explain_difference(row, wanted) == ""
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
