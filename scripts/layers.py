@@ -28,7 +28,7 @@ LAYERS = (
     ("system",),
     PLACES,
     ("identity",),
-    ("cache", "plan.options"),
+    ("cache", "carried", "plan.options"),
     ("pipeline",),
     ("plan",),
     ("stats",),
@@ -55,6 +55,7 @@ BESIDE = {
     ("cli", "formats"),  # one list for all
     ("doctor", "cli"),  # it is one of the commands
     ("doctor", "observe"),
+    ("ray", "carried"),  # the actor has what the trainer has set
     ("cli", "units"),  # numbers are shown in one way
     ("observe", "units"),
     ("doctor", "units"),

@@ -23,7 +23,7 @@ RUN = {  # arguments of plan() and loader()
     "batch_sampler": _NAMED,
     "pin_memory": "leave it out: standpipe.torch.loader(pipeline, device='cuda') pins memory by itself",
     "persistent_workers": "leave it out: workers live as long as their loader",
-    "worker_init_fn": "leave it out: the seed determines each sample's random numbers",
+    "worker_init_fn": "write initializer=, a function without arguments, or leave it out if it only sets seeds",
     "in_order": "leave it out: batches always come in order",
     "world_size": "write .shard(rank, world_size) on the pipeline",
 }

@@ -11,7 +11,7 @@ from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.open_files import check_files
 from standpipe.engine.python.cached_samples import Kept
-from standpipe.engine.python.calls import unforeseen
+from standpipe.engine.python.calls import initialize, unforeseen
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.python.threads import ThreadWorkers
@@ -47,7 +47,8 @@ def started(
     WorkerDiedError  two workers died while making it
     StalledError     workers hang while making it
     BudgetError      batches of such samples don't fit the memory
-    PlanError        the dataset can't be sent to worker processes, or the limit of open files is too low
+    PlanError        the dataset can't be sent to worker processes, the limit of open files is too low, or the user's
+                     initializer fails
     StandpipeError   the system refuses threads, processes or memory
     """
     check_files(plan)
@@ -57,6 +58,7 @@ def started(
         )
 
         return in_processes(plan, at, bell, watch, ring)
+    initialize(plan.options.initializer)
     with refusals(plan):
         watch.start()
     if plan.samples.program is not None:

@@ -68,6 +68,7 @@ def recipe_of(plan: Plan) -> Recipe:
         checks=Checks(plan.pipeline.finite, plan.samples.labels),
         cache=plan.cache,
         in_turn=plan.in_turn,
+        initializer=plan.options.initializer,
         segments=tuple(
             (each.first_epoch, each.samples.program)
             for each in plan.segments

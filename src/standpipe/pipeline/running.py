@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from standpipe.contracts import Device, Fleet
@@ -90,6 +90,7 @@ class Runnable:
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         start_timeout_s: float | None = DEFAULTS.start_timeout_s,
         mp_context: WorkerContext = DEFAULTS.mp_context,
+        initializer: Callable[[], object] | None = DEFAULTS.initializer,
         in_turn: bool = DEFAULTS.in_turn,
         probe: bool = DEFAULTS.probe,
         decode_device: str = DEFAULTS.decode_device,
@@ -153,6 +154,10 @@ class Runnable:
             minutes after its last use. ``"fork"``: from this process, with its data set, without pickling;
             memory is copied page by page as they write to it. It is refused while standpipe has threads here.
             Or a ``ForkServer()`` of your own.
+        initializer : callable, optional
+            A function without arguments that each worker process calls once, before its first sample: to open
+            connections, or to change what the workers' libraries do. It is sent by cloudpickle. With native
+            workers, threads and ``"inline"``, this process calls it once, when the loader starts. Default: none.
         in_turn : bool, default False
             True: worker ``k % num_workers`` makes all of batch k. For code that keeps generators in each
             worker process: no sample is made twice, and the code itself controls global generators. It
@@ -248,6 +253,7 @@ class Runnable:
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         start_timeout_s: float | None = DEFAULTS.start_timeout_s,
         mp_context: WorkerContext = DEFAULTS.mp_context,
+        initializer: Callable[[], object] | None = DEFAULTS.initializer,
         in_turn: bool = DEFAULTS.in_turn,
         probe: bool = DEFAULTS.probe,
         decode_device: str = DEFAULTS.decode_device,
@@ -286,7 +292,7 @@ class Runnable:
         ----------
         **options
             ``memory``, ``num_workers``, ``executor``, ``large_image_memory``, ``reads``, ``slow_sample_s``,
-            ``stall_timeout_s`` and ``mp_context``; see ``plan``. Other options have no effect.
+            ``stall_timeout_s``, ``mp_context`` and ``initializer``; see ``plan``. Other options have no effect.
 
         Raises
         ------

@@ -151,7 +151,8 @@ def measured_plan(
     before = plan if cost is None else replace(plan, pool=replace(plan.pool, cost=cost))
     made = make_plan(plan.pipeline, plan.options, before=before, measured=fields)
     known_from = f"in record {record}" if isinstance(record, int) else record
-    return replace(made, batch=replace(made.batch, known_from=known_from, measured=tuple(fields)))
+    batch = replace(made.batch, known_from=known_from, measured=tuple(fields))
+    return replace(made, batch=batch, carried=plan.carried)
 
 
 def _check(pipeline: Pipeline) -> None:

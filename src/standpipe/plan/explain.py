@@ -55,6 +55,7 @@ def explain(plan: Plan) -> str:
         ("batch", _batch(plan)),
         *([("fleet", _fleet(plan))] if plan.options.fleet is not None else []),
         ("device", plan.device.describe(plan.batch.layout.in_slot, plan.samples.finish)),
+        *([("carried", plan.carried.describe())] if plan.carried is not None else []),
         ("memory", _memory(plan)),
         (
             "recipe",

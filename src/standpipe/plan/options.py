@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -34,6 +34,7 @@ OF_JOBS = (
     "slow_sample_s",
     "stall_timeout_s",
     "mp_context",
+    "initializer",
 )
 
 
@@ -72,6 +73,7 @@ class LoaderOptions:
     stall_timeout_s: float | None = 120.0
     start_timeout_s: float | None = None
     mp_context: WorkerContext = "spawn"
+    initializer: Callable[[], object] | None = None
     in_turn: bool = False
     probe: bool = True
     decode_device: str = "cuda"
@@ -90,6 +92,8 @@ class LoaderOptions:
         _check_deadlines(self)
         check_reads(self.reads)
         check_mp_context(self.mp_context)
+        if self.initializer is not None and not callable(self.initializer):
+            raise PlanError(f"initializer must be a function without arguments, got {self.initializer!r}")
         _check_device(self.device, self.decode_device)
         _check_fleet(self.fleet)
         path = self.error_log

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from standpipe.batch import SlotLayout
+from standpipe.carried import Report
 from standpipe.contracts import (
     Device,
     KeepsIndex,
@@ -71,6 +72,8 @@ class Plan:
         Everything that ``digest`` depends on.
     drawing : tuple of str or None
         Functions that use global random generators, if that was tested.
+    carried : object
+        What worker processes have taken over from this one, once they have started; None before.
 
     Examples
     --------
@@ -95,6 +98,7 @@ class Plan:
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     drawing: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
+    carried: Report | None = None
 
     def segment(self, epoch: int) -> int:
         """Return the number of an epoch's segment; 0 without a ``Schedule``."""

@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 import standpipe as sp
+from standpipe.carried import read
 from standpipe.ray.maker import Maker
 
 AT_ONCE = 64  # tasks that one actor may have, of all ranks together
@@ -30,6 +31,7 @@ OPTIONS_OF_ACTORS = (
     "stall_timeout_s",
     "start_timeout_s",
     "mp_context",
+    "initializer",
 )
 
 
@@ -103,8 +105,10 @@ class Actors:
             described = actor.options(**options)
         except (TypeError, ValueError) as error:
             raise sp.PlanError(f"Ray refuses ray_options={dict(self.options)!r}: {error}") from error
+        carried = read()
         handles = tuple(
-            described.remote(number, sp.__version__, self.settings, folder) for number in range(self.makers)
+            described.remote(number, sp.__version__, self.settings, folder, carried)
+            for number in range(self.makers)
         )
         return replace(self, handles=handles, pipeline=ray.put(self.pipeline))
 

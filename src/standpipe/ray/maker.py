@@ -11,6 +11,7 @@ import cloudpickle
 import ray
 
 import standpipe as sp
+from standpipe.carried import Held
 
 
 class Maker:
@@ -20,10 +21,14 @@ class Maker:
     version   standpipe's version in the trainer
     settings  arguments of ``Pipeline.plan``
     folder    the trainer's working directory, to which relative paths refer
+    carried   what the trainer had set, ``standpipe.carried.Carried``
     """
 
-    def __init__(self, number: int, version: str, settings: Mapping[str, Any], folder: str) -> None:
+    def __init__(
+        self, number: int, version: str, settings: Mapping[str, Any], folder: str, carried: Any
+    ) -> None:
         self._number, self._version, self._settings, self._folder = number, version, settings, folder
+        self._carried, self._warning = carried, ""
         self._maker: Any = None
         self._lock = threading.Lock()
 
@@ -38,7 +43,7 @@ class Maker:
             with self._lock:
                 if self._maker is None:
                     self._maker = self._started(pipeline)
-                return name, self._maker.facts()
+                return name, {**self._maker.facts(), "warning": self._warning}
         except sp.BudgetError as error:
             return name, sp.PlanError(f"{name}: {error}. An actor's budget is memory_per_actor=")
         except Exception as error:
@@ -51,7 +56,10 @@ class Maker:
             )
         if os.path.isdir(self._folder):  # noqa: PTH112 (any text)
             os.chdir(self._folder)
+        held = Held(self._carried)
         described: sp.Pipeline = cloudpickle.loads(pipeline)
+        held.set_settings()
+        self._warning = held.report.warning
         return described.plan(**self._settings).maker()
 
     def make(self, task: Any) -> Any:

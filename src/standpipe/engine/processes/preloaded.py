@@ -14,12 +14,12 @@ import os
 import select
 import socket
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from standpipe import _native
+from standpipe.carried import Report
 from standpipe.engine.processes.messages import Ended, receive, send
 from standpipe.engine.processes.server import forked, ignore_interrupts, other_threads, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
@@ -137,7 +137,7 @@ def _prepare(asked: Order) -> None:
 def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int]) -> None:
     if threads := other_threads():
         with socket.socket(fileno=os.dup(given[0])) as answers:
-            send(answers, ("ready", threads))
+            send(answers, ("ready", (threads, Report())))
         return
 
     def work() -> None:
@@ -146,9 +146,6 @@ def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: s
             os.close(each)
         serve(given, trainer)
 
-    with warnings.catch_warnings():
-        # Python warns about a fork with threads. The only other thread is native, and just waits for the trainer's end.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = forked(work)
+    process = forked(work)
     with contextlib.suppress(OSError):
         servers.add(os.pidfd_open(process))

@@ -27,6 +27,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.batch import SlotLayout
+from standpipe.carried import Carried, Held, Report
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
 from standpipe.engine.processes.messages import (
@@ -41,7 +42,7 @@ from standpipe.engine.processes.messages import (
 )
 from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
-from standpipe.engine.python.calls import said, unforeseen
+from standpipe.engine.python.calls import initialize, said, unforeseen
 from standpipe.engine.python.functions import apply, gather, probed
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
@@ -56,7 +57,7 @@ from standpipe.engine.watchdog.board import (
     shared_words,
 )
 from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
-from standpipe.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
+from standpipe.engine.workers import NO_FLAWS, BatchMade, CantWorkError, Failure, Flaws
 from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
@@ -89,17 +90,25 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     show_stacks_on_signal(stacks)  # workers inherit this handler
     with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
         send(channel, ("begun", os.getpid()))
+        carried: Carried | None = None
+        report = Report()
         try:
-            loaded: Recipe = recipe or unpack(recipe_file, lists_file, receive_files(channel))
+            if recipe is None:
+                files = receive_files(channel)
+                carried = receive(channel)
+                held = Held(carried)
+                report = held.report
+                recipe = unpack(recipe_file, lists_file, files)
+                held.set_settings()
         except BaseException as error:
             send(channel, ("failed", _told(error)))
             return
-        if recipe is None:
+        if carried is not None:
             gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
             _native.give_back_free_memory()  # from now on freed memory is reused, and not returned each time
         gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
-        send(channel, ("ready", other_threads()))
-        Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
+        send(channel, ("ready", (other_threads(), report)))
+        Server(channel, recipe, shared_words(board), _shared_side(side), pipe, trainer).run()
 
 
 def ignore_interrupts() -> None:
@@ -116,7 +125,10 @@ def other_threads() -> int:
 def forked(run: Callable[[], object]) -> int:
     """Fork a child that calls ``run`` and then ends; return its process number."""
     _flush()
-    process = os.fork()
+    with warnings.catch_warnings():
+        # Python warns about a fork with threads. The only other threads are native, and just wait.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
     if process:
         return process
     code = 1
@@ -190,10 +202,7 @@ class Server:
                 Worker(channel, self.recipe, side, heartbeat_of(self.heartbeats, number)).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
 
-        with warnings.catch_warnings():
-            # Python warns about a fork with threads. The only other thread is native, and just waits.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            process = forked(work)
+        process = forked(work)
         os.close(descriptor)
         return process
 
@@ -242,12 +251,13 @@ class Worker:
         heartbeat[STEP] = IDLE  # until now it held the last step of the worker before this one
 
     def run(self) -> None:
-        """Answer the trainer's messages in order, until ``Ended`` is raised."""
+        """Call the user's initializer, and answer the trainer's messages in order, until ``Ended`` is raised."""
+        self._initialize()
         while True:
             kind, *message = receive(self._channel)
             match kind:
                 case "measure":
-                    send(self._channel, _sendable(self._maker.measure(*message)))
+                    send(self._channel, _sendable(self._ended or self._maker.measure(*message)))
                 case "probe":
                     send(self._channel, probed(self._maker, *message))
                 case "slots":
@@ -267,6 +277,12 @@ class Worker:
                     finally:
                         self._answers.given()
                     self._heartbeat[STEP] = IDLE
+
+    def _initialize(self) -> None:
+        try:
+            initialize(self._maker.recipe.initializer)
+        except CantWorkError as error:
+            self._ended = Failure(0, "source", str(error), error, whole=True)
 
     def _kept(self, recipe: Recipe) -> Kept | None:
         """Open the recipe's cache, and return it; None without a cache, or if it can't be opened."""

@@ -13,6 +13,7 @@ from io import FileIO
 from typing import Any
 
 from standpipe import _native
+from standpipe.carried import Carried, Report, read
 from standpipe.engine.processes.forking import Forked, Unforkable, fork_from, fork_here, fresh, heir_of
 from standpipe.engine.processes.messages import (
     Ended,
@@ -67,6 +68,7 @@ class WorkerServer:
         self._luggage = luggage  # packed by the caller; such a server isn't started again
         self._starts_again = mp_context != "fork" and luggage is None
         self._server: subprocess.Popen[bytes] | Forked
+        self._carried: Carried | None = None
         self.packed_bytes = 0
         self._lock = threading.Lock()
         self._pipes: list[FileIO] = []
@@ -101,8 +103,8 @@ class WorkerServer:
         """The memory of the fork server that forked the worker server, in bytes; 0 without a fork server."""
         return self._server.extra_bytes if isinstance(self._server, Forked) else 0
 
-    def wait_until_ready(self) -> None:
-        """Wait until the server has loaded the dataset and the functions.
+    def wait_until_ready(self) -> Report:
+        """Wait until the server has loaded the dataset and the functions. Return what it has set as it is here.
 
         Raises ``PlanError`` if the server can't load them or can't fork, and ``WorkerDiedError`` if the server ends.
         """
@@ -111,6 +113,8 @@ class WorkerServer:
             if kind == "begun":
                 if isinstance(self._server, Forked):
                     self._server.begun(fact)
+                if self._carried is not None:
+                    send(self._control, self._carried)
                 kind, fact = receive(self._control)
         except Unreadable as error:  # the server sent an error that can't be unpickled here
             kind, fact = "failed", error
@@ -126,14 +130,17 @@ class WorkerServer:
             raise PlanError(
                 f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}{hint}"
             ) from fact
-        if fact > 0:
+        report: Report
+        other_threads, report = fact
+        if other_threads > 0:
             if isinstance(self._mp_context, ForkServer):
                 self._mp_context.close()  # other loaders then start a new one
-            threads, them = ("a thread", "it") if fact == 1 else (f"{fact} threads", "them")
+            threads, them = ("a thread", "it") if other_threads == 1 else (f"{other_threads} threads", "them")
             raise PlanError(
                 f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "
                 f"can be forked. Start {them} at first use, or use executor='thread'"
             )
+        return report
 
     def fork(self, number: int) -> tuple[socket.socket, int]:
         """Fork a worker, and return its channel and its process number.
@@ -221,6 +228,8 @@ class WorkerServer:
             if luggage is not None:
                 theirs.callback(luggage.close)
                 self.packed_bytes = luggage.lists.size_bytes
+                # A server that is started again, by another thread, gets what was set at the start.
+                self._carried = self._carried or read(luggage.modules)
             control, their_end = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(their_end.close)

@@ -29,6 +29,7 @@ from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
 from standpipe.system.fork_server import SHARED
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
+from standpipe.system.user_warnings import warn
 
 
 def in_processes(
@@ -61,7 +62,10 @@ def in_processes(
             give_up=lambda _: server.end(),
             least_s=plan.options.start_timeout_s or 0.0,
         ):
-            server.wait_until_ready()
+            carried = server.wait_until_ready()
+        if carried.warning:
+            warn(carried.warning)
+        plan = replace(plan, carried=carried)
         server.side.cap_bytes = plan.memory.forecast.side
         with refusals(plan):
             workers.append(WorkerProcess(server, 0))

@@ -10,9 +10,9 @@ import numpy as np
 
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.rows import Place, RowFailed, Sample
-from standpipe.engine.workers import Failure
+from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.transform import FunctionStep
-from standpipe.transform.function import Function
+from standpipe.transform.function import Function, callable_name
 from standpipe.transform.values import in_form, is_picture, out_of_form
 
 TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
@@ -112,6 +112,16 @@ def said(error: BaseException) -> str:
 def row_failed(error: Exception) -> RowFailed:
     """Return the ``RowFailed`` of an error: itself, or that of a value, such as a picture that Pillow can't load."""
     return error if isinstance(error, RowFailed) else RowFailed("batch", said(error), error)
+
+
+def initialize(function: Callable[[], object] | None) -> None:
+    """Call the function of ``initializer=``, if there is one. Raises ``CantWorkError`` if it fails."""
+    if function is None:
+        return
+    try:
+        function()
+    except Exception as error:
+        raise CantWorkError(f"initializer={callable_name(function)} failed: {said(error)}") from error
 
 
 def unforeseen(row: int, error: BaseException) -> Failure:

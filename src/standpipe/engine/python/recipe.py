@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ class Recipe:
     segments    the first epoch and the program of each segment, if parameters change by epoch. The programs differ from
                 ``program`` in native steps only
     in_turn     True if workers make whole batches in turn, and leave global generators to the user's code
+    initializer a function that each worker process calls before its first sample; None: there is none
     """
 
     program: SampleProgram
@@ -48,6 +50,7 @@ class Recipe:
     cache: CachePlan | None
     in_turn: bool = False
     segments: tuple[tuple[int, SampleProgram], ...] = ()
+    initializer: Callable[[], object] | None = None
 
     def steps(self, epoch: int) -> tuple[Step, ...]:
         """Return the steps of an epoch's program."""

@@ -13,6 +13,7 @@ from standpipe.engine.workers import CALLER, INTERRUPTED_S, Workers
 from standpipe.errors import StalledError
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
+from standpipe.system.user_warnings import warn
 
 
 def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Workers, _native.SlotRing]:
@@ -29,6 +30,8 @@ def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Worker
         first, reports = _first(plan, inbox, bell, watch)
         if plan.batch.open:
             plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
+        if warning := first.facts.get("warning"):
+            warn(warning)
         if (error := difference(plan, first.name, first.facts)) is not None:
             raise error
         inbox.put_back(reports)

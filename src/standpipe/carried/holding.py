@@ -1,0 +1,193 @@
+"""The side of the worker: set what the trainer had set, at once and in modules that are imported later."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pickle
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader, SourcelessFileLoader
+from types import ModuleType
+from typing import Any
+
+from standpipe.carried.settings import SETTINGS
+from standpipe.carried.trainer import Carried, Content
+from standpipe.carried.values import fill, is_same, kind_of
+
+MOST_NAMED = 10  # values that a warning names
+_ABSENT = object()
+_MODULES = frozenset(each.module for each in SETTINGS)
+# Loaders of which each module has one of its own, so that one can be changed for its module.
+_OF_ONE_MODULE = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
+
+
+@dataclass(slots=True)
+class Report:
+    """The result in a worker server: names of what it has set, and of what it couldn't set.
+
+    settings  names of known settings that were different there
+    values    names of values that were different there, such as ``"config.SIZE"``
+    lost      names of values that are different there, with what the trainer has
+    """
+
+    settings: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def describe(self) -> list[str]:
+        """Return the lines of ``explain()``."""
+        return [
+            f"settings: {', '.join(self.settings) or 'all are as in a new process'}",
+            f"values of modules: {', '.join(self.values) or 'none has changed'}",
+            *([f"different in workers: {', '.join(self.lost)}"] if self.lost else []),
+        ]
+
+    @property
+    def warning(self) -> str:
+        """The warning about values that are different there; empty if there are none."""
+        if not self.lost:
+            return ""
+        more = f" and {len(self.lost) - MOST_NAMED} more" if len(self.lost) > MOST_NAMED else ""
+        return (
+            "worker processes don't have these values of this process, as they can't be sent: "
+            f"{', '.join(self.lost[:MOST_NAMED])}{more}. Set them in each worker, by initializer= of the loader or "
+            "worker_init_fn= of a DataLoader, or start workers as forks of this process: mp_context='fork', of a "
+            "DataLoader multiprocessing_context='fork'"
+        )
+
+
+class Held:
+    """The trainer's settings and values, in a process that makes samples for it.
+
+    report  what was set so far
+    """
+
+    def __init__(self, carried: Carried) -> None:
+        """Set it in all modules that this process has or needs; prepare to set it in those imported later."""
+        self.report = Report()
+        self._settings = carried.settings
+        self._contents = dict(carried.contents)
+        self._here: dict[
+            int, Any
+        ] = {}  # objects of this process, by the address of their equal in the trainer
+        self.set_settings()
+        for name in carried.modules:
+            with contextlib.suppress(BaseException):  # unpickling meets the same error, and reports it
+                importlib.import_module(name)
+        self.set_settings()
+        # All imports come first: otherwise a module would add to a registry again what is already in it.
+        while names := [name for name in self._contents if name in sys.modules]:
+            for name in names:
+                self._set_values(name, self._contents.pop(name))
+        sys.meta_path.insert(0, self)
+
+    def set_settings(self, newest: str = "") -> None:
+        """Set the known settings of all imported modules: modules that were imported since may have changed them.
+
+        newest  name of a module that has just run
+        """
+        for each in SETTINGS:
+            module = sys.modules.get(each.module)
+            if each.name not in self._settings or module is None:
+                continue
+            if each.module != newest and _is_being_imported(module):
+                continue
+            with contextlib.suppress(Exception):  # the module is another version, or lacks what is set
+                value = pickle.loads(self._settings[each.name])
+                if (before := each.read(module)) == value:
+                    continue
+                each.write(module, value)
+                if each.read(module) != before and each.name not in self.report.settings:
+                    self.report.settings.append(each.name)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find a module that has something to be set, so that it is set once the module has run.
+
+        The import system calls it for each module.
+        """
+        if name not in self._contents and name not in _MODULES:
+            return None
+        found = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or not isinstance(spec.loader, _OF_ONE_MODULE):
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_set(module: ModuleType) -> None:
+            run(module)
+            self.set_settings(name)
+            if (content := self._contents.pop(name, None)) is not None:
+                self._set_values(name, content)
+
+        spec.loader.exec_module = run_and_set  # type: ignore[method-assign]
+        return spec
+
+    def _set_values(self, name: str, content: Content) -> None:
+        module = sys.modules[name]
+        differs = [path for path, kind in content.others.items() if _kind_in(module, path) != kind]
+        # What a module keeps to itself belongs together: a flag that a file is open needs the open file.
+        keeps_its_own = any(map(_is_private, differs))
+        self.report.lost += [
+            f"{name}.{path} ({content.others[path]})" for path in differs if not _is_private(path)
+        ]
+        for path, value in content.values.items():
+            if (owner := _owner(module, path)) is None:
+                continue
+            try:
+                given = pickle.loads(value.data)
+                if keeps_its_own and _is_private(path):
+                    same = is_same(_found(module, path), given)
+                    self.report.lost += [] if same else [f"{name}.{path}"]
+                elif self._set_value(owner, path.rpartition(".")[2], given, value.address):
+                    self.report.values.append(f"{name}.{path}")
+            except (
+                BaseException
+            ) as error:  # of the user's code: a module that it needs, or a class that refuses it
+                self.report.lost.append(f"{name}.{path} ({type(error).__name__}: {error})")
+
+    def _set_value(self, owner: ModuleType | type, name: str, given: Any, address: int | None) -> bool:
+        """Set an attribute to a value of the trainer, unless it is equal. Return True if it was different.
+
+        address  the object's address in the trainer, whose names all get one object here; None if that doesn't matter
+        """
+        there = vars(owner).get(name, _ABSENT)
+        if address is None:
+            ours, differs = given, not is_same(there, given)
+        elif address in self._here:
+            ours = self._here[address]
+            differs = ours is not there
+        else:
+            is_taken = any(
+                each is there for each in self._here.values()
+            )  # another object of the trainer is it
+            differs = not is_same(there, given)
+            ours = there if not differs or (not is_taken and fill(there, given)) else given
+            self._here[address] = ours
+        if differs and ours is not there:
+            setattr(owner, name, ours)
+        return differs
+
+
+def _is_being_imported(module: ModuleType) -> bool:
+    return bool(getattr(module.__spec__, "_initializing", False))
+
+
+def _owner(module: ModuleType, path: str) -> ModuleType | type | None:
+    """Return the module or its class that has the attribute at the end of ``path``; None without such a class."""
+    outer = path.rpartition(".")[0]
+    owner = vars(module).get(outer) if outer else module
+    return owner if isinstance(owner, ModuleType | type) else None
+
+
+def _found(module: ModuleType, path: str) -> Any:
+    owner = _owner(module, path)
+    return _ABSENT if owner is None else vars(owner).get(path.rpartition(".")[2], _ABSENT)
+
+
+def _kind_in(module: ModuleType, path: str) -> str:
+    return kind_of(_found(module, path))
+
+
+def _is_private(path: str) -> bool:
+    return any(part.startswith("_") for part in path.split("."))
