@@ -260,7 +260,8 @@ def test_values_that_can_not_travel_are_named_in_one_warning(tmp_path: Path) -> 
     """
     program = """
     import warnings, config
-    config.handle, config._session, config.TABLE, config.SIZE = threading.Lock(), threading.Lock(), bytes(70_000), 7
+    config.handle, config._session = threading.Lock(), threading.Lock()
+    config.TABLE, config.SIZE = bytes(70_000), 7
     config.cache["lock"] = threading.Lock()
 
     def seen():
@@ -272,8 +273,8 @@ def test_values_that_can_not_travel_are_named_in_one_warning(tmp_path: Path) -> 
             theirs, text = of_workers()
         assert theirs == (True, 7, 0), theirs
         (warning,) = caught
-        for name in ("config.handle (a _thread.lock)", "config.TABLE (a bytes of 70,000 items)", "config.cache (a dict of 1 items)",
-                     "initializer=", "worker_init_fn=", "mp_context='fork'"):
+        values = "config.handle (a _thread.lock)", "config.TABLE (a bytes of 70,000 items)", "config.cache (a dict"
+        for name in (*values, "initializer=", "worker_init_fn=", "mp_context='fork'"):
             assert name in str(warning.message), warning.message
         assert "_session" not in str(warning.message) and "LOCK" not in str(warning.message)
         assert "different in workers: config.handle" in " ".join(text.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import importlib
 import os
 import re
 import select
@@ -182,7 +184,7 @@ def test_a_path_that_a_node_lacks_is_an_error_at_the_start(nodes: Any) -> None:
 
 
 def test_another_version_is_refused_with_both_named(nodes: Any, actors: standpipe.ray.Actors) -> None:
-    _, error = Maker(4, "0.0.1", actors.settings, "/").hello(ray.get(actors.pipeline))
+    _, error = Maker(4, "0.0.1", actors.settings, "/", b"").hello(ray.get(actors.pipeline))
     assert re.fullmatch(
         rf"actor 4 on node [\d.]+ \(process {os.getpid()}\): it has standpipe {sp.__version__}, and the trainer has "
         r"0\.0\.1\. Install the same version",
@@ -327,3 +329,29 @@ def test_ray_client_is_refused(nodes: Any) -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
     )
     assert "standpipe.ray doesn't work through Ray Client (ray://)" in done.stdout, done.stderr
+
+
+def test_actors_have_what_the_script_has_set(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_a_script.py").write_text("SIZE, WAYS = 1, {}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = importlib.import_module("of_a_script")
+    config.SIZE, config.WAYS["a"] = 7, (1, 2)
+
+    def set_up() -> None:
+        os.environ["OF_A_SCRIPT"] = "1"
+
+    def seen(x: int) -> list[int]:
+        set_up_here = int(os.environ.get("OF_A_SCRIPT", 0))
+        return [config.SIZE, len(config.WAYS), decimal.getcontext().prec, set_up_here]
+
+    pipeline = sp.Pipeline(sp.MapSource([{"x": x} for x in range(4)])).map(seen, field="x").batch(4)
+    options = {"runtime_env": {"env_vars": {"PYTHONPATH": str(tmp_path)}}}
+    with decimal.localcontext() as context:
+        context.prec = 5
+        with standpipe.ray.loader(
+            pipeline, 1, cpus_per_actor=0.25, memory="256MiB", ray_options=options, initializer=set_up
+        ) as loader:
+            assert next(iter(loader))["x"] == [[7, 1, 5, 1]] * 4
+    assert "OF_A_SCRIPT" not in os.environ

@@ -34,6 +34,7 @@ _PLAIN = frozenset(
     for name in names
 )
 _MUTABLE = (list, dict, set, bytearray)
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 _UNIQUE = (type, FunctionType, Enum)  # equal only to themselves
 
 
@@ -100,8 +101,7 @@ def kind_of(value: Any) -> str:
     """Return a text by which values can be compared that can't travel: their type, and how many items they have."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
-    sized = str | bytes | bytearray | list | tuple | dict | set | frozenset
-    size = f" of {len(value):,} items" if isinstance(value, sized) else ""
+    size = f" of {len(value):,} items" if isinstance(value, _SIZED) else ""
     return f"a {type(value).__module__}.{type(value).__qualname__}{size}".replace("builtins.", "")
 
 

@@ -105,7 +105,7 @@ class Actors:
             described = actor.options(**options)
         except (TypeError, ValueError) as error:
             raise sp.PlanError(f"Ray refuses ray_options={dict(self.options)!r}: {error}") from error
-        carried = read()
+        carried = bytes(cloudpickle.dumps(read()))
         handles = tuple(
             described.remote(number, sp.__version__, self.settings, folder, carried)
             for number in range(self.makers)

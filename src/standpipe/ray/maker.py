@@ -21,11 +21,11 @@ class Maker:
     version   standpipe's version in the trainer
     settings  arguments of ``Pipeline.plan``
     folder    the trainer's working directory, to which relative paths refer
-    carried   what the trainer had set, ``standpipe.carried.Carried``
+    carried   the trainer's settings and values, ``Carried``, pickled
     """
 
     def __init__(
-        self, number: int, version: str, settings: Mapping[str, Any], folder: str, carried: Any
+        self, number: int, version: str, settings: Mapping[str, Any], folder: str, carried: bytes
     ) -> None:
         self._number, self._version, self._settings, self._folder = number, version, settings, folder
         self._carried, self._warning = carried, ""
@@ -56,7 +56,7 @@ class Maker:
             )
         if os.path.isdir(self._folder):  # noqa: PTH112 (any text)
             os.chdir(self._folder)
-        held = Held(self._carried)
+        held = Held(cloudpickle.loads(self._carried))
         described: sp.Pipeline = cloudpickle.loads(pipeline)
         held.set_settings()
         self._warning = held.report.warning
