@@ -89,7 +89,8 @@ def _is_users(name: str, module: object) -> bool:
         return False
     if not isinstance(module, ModuleType) or not isinstance(file := vars(module).get("__file__"), str):
         return False
-    if "/site-packages/" in file or is_installed(file):  # the first of these is faster
+    # The folder's answer is kept for all of its modules; the first test is faster.
+    if "/site-packages/" in file or is_installed(file.rpartition("/")[0]):
         return False
     return name not in cloudpickle.list_registry_pickle_by_value()
 

@@ -139,11 +139,6 @@ def _source_of(module: str) -> tuple[str | None, bool]:
 
 
 def _is_in(file: str, *names: str) -> bool:
-    return any(Path(file).is_relative_to(_folder(name)) for name in names)
-
-
-@functools.cache
-def _folder(name: str) -> str:
     import sysconfig  # likewise not needed by importing standpipe
 
-    return sysconfig.get_path(name)
+    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)
