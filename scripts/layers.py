@@ -53,6 +53,9 @@ BESIDE = {
     ("cli", "doctor"),
     ("cli", "ray"),
     ("cli", "formats"),  # one list for all
+    ("cli", "spec"),
+    ("torch", "spec"),
+    ("ray", "contracts"),
     ("doctor", "cli"),  # it is one of the commands
     ("doctor", "observe"),
     ("ray", "carried"),  # the actor has what the trainer has set

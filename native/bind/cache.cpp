@@ -188,6 +188,11 @@ void bind_values(nb::module_& m) {
 }
 
 void bind_store(nb::module_& m) {
+    m.attr("CACHE_HEADER_BYTES") = kCacheHeaderBytes;
+    m.attr("CACHE_ENTRY_BYTES") = kCacheEntryBytes;
+    m.attr("CACHE_SPILLED") = kCacheSpilled;
+    m.attr("MOST_EXTENTS") = kMostExtents;
+    m.attr("MOST_CACHED_BYTES") = kMostCachedBytes;
     nb::class_<CacheStore>(m, "CacheStore", "Rows of a set that processes of this machine share.")
         .def(nb::new_([](int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes) {
                  return with_os_errors([&] {

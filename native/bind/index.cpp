@@ -5,16 +5,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bind/bind.h"
+#include "io/file_calls.h"
 #include "io/list_lines.h"
 #include "io/packed.h"
 #include "io/sealed.h"
@@ -112,6 +115,8 @@ class Texts {
 };
 
 void bind_lists(nb::module_& m) {
+    m.attr("LONGEST_LINE_BYTES") = kLongestLine;
+    m.attr("LENGTH_SHIFT") = kOffsetBits;
     nb::class_<Texts>(m, "Texts", "The texts of a packed list.")
         .def(nb::init<Column<uint8_t>, Column<uint8_t>, bool>(), "data"_a, "ends"_a, "decodes"_a,
              "``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they "
@@ -120,7 +125,10 @@ void bind_lists(nb::module_& m) {
              "One of them. Raises ``IndexError`` where there is none.");
 
     nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")
-        .def(nb::init<bool>(), "labels"_a)
+        .def(nb::init<bool, std::vector<std::string>>(), "labels"_a, "image_suffixes"_a,
+             "``image_suffixes``: in lower case. A label that ends with one is a fault, as it looks like a "
+             "file's "
+             "name.")
         .def(
             "take",
             [](ListLines& lines, Column<uint8_t> text, uint64_t offset, bool last) {
@@ -169,7 +177,20 @@ void bind_seals(nb::module_& m) {
         "How many bytes of a file hold ``size`` bytes of data in sealed blocks.");
 }
 
+// Waits until whatever changes an open file from now on gives it another time; not longer than `kMost_ns`.
+void settle(int file) {
+    constexpr int64_t kMost_ns = kSecond_ns;
+    struct stat info;
+    for (int64_t left_ns = 0, waited_ns = 0; waited_ns < kMost_ns; waited_ns += left_ns) {
+        if (fstat(file, &info) != 0 || (left_ns = left_to_settle_ns(file, info)) == 0) return;
+        std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
+    }
+}
+
 void bind_packed(nb::module_& m) {
+    m.def("settle", &settle, "file"_a, Unlocked(),
+          "Wait until whatever changes an open file from now on gives it another time: up to some "
+          "milliseconds after its last change.");
     m.def(
         "packed_part",
         [](const SectionTuple& section, uint64_t begin, uint64_t end) {
@@ -187,22 +208,23 @@ void bind_packed(nb::module_& m) {
         "section"_a, "begin"_a, "end"_a, "The bytes [begin, end) of a section's data.");
     m.def(
         "packed_rows",
-        [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices) {
+        [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices, uint64_t stride) {
             const PackedSection of = section_of(section);
             if (row_bytes == 0) throw nb::value_error("a row has at least one byte");
-            const auto asked = records_of(indices, of.size / row_bytes);
+            if (stride < row_bytes) stride = row_bytes;
+            const auto asked = records_of(indices, (of.size + stride - row_bytes) / stride);
             Numbers<uint8_t> out(asked.size() * row_bytes);
             PackedResult result;
             {
                 nb::gil_scoped_release unlocked;
-                result = read_rows({of, row_bytes}, asked, out.values().data());
+                result = read_rows({of, row_bytes, stride}, asked, out.values().data());
             }
             raise_fault(result);
             return std::move(out).array();
         },
-        "section"_a, "row_bytes"_a, "indices"_a,
+        "section"_a, "row_bytes"_a, "indices"_a, "stride"_a = 0,
         "Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or "
-        "None).");
+        "None). ``stride``: bytes from one row's beginning to the next; 0: ``row_bytes``.");
 }
 
 void bind_paths(nb::module_& m) {
@@ -221,7 +243,8 @@ void bind_paths(nb::module_& m) {
             PackedResult result;
             {
                 nb::gil_scoped_release unlocked;
-                result = read_paths({from, sizeof(uint64_t)}, of, view(base), asked, *blob, ends.values());
+                result = read_paths({from, sizeof(uint64_t), sizeof(uint64_t)}, of, view(base), asked, *blob,
+                                    ends.values());
             }
             raise_fault(result);
             nb::capsule owner(blob.get(),

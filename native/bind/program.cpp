@@ -16,37 +16,34 @@
 namespace standpipe {
 namespace {
 
-constexpr int kMostPadding = 65535;  // pixels on one side
-
 template <typename Value>
 using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
 
-Filter filter_named(const std::string& name) {
-    constexpr const char* names[] = {"nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"};
-    for (int i = 0; i < 6; ++i)
-        if (name == names[i]) return static_cast<Filter>(i);
-    throw nb::value_error(("unknown interpolation " + name).c_str());
+// An enumerator by its number, which is its place among the names that Python has.
+template <typename Enum>
+Enum numbered(int number, Enum last) {
+    if (number < 0 || number > static_cast<int>(last))
+        throw nb::value_error(("there is no mode or filter " + std::to_string(number)).c_str());
+    return static_cast<Enum>(number);
 }
+
+Filter filter_of(int number) { return numbered(number, Filter::lanczos); }
 
 using Sides = std::tuple<int, int, int, int>;  // left, top, right, bottom
 using Pair = std::tuple<double, double>;
 using Colour = std::tuple<uint8_t, uint8_t, uint8_t>;
 
-Padding padding_of(const Sides& sides, const std::string& mode, const Colour& fill) {
-    constexpr const char* names[] = {"constant", "edge", "reflect", "symmetric"};
+Padding padding_of(const Sides& sides, int mode, const Colour& fill) {
     const auto [left, top, right, bottom] = sides;
     for (const int side : {left, top, right, bottom})
-        if (side < 0 || side > kMostPadding)
-            throw nb::value_error(("padding must be from 0 to " + std::to_string(kMostPadding)).c_str());
-    for (int i = 0; i < 4; ++i)
-        if (mode == names[i])
-            return {left,
-                    top,
-                    right,
-                    bottom,
-                    static_cast<PadMode>(i),
-                    {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)}};
-    throw nb::value_error(("unknown padding mode " + mode).c_str());
+        if (side < 0 || side > kMostPx)
+            throw nb::value_error(("padding must be from 0 to " + std::to_string(kMostPx)).c_str());
+    return {left,
+            top,
+            right,
+            bottom,
+            numbered(mode, PadMode::symmetric),
+            {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)}};
 }
 
 const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
@@ -69,6 +66,10 @@ std::shared_ptr<Program> together(const std::vector<std::shared_ptr<Program>>& p
 }
 
 void bind_stages(nb::module_& m) {
+    m.attr("MOST_PX") = kMostPx;
+    m.attr("MOST_SHUFFLED") = kMostShuffled;
+    m.attr("MOST_CHAINS") = kMostChains;
+    m.attr("MOST_KERNEL_PX") = kMostKernel;
     nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())
         .def(
@@ -81,31 +82,31 @@ void bind_stages(nb::module_& m) {
             "op"_a, "scale"_a, "ratio"_a)
         .def(
             "resize",
-            [](GeometryStage& s, int height, int width, const std::string& filter) {
+            [](GeometryStage& s, int height, int width, int filter) {
                 s.resize = GeometryStage::Resize::exact;
                 s.target = {height, width};
-                s.filter = filter_named(filter);
+                s.filter = filter_of(filter);
             },
             "height"_a, "width"_a, "filter"_a)
         .def(
             "resize_shorter",
-            [](GeometryStage& s, int size, int max_size, const std::string& filter) {
+            [](GeometryStage& s, int size, int max_size, int filter) {
                 s.resize = GeometryStage::Resize::shorter_side;
                 s.target = {size, size};
                 s.max_size = max_size;
-                s.filter = filter_named(filter);
+                s.filter = filter_of(filter);
             },
             "size"_a, "max_size"_a, "filter"_a)
         .def(
             "random_resize",
-            [](GeometryStage& s, uint32_t op, int first, int end, const std::string& filter) {
+            [](GeometryStage& s, uint32_t op, int first, int end, int filter) {
                 if (first < 1 || end <= first)
                     throw nb::value_error("sizes must be above 0, and end above first");
                 s.resize = GeometryStage::Resize::shorter_side;
                 s.target = {first, first};
                 s.random_end = end;
                 s.resize_op = op;
-                s.filter = filter_named(filter);
+                s.filter = filter_of(filter);
             },
             "op"_a, "first"_a, "end"_a, "filter"_a,
             "Resizes the shorter side to a random length from ``first`` to ``end`` - 1.")
@@ -122,7 +123,7 @@ void bind_stages(nb::module_& m) {
             "height"_a, "width"_a, "fill"_a = 0)
         .def(
             "pad",
-            [](GeometryStage& s, const Sides& sides, const std::string& mode, const Colour& fill) {
+            [](GeometryStage& s, const Sides& sides, int mode, const Colour& fill) {
                 s.has_window = true;
                 s.window = {Window::Place::everything, {}, padding_of(sides, mode, fill), false, 0};
             },
@@ -130,7 +131,7 @@ void bind_stages(nb::module_& m) {
         .def(
             "random_window",
             [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
-               const std::string& mode, const Colour& fill) {
+               int mode, const Colour& fill) {
                 s.has_window = true;
                 s.window = {
                     Window::Place::random, {height, width}, padding_of(sides, mode, fill), pad_if_needed, op};

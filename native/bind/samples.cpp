@@ -259,6 +259,9 @@ Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
 }
 
 void bind_functions(nb::module_& m) {
+    m.attr("ANY_SCANS") = kAnyScans;
+    m.attr("MOST_BLOCKS") = kMostBlocks;
+    m.attr("FOR_MEMORY") = Words::kForMemory;
     m.def(
         "sample_key",
         [](uint64_t seed, uint64_t epoch, uint64_t position, uint64_t attempt, uint32_t op) {

@@ -49,11 +49,12 @@ nb::object record_fault_of(const TarRecords& records) {
 }
 
 std::unique_ptr<TarRecords> make_records(const std::vector<std::pair<std::vector<std::string>, bool>>& fields,
-                                         std::vector<std::string> unexpected, bool refuses_pickles) {
+                                         std::vector<std::string> unexpected,
+                                         std::vector<std::string> pickles) {
     if (fields.empty()) throw nb::value_error("fields must have at least the image");
     std::vector<TarField> made;
     for (const auto& [extensions, number] : fields) made.push_back({extensions, number});
-    return std::make_unique<TarRecords>(std::move(made), std::move(unexpected), refuses_pickles);
+    return std::make_unique<TarRecords>(std::move(made), std::move(unexpected), std::move(pickles));
 }
 
 using Columns = const std::vector<int64_t>& (TarRecords::*)(size_t) const noexcept;
@@ -76,6 +77,7 @@ nb::tuple members_of(int file, uint64_t size, uint64_t at, size_t most) {
 }  // namespace
 
 void bind_tar(nb::module_& m) {
+    m.attr("TAR_BLOCK_BYTES") = kTarBlock;
     m.def("tar_members", &members_of, "file"_a, "size"_a, "at"_a, "most"_a,
           nb::sig(
               "def tar_members(file: int, size: int, at: int, most: int) -> tuple[list[tuple[int, int, int, "
@@ -85,9 +87,11 @@ void bind_tar(nb::module_& m) {
           "``TarRecords``.");
 
     nb::class_<TarRecords>(m, "TarRecords", "Groups the members of tar shards into records.")
-        .def(nb::new_(&make_records), "fields"_a, "unexpected"_a, "refuses_pickles"_a,
+        .def(nb::new_(&make_records), "fields"_a, "unexpected"_a, "pickles"_a,
              "``fields``: the extensions of each field, and whether it is a number as text; the first one is "
-             "the image. ``unexpected``: extensions that are an error.")
+             "the image. ``unexpected``: extensions that are an error. ``pickles``: those of pickles, which "
+             "are one "
+             "too, as are arrays of objects if there are any.")
         .def(
             "begin", [](TarRecords& records, int file, uint64_t size) { records.begin(file, size); },
             "file"_a, "size"_a, "Begin with another shard, of ``size`` bytes.")

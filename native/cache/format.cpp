@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kFormat = 2;  // 1: without ctime_ns
 constexpr uint32_t kByteOrder = 0x01020304;
-constexpr uint32_t kSpilled = 1, kDamaged = 2, kTruncated = 4, kRacy = 8, kAllFlags = 15;
+constexpr uint32_t kSpilled = kCacheSpilled, kDamaged = 2, kTruncated = 4, kRacy = 8, kAllFlags = 15;
 constexpr int kOffsetBits = 40;
 
 // The beginning of the file; zeros follow.

@@ -13,6 +13,7 @@
 namespace standpipe {
 
 inline constexpr uint64_t kCacheHeaderBytes = 4096, kCacheEntryBytes = 48;
+inline constexpr uint32_t kCacheSpilled = 1;           // a flag of an entry
 inline constexpr uint64_t kMostCachedBytes = 1 << 30;  // of a row
 inline constexpr uint64_t kMostExtents = 1 << 24, kMostExtentBytes = uint64_t{1} << 40;
 

@@ -42,7 +42,7 @@ struct Taken {
 // The list in chunks that grow by `step` bytes; 0: at once. Each chunk is a copy of its own, so that reading
 // beyond it shows.
 Taken take(Input list, bool labels, size_t step) {
-    ListLines lines(labels);
+    ListLines lines(labels, {".a", ".jpg"});
     Taken taken{};
     for (size_t at = 0, end = step ? 0 : list.size();;) {
         end = std::min(end + step, list.size());
@@ -91,7 +91,7 @@ PackedResult paths_of(Input list, Input places, size_t count, bool stays, std::v
                         std::string_view("\n\r \t"),
                         std::string_view("\n\0", 2),
                         stays};
-    const PackedRows rows{{index.get(), 0, places.size(), kKey}, 8};
+    const PackedRows rows{{index.get(), 0, places.size(), kKey}, 8, 8};
     const PackedResult result = read_paths(rows, of, "/base/", indices, blob, ends);
     if (result.fault == PackedFault::none && count)
         check(ends.back() == static_cast<int64_t>(blob.size()), "ends don't end");

@@ -59,7 +59,7 @@ void append(std::vector<Value>& to, const std::vector<Value>& more) {
 Taken take(int file, uint64_t size, size_t most, bool masks) {
     std::vector<TarField> fields = {{{"jpg", "png"}, false}, {{"cls"}, true}};
     if (masks) fields.push_back({{"seg.png"}, false});
-    TarRecords records(fields, {"cls2"}, true);
+    TarRecords records(fields, {"cls2"}, {"pt"});
     records.begin(file, size);
     Taken taken{};
     for (bool more = true; more;) {

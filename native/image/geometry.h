@@ -27,6 +27,8 @@ struct Mirror {
 };
 
 // How a picture goes on beyond its border, as numpy.pad names the ways.
+constexpr int kMostPx = 65535;  // along a side, and of padding there
+
 enum class PadMode : uint8_t { constant, edge, reflect, symmetric };
 
 struct Padding {

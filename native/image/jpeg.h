@@ -10,10 +10,16 @@
 
 namespace standpipe {
 
-// What is refused.
+// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused
+// when they and those before pass over more blocks than this, which takes some 3 s. Where the last of them is
+// doubtful, libjpeg-turbo reads all of them again.
+constexpr int kAnyScans = 16;
+constexpr uint64_t kMostBlocks = 1 << 25;
+
+// What is refused, as sp.DecodeLimits says.
 struct DecodeLimits {
-    uint64_t max_pixels = 178'956'970;
-    int max_scans = 100;
+    uint64_t max_pixels = 0;
+    int max_scans = 0;
     bool allow_truncated = false;  // files that end too soon are decoded as far as they go, and grey below
     bool only_libjpeg = false;  // Huffman codes are libjpeg-turbo's to decode, as where ours isn't compiled
 };

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
+#include "image/jpeg.h"
+
 namespace standpipe {
 namespace {
 
 constexpr size_t kPillowBlock = 64 << 10;
-
-// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused
-// when they and those before pass over more blocks than this, which takes some 3 s. Where the last of them is
-// doubtful, libjpeg-turbo reads all of them again.
-constexpr int kAnyScans = 16;
-constexpr uint64_t kMostBlocks = 1 << 25;
 
 JpegErrors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<JpegErrors*>(jpeg->err); }
 

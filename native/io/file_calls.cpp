@@ -11,6 +11,18 @@
 #include "system/faults.h"
 
 namespace standpipe {
+namespace {
+
+// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on
+// a virtual machine that wasn't run for a while.
+int64_t lag_of_inode_clock_ns() noexcept {
+    struct timespec coarse, now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ns_of(now) - ns_of(coarse);
+}
+
+}  // namespace
 
 FileCalls::FileCalls(const std::string& path, int attempt)
     : path_(path), attempt_(attempt), key_(has_faults() ? fault_key(path) : 0) {}
@@ -77,6 +89,20 @@ int64_t age_ns(const struct stat& info) noexcept {
     for (const struct timespec& time : {info.st_mtim, info.st_ctim})
         if (const int64_t ns = ns_of(now) - ns_of(time); ns >= 0) youngest_ns = std::min(youngest_ns, ns);
     return youngest_ns;
+}
+
+int64_t left_to_settle_ns(int file, const struct stat& info) noexcept {
+    const int64_t age = age_ns(info);
+    if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return 0;
+    if (age <= lag_of_inode_clock_ns()) {
+        struct timespec tick;
+        clock_getres(CLOCK_REALTIME_COARSE, &tick);
+        return ns_of(tick);
+    }
+    // A write takes its time first and copies its bytes then, and may be stopped between. Where local file
+    // systems look for data, they wait for a write that goes on.
+    lseek(file, 0, SEEK_DATA);
+    return 0;
 }
 
 }  // namespace standpipe

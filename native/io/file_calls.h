@@ -41,6 +41,10 @@ bool same_inode_time(const struct stat& before, const struct stat& after) noexce
 // How long ago a file was changed. Not what lies in the future, which another clock has set.
 int64_t age_ns(const struct stat& info) noexcept;
 
+// How long to wait before looking again: whatever changes the file must give it another time than `info` has.
+// After 0 none of its writes goes on. Only a file that was changed just now takes any time.
+int64_t left_to_settle_ns(int file, const struct stat& info) noexcept;
+
 constexpr int64_t kSecond_ns = 1'000'000'000;
 // The coarsest clocks of file systems tick every two seconds (FAT; ext3 and some servers every second).
 constexpr int64_t kRacy_ns = 2 * kSecond_ns;

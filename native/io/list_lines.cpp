@@ -1,7 +1,6 @@
 #include "io/list_lines.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 
@@ -38,16 +37,6 @@ bool read_integer(std::string_view text, int64_t& value) noexcept {
     }
     value = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
     return true;
-}
-
-bool is_image_name(std::string_view name) noexcept {
-    constexpr std::array<std::string_view, 10> suffixes = {".jpg", ".jpeg", ".png",  ".ppm",  ".bmp",
-                                                           ".pgm", ".tif",  ".tiff", ".webp", ".gif"};
-    return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view suffix) {
-        return name.size() >= suffix.size() &&
-               std::equal(suffix.begin(), suffix.end(), name.end() - static_cast<ptrdiff_t>(suffix.size()),
-                          [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
-    });
 }
 
 }  // namespace
@@ -144,6 +133,14 @@ LineFault ListLines::take_name(std::string_view name) {
     }
     labels_.push_back(last_code_);
     return LineFault::none;
+}
+
+bool ListLines::is_image_name(std::string_view name) const noexcept {
+    return std::any_of(image_suffixes_.begin(), image_suffixes_.end(), [&](std::string_view suffix) {
+        return name.size() >= suffix.size() &&
+               std::equal(suffix.begin(), suffix.end(), name.end() - static_cast<ptrdiff_t>(suffix.size()),
+                          [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
+    });
 }
 
 void ListLines::take_path(std::string_view path, uint64_t offset) {

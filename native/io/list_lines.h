@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace standpipe {
@@ -44,7 +45,9 @@ enum class LineFault : int {
 
 class ListLines {
   public:
-    explicit ListLines(bool may_have_labels) : may_have_labels_(may_have_labels) {}
+    // image_suffixes: in lower case; a class name that ends with one in any case looks like a file's
+    ListLines(bool may_have_labels, std::vector<std::string> image_suffixes)
+        : may_have_labels_(may_have_labels), image_suffixes_(std::move(image_suffixes)) {}
 
     // Takes the whole lines of `text`, which starts at byte `offset` of the lines, in the place of what was
     // taken before; `last`: the list ends with it. Returns how many bytes were taken. The rest, the start of
@@ -84,9 +87,11 @@ class ListLines {
     LineFault take_labelled(std::string_view line, uint64_t offset);
     LineFault take_label(std::string_view label);
     LineFault take_name(std::string_view name);
+    bool is_image_name(std::string_view name) const noexcept;
     void take_path(std::string_view path, uint64_t offset);
 
     const bool may_have_labels_;
+    const std::vector<std::string> image_suffixes_;
     int64_t line_ = 0, first_line_ = 0, line_that_leads_out_ = 0;  // counted from 1; 0: none yet
     LabelKind kind_ = LabelKind::absent, fault_kind_ = LabelKind::absent;
     LineFault fault_ = LineFault::none;

@@ -95,31 +95,6 @@ SharedFile opened(const FileRange& range, int attempt, const FileCalls& calls, F
     return std::make_shared<Descriptor>(open());
 }
 
-// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on
-// a virtual machine that wasn't run for a while.
-int64_t lag_of_inode_clock_ns() noexcept {
-    struct timespec coarse, now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
-    clock_gettime(CLOCK_REALTIME, &now);
-    return ns_of(now) - ns_of(coarse);
-}
-
-// How long to wait before looking again: whatever changes the file must give it another time than `info` has.
-// After 0 none of its writes goes on. Only a file that was changed just now takes any time.
-int64_t left_to_settle_ns(int file, const struct stat& info) noexcept {
-    const int64_t age = age_ns(info);
-    if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return 0;
-    if (age <= lag_of_inode_clock_ns()) {
-        struct timespec tick;
-        clock_getres(CLOCK_REALTIME_COARSE, &tick);
-        return ns_of(tick);
-    }
-    // A write takes its time first and copies its bytes then, and may be stopped between. Where local file
-    // systems look for data, they wait for a write that goes on.
-    lseek(file, 0, SEEK_DATA);
-    return 0;
-}
-
 // One try at a range of a file.
 class Try {
   public:

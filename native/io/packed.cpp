@@ -1,5 +1,7 @@
 #include "io/packed.h"
 
+#include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,32 +31,47 @@ class SectionReader {
   public:
     explicit SectionReader(const PackedSection& section) : section_(section) {}
 
-    // The data [begin, end), not nothing, into `out`, which is there until the next read.
-    PackedResult read(uint64_t begin, uint64_t end, std::span<const uint8_t>& out) {
+    // The data [begin, end), not nothing, into `out`, which is there until the next read. Data without seals
+    // goes to `place`, if there is one.
+    PackedResult read(uint64_t begin, uint64_t end, std::span<const uint8_t>& out, uint8_t* place = nullptr) {
         if (end > section_.size) return {PackedFault::too_short, 0, -1};
         if (!section_.key) {
-            const PackedResult result = fill(section_.begin + begin, end - begin);
-            out = {buffer_.data(), end - begin};
-            return result;
+            if (!place) place = buffer_for(end - begin);
+            out = {place, end - begin};
+            return fill(section_.begin + begin, end - begin, place);
         }
         const uint64_t first = begin / kDataBytes, at = section_.begin + first * kBlockBytes;
         const uint64_t stop =
             std::min(blocks_for(end) * kBlockBytes, sealed_size(section_.size)) + section_.begin;
-        if (const PackedResult result = fill(at, stop - at); result.fault != PackedFault::none) return result;
+        if (const PackedResult result = fill(at, stop - at, buffer_for(stop - at));
+            result.fault != PackedFault::none)
+            return result;
         if (const auto block = unseal({buffer_.data(), stop - at}, *section_.key, first))
             return {PackedFault::damaged, 0, static_cast<int64_t>(at + *block * kBlockBytes)};
         out = {buffer_.data() + (begin - first * kDataBytes), end - begin};
         return {};
     }
 
+    // The same of data without seals, if the system has it in memory; else false.
+    bool read_cached(uint64_t begin, uint64_t end, std::span<const uint8_t>& out, uint8_t* place) {
+        out = {place ? place : buffer_for(end - begin), end - begin};
+        const struct iovec piece{const_cast<uint8_t*>(out.data()), out.size()};
+        const auto at = static_cast<off_t>(section_.begin + begin);
+        return end <= section_.size &&
+               preadv2(section_.file, &piece, 1, at, RWF_NOWAIT) == static_cast<ssize_t>(out.size());
+    }
+
   private:
-    PackedResult fill(uint64_t at, uint64_t size) {
+    uint8_t* buffer_for(uint64_t size) {
         if (buffer_.size() < size) buffer_.resize(size);
+        return buffer_.data();
+    }
+
+    PackedResult fill(uint64_t at, uint64_t size, uint8_t* out) {
         if (const Fault fault = faultpoint(Point::index_read, at); fault.error)
             return {PackedFault::cant_read, fault.error, -1};
         for (uint64_t done = 0; done < size;) {
-            const ssize_t got =
-                pread(section_.file, buffer_.data() + done, size - done, static_cast<off_t>(at + done));
+            const ssize_t got = pread(section_.file, out + done, size - done, static_cast<off_t>(at + done));
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) return {PackedFault::cant_read, errno, -1};
             if (got == 0) return {PackedFault::too_short, 0, -1};
@@ -67,25 +84,53 @@ class SectionReader {
     std::vector<uint8_t> buffer_;
 };
 
-// Calls `use(piece, bytes)` for every wanted range, with few reads. Stops at the first fault.
+// Pieces that one read takes: up to `last`, and the data [begin, end).
+struct Together {
+    size_t last;
+    uint64_t begin, end;
+};
+
+Together together_from(size_t first, std::span<const Wanted> wanted) noexcept {
+    Together read{first + 1, wanted[first].begin, wanted[first].end};
+    for (; read.last < wanted.size() && wanted[read.last].begin <= read.end + kWidestGap; ++read.last) {
+        const uint64_t further = std::max(read.end, wanted[read.last].end);
+        if (further - read.begin > kMostTogether) break;
+        read.end = further;
+    }
+    return read;
+}
+
+// Slow storage reads in parallel what it knows of.
+void advise(const PackedSection& section, std::span<const Wanted> wanted, size_t first) noexcept {
+    while (first < wanted.size()) {
+        const auto [last, begin, end] = together_from(first, wanted);
+        posix_fadvise(section.file, static_cast<off_t>(section.begin + begin),
+                      static_cast<off_t>(end - begin), POSIX_FADV_WILLNEED);
+        first = last;
+    }
+}
+
+// Calls `use(piece, bytes)` for every wanted range, with few reads. Stops at the first fault. `rows`: where
+// pieces of equal size may be read to, one after another.
 template <typename Use>
-PackedResult read_sorted(const PackedSection& section, std::vector<Wanted>& wanted, Use use) {
+PackedResult read_sorted(const PackedSection& section, std::vector<Wanted>& wanted, Use use,
+                         uint8_t* rows = nullptr) {
     std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
         return a.begin != b.begin ? a.begin < b.begin : a.piece < b.piece;
     });
     SectionReader reader(section);
+    bool is_advised = section.key || has_faults();
     for (size_t first = 0; first < wanted.size();) {
-        const uint64_t begin = wanted[first].begin;
-        uint64_t end = wanted[first].end;
-        size_t last = first + 1;
-        for (; last < wanted.size() && wanted[last].begin <= end + kWidestGap; ++last) {
-            const uint64_t further = std::max(end, wanted[last].end);
-            if (further - begin > kMostTogether) break;
-            end = further;
-        }
+        const auto [last, begin, end] = together_from(first, wanted);
         std::span<const uint8_t> together;
-        if (const PackedResult result = reader.read(begin, end, together); result.fault != PackedFault::none)
-            return result;
+        uint8_t* const place =
+            rows && last == first + 1 ? rows + wanted[first].piece * (end - begin) : nullptr;
+        if (is_advised || !reader.read_cached(begin, end, together, place)) {
+            if (!is_advised) advise(section, wanted, first);
+            is_advised = true;
+            const PackedResult result = reader.read(begin, end, together, place);
+            if (result.fault != PackedFault::none) return result;
+        }
         for (; first < last; ++first) {
             const Wanted& w = wanted[first];
             const PackedResult result = use(w.piece, together.subspan(w.begin - begin, w.end - w.begin));
@@ -118,14 +163,17 @@ PackedResult read_part(const PackedSection& section, uint64_t begin, std::span<u
 PackedResult read_rows(const PackedRows& rows, std::span<const int64_t> indices, uint8_t* out) {
     std::vector<Wanted> wanted(indices.size());
     for (size_t i = 0; i < indices.size(); ++i) {
-        const uint64_t begin = static_cast<uint64_t>(indices[i]) * rows.row_bytes;
+        const uint64_t begin = static_cast<uint64_t>(indices[i]) * rows.stride;
         wanted[i] = {begin, begin + rows.row_bytes, i};
     }
-    return read_sorted(rows.section, wanted,
-                       [&](size_t piece, std::span<const uint8_t> bytes) -> PackedResult {
-                           std::memcpy(out + piece * rows.row_bytes, bytes.data(), bytes.size());
-                           return {};
-                       });
+    return read_sorted(
+        rows.section, wanted,
+        [&](size_t piece, std::span<const uint8_t> bytes) -> PackedResult {
+            if (uint8_t* const row = out + piece * rows.row_bytes; row != bytes.data())
+                std::memcpy(row, bytes.data(), bytes.size());
+            return {};
+        },
+        out);
 }
 
 PackedResult read_paths(const PackedRows& places, const PackedText& text, std::string_view base,

@@ -1,5 +1,5 @@
-// Reads rows of packed index files by position, never mapping them: mapped pages count as the process's
-// memory.
+// Reads rows of packed index files and of other files by position, never mapping them: mapped pages count as
+// the process's memory, and reading one of a file that was cut ends the process.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct PackedSection {
     std::optional<uint64_t> key;
 };
 
-// Rows of `row_bytes` each that lie one after another.
+// Rows of `row_bytes` each, whose beginnings are `stride` bytes apart.
 struct PackedRows {
     PackedSection section;
-    uint64_t row_bytes;
+    uint64_t row_bytes, stride;
 };
 
 // Paths in a section, of which places count its bytes of data. Before each stands the beginning or a byte
@@ -55,7 +55,8 @@ struct PackedText {
 PackedResult read_part(const PackedSection& section, uint64_t begin, std::span<uint8_t> out);
 
 // Copies the rows `indices` in that order to `out`, packed. Reads are sorted, and neighbours are read
-// together.
+// together. Where a section without seals isn't in the system's memory,
+// the system learns of all places before it reads.
 PackedResult read_rows(const PackedRows& rows, std::span<const int64_t> indices, uint8_t* out);
 
 // The paths of the records `indices`, one after another in `blob`, path i ending at `ends[i]`; `base` stands

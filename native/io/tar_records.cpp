@@ -13,7 +13,6 @@ constexpr size_t kMostExtensions = 100;  // that are counted apart
 constexpr std::string_view kOthers = "others";
 constexpr std::string_view kLinks = "links to other members";
 constexpr std::string_view kBlank = " \t\r\n\f\v";
-constexpr std::array<std::string_view, 4> kPickles = {"pth", "pt", "pkl", "pickle"};
 
 struct Parts {
     std::string_view key;
@@ -30,11 +29,6 @@ Parts parts_of(std::string_view name) {
     return parts;
 }
 
-bool is_pickle(std::string_view extension) noexcept {
-    const std::string_view last = extension.substr(extension.rfind('.') + 1);
-    return std::find(kPickles.begin(), kPickles.end(), last) != kPickles.end();
-}
-
 // FNV-1a, whose low bits are mixed once more.
 uint64_t hash_of(std::string_view text) noexcept {
     uint64_t hash = 0xcbf29ce484222325;
@@ -45,10 +39,10 @@ uint64_t hash_of(std::string_view text) noexcept {
 }  // namespace
 
 TarRecords::TarRecords(std::vector<TarField> fields, std::vector<std::string> unexpected,
-                       bool refuses_pickles)
+                       std::vector<std::string> pickles)
     : fields_(std::move(fields)),
       unexpected_(std::move(unexpected)),
-      refuses_pickles_(refuses_pickles),
+      pickles_(std::move(pickles)),
       columns_(fields_.size()) {
     for (size_t field = 0; field < fields_.size(); ++field)
         for (const std::string& extension : fields_[field].extensions) field_of_.emplace(extension, field);
@@ -112,9 +106,10 @@ bool TarRecords::add(const TarMember& member) {
     if (found != field_of_.end()) return put(member, found->second, parts.extension);
     if (std::find(unexpected_.begin(), unexpected_.end(), parts.extension) != unexpected_.end())
         return fail(TarRecordFault::unexpected, member.header, member.name);
-    if (refuses_pickles_ && is_pickle(parts.extension))
+    const std::string_view last = std::string_view(parts.extension).substr(parts.extension.rfind('.') + 1);
+    if (std::find(pickles_.begin(), pickles_.end(), last) != pickles_.end())
         return fail(TarRecordFault::pickle, member.header, member.name);
-    if (refuses_pickles_ && has_objects(member, parts.extension))
+    if (!pickles_.empty() && has_objects(member, parts.extension))
         return fail(TarRecordFault::objects, member.header, member.name);
     count_left_out(parts.extension);
     return true;

@@ -35,8 +35,9 @@ enum class TarRecordFault : int {
 class TarRecords {
   public:
     // `fields`: the first is the image. Members with an extension of `unexpected` are an error, and so are
-    // pickles where `refuses_pickles`.
-    TarRecords(std::vector<TarField> fields, std::vector<std::string> unexpected, bool refuses_pickles);
+    // those in `pickles`, and arrays of objects if there are any.
+    TarRecords(std::vector<TarField> fields, std::vector<std::string> unexpected,
+               std::vector<std::string> pickles);
 
     // Begins with another shard.
     void begin(int file, uint64_t size);
@@ -102,7 +103,7 @@ class TarRecords {
 
     const std::vector<TarField> fields_;
     const std::vector<std::string> unexpected_;
-    const bool refuses_pickles_;
+    const std::vector<std::string> pickles_;
     std::map<std::string, size_t, std::less<>> field_of_;
     std::unique_ptr<TarReader> reader_;
     bool at_end_ = true;

@@ -7,17 +7,15 @@
 namespace standpipe {
 namespace {
 
-constexpr int kMostSide = 255;  // of the kernel
-
 // The picture after the pass along rows, with 8 more bits a value, and a row with its mirrored border.
 size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
     const size_t row = size_t{3} * static_cast<size_t>(width);
-    return sizeof(int16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostSide);
+    return sizeof(int16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostKernel);
 }
 
 // The weights of a kernel of `size`, in 1/65536; their sum is exactly one, so that a flat picture stays.
 void weigh(int size, double sigma, uint32_t* weights) noexcept {
-    double exact[kMostSide], sum = 0;
+    double exact[kMostKernel], sum = 0;
     for (int i = 0; i < size; ++i) {
         const double away = (i - (size - 1) / 2) / sigma;
         sum += exact[i] = std::exp(-0.5 * away * away);
@@ -41,9 +39,9 @@ struct Taps {
     static constexpr uint32_t kMost = 32767;
 
     int count = 0;  // even
-    int place[kMostSide + 3];
-    int16_t weight[kMostSide + 3];
-    const int16_t* rows[kMostSide + 3];
+    int place[kMostKernel + 3];
+    int16_t weight[kMostKernel + 3];
+    const int16_t* rows[kMostKernel + 3];
 
     Taps(const uint32_t* weights, int size) noexcept {
         for (int k = 0; k < size; ++k)
@@ -72,13 +70,13 @@ void widen(const uint8_t* from, int width, int half, int16_t* line) noexcept {
 
 // Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
 void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
-    const int size = std::clamp(static_cast<int>(stage.parameters[0]) | 1, 1, kMostSide), half = size / 2;
+    const int size = std::clamp(static_cast<int>(stage.parameters[0]) | 1, 1, kMostKernel), half = size / 2;
     const double sigma = draws.uniform(stage.parameters[1], stage.parameters[2]);
     const int height = canvas.height(), width = canvas.width();
     if (half >= std::min(height, width)) return;  // refused when it is planned
     const Pixels pixels = canvas.pixels();
     const Kernels& kernels = canvas.kernels();
-    uint32_t weights[kMostSide];
+    uint32_t weights[kMostKernel];
     weigh(size, sigma, weights);
     Taps taps(weights, size);
     const size_t row = size_t{3} * static_cast<size_t>(width);

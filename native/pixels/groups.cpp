@@ -7,8 +7,6 @@
 namespace standpipe {
 namespace {
 
-constexpr size_t kMostShuffled = 64;
-
 size_t scratch_bytes(const PixelStage& stage, int height, int width) noexcept {
     size_t most = 0;
     for (const auto& list : stage.lists)

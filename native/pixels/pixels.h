@@ -15,6 +15,8 @@
 
 namespace standpipe {
 
+constexpr int kMostKernel = 255;  // pixels along a side of a blur's kernel
+
 struct PixelStage;
 
 struct PixelKind {
@@ -66,6 +68,7 @@ double drawn_factor(const PixelStage& stage, Draws& draws) noexcept;
 extern const PixelKind kChoice;
 // Applies all of `lists` in random order.
 extern const PixelKind kShuffle;
+inline constexpr size_t kMostShuffled = 64;  // lists
 // Mixes the picture with copies of itself that the only one of `lists` has changed.
 extern const PixelKind kMixture;
 inline constexpr int kMostChains = 16;  // copies

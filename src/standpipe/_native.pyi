@@ -47,6 +47,10 @@ def marked_at(
 def mix(key: int, word: int) -> int:
     """A new 64-bit key of a key and a word."""
 
+LONGEST_LINE_BYTES: int = 65535
+
+LENGTH_SHIFT: int = 48
+
 class Texts:
     """The texts of a packed list."""
 
@@ -66,7 +70,11 @@ class Texts:
 class ListLines:
     """Splits the lines of a list into paths and labels, chunk by chunk."""
 
-    def __init__(self, labels: bool) -> None: ...
+    def __init__(self, labels: bool, image_suffixes: Sequence[str]) -> None:
+        """
+        ``image_suffixes``: in lower case. A label that ends with one is a fault, as it looks like a file's name.
+        """
+
     def take(
         self,
         text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -119,6 +127,11 @@ BLOCK_DATA_BYTES: int = 508
 def sealed_size(size: int) -> int:
     """How many bytes of a file hold ``size`` bytes of data in sealed blocks."""
 
+def settle(file: int) -> None:
+    """
+    Wait until whatever changes an open file from now on gives it another time: up to some milliseconds after its last change.
+    """
+
 def packed_part(
     section: tuple[int, int, int, int | None], begin: int, end: int
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
@@ -128,9 +141,10 @@ def packed_rows(
     section: tuple[int, int, int, int | None],
     row_bytes: int,
     indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    stride: int = 0,
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
-    Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or None).
+    Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or None). ``stride``: bytes from one row's beginning to the next; 0: ``row_bytes``.
     """
 
 def packed_paths(
@@ -147,6 +161,8 @@ def packed_paths(
     Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
     """
 
+TAR_BLOCK_BYTES: int = 512
+
 def tar_members(
     file: int, size: int, at: int, most: int
 ) -> tuple[list[tuple[int, int, int, bool, bytes]], tuple[str, int, bytes, int, int] | None]:
@@ -158,10 +174,10 @@ class TarRecords:
     """Groups the members of tar shards into records."""
 
     def __init__(
-        self, fields: Sequence[tuple[Sequence[str], bool]], unexpected: Sequence[str], refuses_pickles: bool
+        self, fields: Sequence[tuple[Sequence[str], bool]], unexpected: Sequence[str], pickles: Sequence[str]
     ) -> None:
         """
-        ``fields``: the extensions of each field, and whether it is a number as text; the first one is the image. ``unexpected``: extensions that are an error.
+        ``fields``: the extensions of each field, and whether it is a number as text; the first one is the image. ``unexpected``: extensions that are an error. ``pickles``: those of pickles, which are one too, as are arrays of objects if there are any.
         """
 
     def begin(self, file: int, size: int) -> None:
@@ -220,14 +236,22 @@ class TarRecords:
         Why records end: (what, byte of the header, member's name, its bytes or the field's number, the system's number).
         """
 
+MOST_PX: int = 65535
+
+MOST_SHUFFLED: int = 64
+
+MOST_CHAINS: int = 16
+
+MOST_KERNEL_PX: int = 255
+
 class GeometryStage:
     """Adjacent geometric transforms that one pass does."""
 
     def __init__(self) -> None: ...
     def crop(self, op: int, scale: tuple[float, float], ratio: tuple[float, float]) -> None: ...
-    def resize(self, height: int, width: int, filter: str) -> None: ...
-    def resize_shorter(self, size: int, max_size: int, filter: str) -> None: ...
-    def random_resize(self, op: int, first: int, end: int, filter: str) -> None:
+    def resize(self, height: int, width: int, filter: int) -> None: ...
+    def resize_shorter(self, size: int, max_size: int, filter: int) -> None: ...
+    def random_resize(self, op: int, first: int, end: int, filter: int) -> None:
         """
         Resizes the shorter side to a random length from ``first`` to ``end`` - 1.
         """
@@ -238,7 +262,7 @@ class GeometryStage:
         """
 
     def window(self, height: int, width: int, fill: int = 0) -> None: ...
-    def pad(self, sides: tuple[int, int, int, int], mode: str, fill: tuple[int, int, int]) -> None:
+    def pad(self, sides: tuple[int, int, int, int], mode: int, fill: tuple[int, int, int]) -> None:
         """``sides``: left, top, right and bottom, in pixels."""
 
     def random_window(
@@ -248,7 +272,7 @@ class GeometryStage:
         width: int,
         sides: tuple[int, int, int, int],
         pad_if_needed: bool,
-        mode: str,
+        mode: int,
         fill: tuple[int, int, int],
     ) -> None:
         """``sides``: padding left, top, right and bottom, in pixels."""
@@ -888,6 +912,12 @@ def fault_hits() -> dict[str, int]:
 def fault_key(name: bytes) -> int:
     """The key of a file, by its path, at points that are passed for files."""
 
+ANY_SCANS: int = 16
+
+MOST_BLOCKS: int = 33554432
+
+FOR_MEMORY: int = 2097152
+
 def sample_key(seed: int, epoch: int, position: int, attempt: int, op: int) -> int:
     """The 64-bit key of one op's draws for one sample."""
 
@@ -1274,6 +1304,16 @@ class CacheWants:
     @property
     def spill(self) -> bool:
         """Whether it takes one of the spill."""
+
+CACHE_HEADER_BYTES: int = 4096
+
+CACHE_ENTRY_BYTES: int = 48
+
+CACHE_SPILLED: int = 1
+
+MOST_EXTENTS: int = 16777216
+
+MOST_CACHED_BYTES: int = 1073741824
 
 class CacheStore:
     """Rows of a set that processes of this machine share."""

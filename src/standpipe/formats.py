@@ -68,6 +68,9 @@ FORMATS = (
     ImageFormat("TGA", "TGA", b"", (".tga",)),
 )
 
+SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
+_ENDINGS = tuple(suffix.encode() for suffix in SUFFIXES)
+
 # Formats that aren't read, with a regular expression for the first bytes of their files.
 _UNREAD = {
     "EPS": rb"%!PS|\xc5\xd0\xd3\xc6",
@@ -89,6 +92,11 @@ _UNREAD = {
     "GRIB": rb"GRIB",
     "BUFR": rb"BUFR|ZCZC",
 }
+
+
+def is_image_name(name: bytes) -> bool:
+    """Return True if the name has the suffix of a supported image format, in upper or lower case."""
+    return name.lower().endswith(_ENDINGS)
 
 
 def format_of(head: bytes) -> ImageFormat | None:

@@ -6,10 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+RESERVED = "index"  # a field that the batch place adds to every batch
+VALID = "valid"  # the field that is False for rows of padding
+BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of its samples
+NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 
 UInt8Array = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
@@ -35,17 +40,6 @@ class Layout(Enum):
     NHWC = "NHWC"
 
 
-class Interpolation(Enum):
-    """Resampling filters, antialiased like Pillow's filters of the same names."""
-
-    NEAREST = "nearest"
-    BILINEAR = "bilinear"
-    BICUBIC = "bicubic"
-    BOX = "box"
-    HAMMING = "hamming"
-    LANCZOS = "lanczos"
-
-
 class LastBatch(Enum):
     """The treatment of an epoch's last rows when they don't fill a whole global batch."""
 
@@ -59,6 +53,10 @@ class DecodeMode(Enum):
 
     EXACT = "exact"
     FAST = "fast"
+
+
+ExecutorName = Literal["process", "thread", "inline"]
+DtypeName = Literal["uint8", "float16", "float32"]  # of images in a batch
 
 
 class Executor(Enum):

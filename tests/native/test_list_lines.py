@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe import _native  # no public name says where its chunks end
+from standpipe.formats import SUFFIXES
 
 PIECES = [b"a.jpg", b"/b", b"\xff", b"7", b"-12", b"cat", b" ", b"\t", b"\n", b"\r\n", b"\r", b"\n\n", b"\0"]
 
 
 def taken(content: bytes, cuts: list[int], *, labels: bool) -> tuple[object, ...]:
     """All that a list gives when its first chunks end at ``cuts``."""
-    lines, at = _native.ListLines(labels), 0
+    lines, at = _native.ListLines(labels, SUFFIXES), 0
     places: list[int] = []
     values: list[int] = []
     paths = b""

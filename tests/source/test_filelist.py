@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
+from standpipe.formats import SUFFIXES, is_image_name
 from standpipe.source import FileList
-
-IMAGE_SUFFIXES = (b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp", b".gif")
 
 
 def opened(folder: Path, content: bytes, **options: bool | str | None) -> OpenSource:
@@ -73,7 +72,7 @@ def line_by_line(
         if any(not -(2**63) <= number < 2**63 for number in numbers):
             raise ValueError("too large")
         return paths, numbers, None
-    if any(re.fullmatch(rb"-?[0-9]+", label) or label.lower().endswith(IMAGE_SUFFIXES) for label in found):
+    if any(re.fullmatch(rb"-?[0-9]+", label) or is_image_name(label) for label in found):
         raise ValueError("mixture or path")
     classes = sorted(set(found))
     return paths, [classes.index(label) for label in found], classes
@@ -250,6 +249,10 @@ def test_labels_off_takes_whole_lines(tmp_path: Path) -> None:
         (b"a.jpg 1\n 2\n", "list.txt:2: .* no path"),
         (b"my cat.jpg\n", "list.txt:1: .* label 'cat.jpg', which looks like a file; .*labels=False"),
         (b"a cat\nb.jpg c.PNG\n", "list.txt:2: .* looks like a file"),
+        *(
+            (f"my photo 1{suffix}\n".encode(), f"list.txt:1: .* label '1{suffix}', which looks like a file")
+            for suffix in SUFFIXES
+        ),
         (b"a 1\n" + b"x" * 65_536 + b"\n", "list.txt:2: .* longer than 65,535 bytes"),
         (b"a 1\n" + b"x" * (5 << 20), "list.txt:2: .* longer than 65,535 bytes"),
         (b"a 1\ra 2", r"list.txt:1: .* contains a CR.*convert the line ends"),

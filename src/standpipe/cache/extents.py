@@ -11,6 +11,7 @@ import fcntl
 import os
 from dataclasses import dataclass
 
+from standpipe import _native
 from standpipe.cache.directory import NEW_FILE, Access, names_in, settle
 from standpipe.cache.room import BLOCK_BYTES, ROWS
 from standpipe.system.faults import faultpoint
@@ -20,7 +21,7 @@ EXTENT_BYTES = 32 << 20
 MOST_EXTENTS = 1024  # approximate number of a cache's extents; larger caches have larger extents
 SHARE = 16  # an extent of a small cache takes at most 1/16 of it
 LEAST_ROWS = 8  # fewest rows of an extent, so that its partly filled last page is a small part of it
-MOST_NUMBER = (1 << 24) - 1
+MOST_NUMBER = _native.MOST_EXTENTS - 1
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe import _native
 from standpipe.cache.description import Cache
 from standpipe.cache.directory import READ_FOLDER, Access, Damaged, Home, open_home, open_regular, refused
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
@@ -25,9 +26,8 @@ from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 
 TABLE = "table"
-HEADER_BYTES = 4096
+HEADER_BYTES = _native.CACHE_HEADER_BYTES
 ENTRIES_AT_ONCE = 1 << 16
-SPILLED = 1
 ENTRY = np.dtype(
     [("check", "u4"), ("flags", "u4"), ("place", "u8"), ("length", "u4"), ("rest", f"V{ENTRY_BYTES - 20}")]
 )
@@ -262,7 +262,7 @@ def _counted(folder: int) -> tuple[int, int, int]:
     for _, entries in entries_of(folder):
         there = entries[entries["length"] != 0]
         rows += len(there)
-        on_disk += int(np.count_nonzero(there["flags"] & SPILLED))
+        on_disk += int(np.count_nonzero(there["flags"] & _native.CACHE_SPILLED))
         row_bytes += int(there["length"].sum(dtype=np.int64))
     return rows, on_disk, row_bytes
 

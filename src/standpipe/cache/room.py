@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from standpipe import _native
 from standpipe.cache.directory import READ_FOLDER, names_in
 from standpipe.cache.filesystem import FileSystem, file_system
 from standpipe.system.machine import memory_in_use
@@ -18,7 +19,7 @@ from standpipe.units import show_bytes
 
 MEMORY_RESERVE = 16  # 1/16 of the machine's or container's memory is left to others
 ROWS = "rows-"  # prefix of extents' names
-ENTRY_BYTES = 48  # size of a row's entry in the table
+ENTRY_BYTES = _native.CACHE_ENTRY_BYTES  # size of a row's entry in the table
 OTHERS_BYTES = 16 << 10  # kept free below a limit for a set's small files, some of which are written last
 BLOCK_BYTES = 512  # unit of st_blocks
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import standpipe as sp
 from standpipe.cli.bench_ray import add_ray_arguments, check_ray_arguments, fleet_of
@@ -22,6 +22,7 @@ from standpipe.cli.task import (
     standard_task,
     take,
 )
+from standpipe.spec import ExecutorName
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _add_digest_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--executor",
-        choices=("process", "thread", "inline"),
+        choices=get_args(ExecutorName),
         help="with --digest, where samples are made, as in Pipeline.loader",
     )
 

@@ -9,19 +9,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import standpipe as sp
-from standpipe.formats import FORMATS
+from standpipe.formats import SUFFIXES
+from standpipe.spec import DtypeName
 
 TASKS = ("train", "eval")
-DTYPES = ("float32", "uint8", "float16")
+DTYPES = get_args(DtypeName)
 WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
 SHARD = re.compile(
     r"\.(tar(\.\w+)?|tgz|idx)$", re.IGNORECASE
 )  # compressed ones too, whose error says what to do
 PATTERN = re.compile(r"[*?{\[]")
-IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +144,7 @@ def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
         return sp.TarShards(shards) if shards else sp.ImageFolder(path)
     if not Path(path).exists():
         return sp.TarShards(path) if PATTERN.search(path) else sp.ImageFolder(path)
-    if Path(path).suffix.lower() in IMAGE_SUFFIXES:
+    if Path(path).suffix.lower() in SUFFIXES:
         from standpipe.cli.terminal import printable
 
         raise sp.PlanError(
@@ -159,7 +159,7 @@ def _shards_in(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 (any bytes)
-            if suffix in IMAGE_SUFFIXES or entry.is_dir():
+            if suffix in SUFFIXES or entry.is_dir():
                 return []
             if SHARD.search(entry.name) and suffix != ".idx":  # what other programs wrote beside their shards
                 shards.append(entry.path)

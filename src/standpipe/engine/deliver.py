@@ -15,9 +15,8 @@ from standpipe.engine.mixes import drawn
 from standpipe.engine.queue import Filled
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
-from standpipe.spec import UInt8Array
+from standpipe.spec import BATCH_FIELDS, UInt8Array
 
-BATCH_FIELDS = ("index", "valid")  # fields that a batch always has, whatever its functions return
 LOOKS_S = 0.002  # seconds between two checks if a device still reads a slot
 
 # Slots that a hanging device may still read. They stay mapped until the process ends.

@@ -16,12 +16,12 @@ from standpipe.errors import PlanError
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.options import LoaderOptions
+from standpipe.spec import VALID
 from standpipe.units import is_count
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-VALID = "valid"  # the field that marks rows of padding
 MOST_RANKS = 1 << 10
 Progress = Callable[[int, int | None], None]
 

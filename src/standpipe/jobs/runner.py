@@ -6,7 +6,7 @@ Only this module imports both the description of pipelines and the parts that ru
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from standpipe.jobs.fill_cache import filled
 from standpipe.jobs.filter_scan import planned, scan
@@ -18,7 +18,7 @@ from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.travel import sent
-from standpipe.spec import AnyArray
+from standpipe.spec import AnyArray, ExecutorName
 
 if TYPE_CHECKING:
     from standpipe.engine.remote.maker import BatchMaker
@@ -41,7 +41,7 @@ class Jobs:
         pipeline: Pipeline,
         ranks: int,
         epochs: int,
-        executor: Literal["process", "thread", "inline"] | None,
+        executor: ExecutorName | None,
     ) -> AuditReport:
         """Return a report of the records that each rank gets, for ``Pipeline.audit``."""
         return audit(pipeline, ranks=ranks, epochs=epochs, executor=executor)

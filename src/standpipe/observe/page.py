@@ -21,7 +21,7 @@ from standpipe.observe.charts import (
     histogram,
     over_time,
 )
-from standpipe.observe.history import PLACES, Moment, threads_at
+from standpipe.observe.history import BY_ONE, PLACES, Moment, threads_at
 from standpipe.observe.snapshot import Snapshot
 from standpipe.units import show_clock, show_seconds
 
@@ -30,7 +30,7 @@ MOST_ROWS = 200  # of a table
 LONG = 24  # letters of a cell that may be broken anywhere
 NUMBER = re.compile(r"[\d,.]*%?")
 LIMITS = {"slots": "batch", "worker": "transform"}  # boxes of the picture for what is no place of it
-PER_BATCH = ("order", "batch", "device")
+PER_BATCH = tuple(BY_ONE)
 TITLES = {"step": "your step", "wait": "your loop waits"}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from standpipe.contracts import Device, Fleet
 from standpipe.plan.options import DEFAULTS, LoaderOptions
-from standpipe.spec import AnyArray, Reads
+from standpipe.spec import AnyArray, ExecutorName, Reads
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Runner(Protocol):
         pipeline: Pipeline,
         ranks: int,
         epochs: int,
-        executor: Literal["process", "thread", "inline"] | None,
+        executor: ExecutorName | None,
     ) -> AuditReport:
         """Count the records that each rank gets."""
 
@@ -79,7 +79,7 @@ class Runnable:
         *,
         memory: int | str | None = DEFAULTS.memory,
         num_workers: int | Literal["auto"] = DEFAULTS.num_workers,
-        executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
+        executor: ExecutorName | None = DEFAULTS.executor,
         prefetch: int | Literal["auto"] = DEFAULTS.prefetch,
         autotune: bool = DEFAULTS.autotune,
         large_image_memory: int | str | None = DEFAULTS.large_image_memory,
@@ -208,7 +208,7 @@ class Runnable:
         *,
         ranks: int = 1,
         epochs: int = 1,
-        executor: Literal["process", "thread", "inline"] | None = None,
+        executor: ExecutorName | None = None,
     ) -> AuditReport:
         """Count the records that data ranks would get, without reading a sample.
 
@@ -242,7 +242,7 @@ class Runnable:
         *,
         memory: int | str | None = DEFAULTS.memory,
         num_workers: int | Literal["auto"] = DEFAULTS.num_workers,
-        executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
+        executor: ExecutorName | None = DEFAULTS.executor,
         prefetch: int | Literal["auto"] = DEFAULTS.prefetch,
         autotune: bool = DEFAULTS.autotune,
         large_image_memory: int | str | None = DEFAULTS.large_image_memory,

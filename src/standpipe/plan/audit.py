@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import once_each, order_of
 from standpipe.plan.plan import Plan
+from standpipe.spec import ExecutorName
 from standpipe.units import show_bytes
 
 AT_ONCE = 1 << 20  # positions
@@ -140,9 +141,7 @@ class AuditReport:
         return ["  sampled    a record comes {:,} to {:,} times an epoch".format(*self.sampled)]
 
 
-def audit(
-    pipeline: Pipeline, *, ranks: int, epochs: int, executor: Literal["process", "thread", "inline"] | None
-) -> AuditReport:
+def audit(pipeline: Pipeline, *, ranks: int, epochs: int, executor: ExecutorName | None) -> AuditReport:
     """Count the rows that all ranks get. ``Pipeline.audit`` documents the arguments."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
+from standpipe.cache.manifest import Kind
 from standpipe.contracts import OpenSource, PythonSource, StreamSource, Transform
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
@@ -28,9 +28,8 @@ from standpipe.transform import (
     first_random,
 )
 
-Kind = Literal["encoded", "images", "samples"]
 WORTH = 0.03  # of what a record costs: a cache that saves less isn't worth its room
-FORMAT = 1  # of what rows hold; enters a set's identity
+ROWS_FORMAT = 1  # of what rows hold; enters a set's identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
     """Return everything that the bytes of cached rows depend on, by name."""
     assert pipeline.cached is not None
     parts: dict[str, str | int] = {
-        "format": FORMAT,
+        "format": ROWS_FORMAT,
         "kind": kind,
         "source": source.digest,
         "records": source.num_records,

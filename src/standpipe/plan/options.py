@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from standpipe import habits
-from standpipe.contracts import Device, Fleet, Source
+from standpipe.contracts import Device, Fallback, Fleet, Source
 from standpipe.errors import PlanError
 from standpipe.habits import unknown_argument
-from standpipe.spec import DecodeLimits, Executor, GpuDecode, Reads
-from standpipe.system.workers import WorkerContext, WorkerOrigin
+from standpipe.spec import DecodeLimits, Executor, ExecutorName, GpuDecode, Reads
+from standpipe.system.workers import StartMethod, WorkerContext, WorkerOrigin
 from standpipe.units import is_count, is_seconds, parse_bytes
 
 MOST_RETRIES = 1000
@@ -62,7 +62,7 @@ class LoaderOptions:
 
     memory: int | str | None = None
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["process", "thread", "inline"] | None = None
+    executor: ExecutorName | None = None
     prefetch: int | Literal["auto"] = "auto"
     autotune: bool = True
     large_image_memory: int | str | None = None
@@ -153,7 +153,7 @@ def checked_executor(value: object) -> Executor:
 
 def check_mp_context(value: object) -> None:
     """Raise ``PlanError`` for a value that isn't a start method or a ``ForkServer``."""
-    if value not in ("spawn", "forkserver", "fork") and not isinstance(value, WorkerOrigin):
+    if value not in get_args(StartMethod) and not isinstance(value, WorkerOrigin):
         raise PlanError(f"mp_context must be 'spawn', 'forkserver', 'fork' or a ForkServer(), got {value!r}")
 
 
@@ -174,7 +174,7 @@ def _check_fleet(fleet: object) -> None:
         return
     if isinstance(fleet, type) or not isinstance(fleet, Fleet):
         raise PlanError(f"fleet must be a Fleet object, such as standpipe.ray.start(pipeline), got {fleet!r}")
-    if fleet.fallback not in ("local", "wait", "raise"):
+    if fleet.fallback not in get_args(Fallback):
         raise PlanError(f"fallback must be 'local', 'wait' or 'raise', got {fleet.fallback!r}")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from standpipe.errors import PlanError
 from standpipe.plan.options import MOST_PREFETCH, MOST_WORKERS, checked_executor
 from standpipe.plan.plan import Plan
+from standpipe.spec import ExecutorName
 from standpipe.system.files import whole_file
 from standpipe.units import is_count
 
@@ -92,7 +93,7 @@ class Tuning:
 
     num_workers: int
     prefetch: int
-    executor: Literal["thread", "process", "inline"]
+    executor: ExecutorName
     most_workers: int
     settled: bool
     trials: tuple[Trial, ...] = ()

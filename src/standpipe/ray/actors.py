@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import cloudpickle
 import ray
@@ -20,6 +20,7 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 import standpipe as sp
 from standpipe.carried import read
+from standpipe.contracts import Fallback
 from standpipe.ray.maker import Maker
 
 AT_ONCE = 64  # tasks that one actor may have, of all ranks together
@@ -57,7 +58,7 @@ class Actors:
     """
 
     makers: int
-    fallback: Literal["local", "wait", "raise"]
+    fallback: Fallback
     cpus: float
     memory: int | str
     pipeline: Any  # pickled, as bytes, or in Ray's object store
@@ -288,7 +289,7 @@ def described(
     actors: int,
     cpus_per_actor: float,
     memory_per_actor: int | str,
-    fallback: Literal["local", "wait", "raise"],
+    fallback: Fallback,
     ray_options: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> Actors:
@@ -345,7 +346,7 @@ def start(
     *,
     cpus_per_actor: float = 1,
     memory_per_actor: int | str = "1GiB",
-    fallback: Literal["local", "wait", "raise"] = "local",
+    fallback: Fallback = "local",
     ray_options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Actors:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import standpipe as sp
+from standpipe.contracts import Fallback
 from standpipe.ray.actors import Actors, check_ray, described
 
 
@@ -15,7 +16,7 @@ def loader(
     *,
     cpus_per_actor: float = 1,
     memory_per_actor: int | str = "1GiB",
-    fallback: Literal["local", "wait", "raise"] = "local",
+    fallback: Fallback = "local",
     ray_options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> sp.Loader:

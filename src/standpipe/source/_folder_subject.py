@@ -11,7 +11,7 @@ from standpipe import _native
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source._index_file import Facts, IndexFile, SectionPlace
-from standpipe.source._index_store import Progress, is_settled
+from standpipe.source._index_store import AROUND, Progress, is_settled
 from standpipe.source._index_writer import Manifest, Writer, places_of, smallest_dtype
 from standpipe.source._listing import SKIPPED
 from standpipe.source._paths import shown
@@ -20,7 +20,6 @@ from standpipe.source._walk import Folder, class_folders, examined, images_below
 from standpipe.spec import Int64Array, UInt8Array
 
 FOLDERS_AT_ONCE = 1 << 12
-AROUND = (b"\0", b"\0", b"\0")  # in a folder's index, paths are between NUL bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ MOST_FACTS_BYTES = 1 << 30
 BYTES_AT_ONCE = 1 << 20
 CHECKED_WHOLE_BYTES = 8 << 20  # up to this size, opening an index checks all of it, in up to 2 ms
 
-PLACE = np.dtype("<u8")  # location of a path: offset in the low 48 bits, length in the high 16
-LENGTH_SHIFT = 48
+PLACE = np.dtype("<u8")  # location of a path: offset in the low bits, length from bit LENGTH_SHIFT on
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
 HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
 REPEATED = (

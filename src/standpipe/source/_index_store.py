@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import logging
 
 SUFFIX = b".standpipe-index"
+AROUND = (b"\0", b"\0", b"\0")  # paths in an index itself are between NUL bytes
 COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000  # resolution of file systems' times, upper bounds
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # name of the counted things, number done, total

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from standpipe import _native
 from standpipe.source._index_file import (
     BYTES_AT_ONCE,
-    LENGTH_SHIFT,
     PLACE,
     PREAMBLE,
     Facts,
@@ -206,7 +205,7 @@ def places_of(begin: int, ends: Int64Array, lengths: Int64Array) -> NDArray[np.u
     lengths  (n,) int64: length of each path in bytes
     """
     starts = (begin + ends - lengths).astype(PLACE)
-    return starts | lengths.astype(PLACE) << np.uint64(LENGTH_SHIFT)
+    return starts | lengths.astype(PLACE) << np.uint64(_native.LENGTH_SHIFT)
 
 
 def smallest_dtype(lowest: int, highest: int) -> str:

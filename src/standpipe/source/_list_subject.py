@@ -12,7 +12,8 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._index_file import LENGTH_SHIFT, Facts, IndexFile, SectionPlace, read_fully
+from standpipe.formats import SUFFIXES
+from standpipe.source._index_file import Facts, IndexFile, SectionPlace, read_fully
 from standpipe.source._index_store import Progress, is_settled
 from standpipe.source._index_writer import Manifest, Writer, smallest_dtype
 from standpipe.source._paths import open_regular, reading, shown
@@ -21,14 +22,13 @@ from standpipe.spec import Int64Array
 BYTES_AT_ONCE = 1 << 20
 LABELS_AT_ONCE = 1 << 17
 BOM = b"\xef\xbb\xbf"
-LONGEST_LINE_BYTES = (1 << 16) - 1
 
 KIND_SHOWN = {"absent": "no label", "number": "an integer label", "name": "a class name"}
 FAULT_SHOWN = {
     "nul": "contains a NUL byte; save the list as plain text, in UTF-8 if it is UTF-16",
     "carriage_return": "contains a CR, which ended a line on old Macs; convert the line ends to LF, for example with "
     "tr '\\r' '\\n'",
-    "too_long": f"is longer than {LONGEST_LINE_BYTES:,} bytes; is it a list of paths?",
+    "too_long": f"is longer than {_native.LONGEST_LINE_BYTES:,} bytes; is it a list of paths?",
     "empty_label": "has no label after its tab",
     "empty_path": "has no path before its label",
     "too_large": "has a label outside int64",
@@ -124,14 +124,14 @@ class ListSubject:
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
         """Read the list and write its index. Labels are written last, since class names must be sorted first."""
         began_ns = time.time_ns()
-        lines = _native.ListLines(self.labels)
+        lines = _native.ListLines(self.labels, SUFFIXES)
         manifest, labels = Manifest(), Labels(writer)
         rows = 0
         for done in self._taken(lines):
             places = lines.places
             rows += len(places)
             writer.add("places", places)
-            manifest.add_paths(lines.paths, places >> np.uint64(LENGTH_SHIFT))
+            manifest.add_paths(lines.paths, places >> np.uint64(_native.LENGTH_SHIFT))
             labels.add(lines.labels)
             if on_progress is not None:
                 on_progress("bytes", done, self.info.st_size)

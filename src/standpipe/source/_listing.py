@@ -10,19 +10,12 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, Records
-from standpipe.formats import FORMATS
 from standpipe.source._index_file import RANGE, IndexFile, column_section, place_sections
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
-IMAGE_SUFFIXES = tuple(suffix.encode() for each in FORMATS for suffix in each.suffixes)
 SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
-
-
-def is_image_name(name: bytes) -> bool:
-    """Return True if the name has the suffix of a supported image format, in upper or lower case."""
-    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +158,7 @@ class Listing:
             blob, ends = _native.packed_paths(
                 places, text, around, self.subject.base, self.subject.stays, indices
             )
+        self.subject.check_unchanged()
         return Paths(blob, ends)
 
     def name(self, index: int) -> str:

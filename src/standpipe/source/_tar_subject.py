@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.formats import FORMATS
+from standpipe.formats import SUFFIXES
 from standpipe.source._index_file import (
     HEADERS,
     PLACE,
@@ -21,7 +21,7 @@ from standpipe.source._index_file import (
     SectionPlace,
     place_sections,
 )
-from standpipe.source._index_store import Progress, is_settled
+from standpipe.source._index_store import AROUND, Progress, is_settled
 from standpipe.source._index_writer import Manifest, Writer, places_of
 from standpipe.source._list_subject import Labels
 from standpipe.source._listing import SKIPPED
@@ -30,10 +30,9 @@ from standpipe.source._tar_faults import refuse
 from standpipe.source._wids import ListedShard
 
 MOST_NAMED = 9  # extensions in a message
-AROUND = (b"\0", b"\0", b"\0")  # in the index, shards' names are between NUL bytes
 RECORDS_AT_ONCE = 1 << 14
 MEMBERS_AT_ONCE = 1 << 10
-IMAGES = tuple(suffix[1:] for each in FORMATS for suffix in each.suffixes)
+IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
 NUMBERS = (
     "cls",
     "cls2",
@@ -153,7 +152,7 @@ class TarSubject:
         records = _native.TarRecords(
             [(list(extensions), name == "label") for name, extensions in fields.items()],
             ["cls"] if self.fields is None and "label" not in fields else [],
-            self.fields is None,
+            PICKLES if self.fields is None else (),
         )
         work = _Work(writer, encoded, list(fields).index("label") if "label" in fields else None)
         begin = 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from standpipe.errors import PlanError
-from standpipe.source._listing import is_image_name, some
+from standpipe.formats import is_image_name
+from standpipe.source._listing import some
 from standpipe.source._paths import reading, shown
 
 NAMES_AT_ONCE = 4096

@@ -11,10 +11,9 @@ import numpy as np
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source._python import OpenPython
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import BATCH_FIELDS, AnyArray, ArraySpec, Int64Array
 
 NAMES = ("image", "label")
-RESERVED = ("index", "valid")
 KEY = "dataset[key]"  # the field that sends keys to the workers
 
 
@@ -217,10 +216,11 @@ def check_names(kind: str, names: object) -> None:
         not isinstance(names, tuple | list)
         or not names
         or len(set(names)) < len(names)
-        or not all(isinstance(name, str) and name and name not in RESERVED for name in names)
+        or not all(isinstance(name, str) and name and name not in BATCH_FIELDS for name in names)
     ):
         raise PlanError(
-            f"{kind}(…, fields={names!r}): names must be different, and none may be {' or '.join(map(repr, RESERVED))}"
+            f"{kind}(…, fields={names!r}): names must be different, and none may be "
+            f"{' or '.join(map(repr, BATCH_FIELDS))}"
         )
 
 

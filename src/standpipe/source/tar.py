@@ -13,7 +13,7 @@ from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source._idx_lists import SUFFIX as INDEX_SUFFIX
 from standpipe.source._idx_lists import indexed_shards
-from standpipe.source._index_file import HEADERS, LENGTH_SHIFT, PLACE, REPEATED, IndexFile
+from standpipe.source._index_file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
@@ -22,7 +22,6 @@ from standpipe.source._tar_subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UN
 from standpipe.source._wids import SUFFIX, listed_shards
 from standpipe.spec import Int64Array
 
-BLOCK_BYTES = 512  # of a tar header
 ROWS_AT_ONCE = 1 << 12
 PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
 
@@ -204,7 +203,7 @@ class ShardListing(Listing):
         """Return the records' shards and byte ranges there, what the shards were when they were indexed, and labels."""
         records = Listing.locate(self, indices)
         places = self.index.rows("places", PLACE.str, (), indices).astype(np.uint64, copy=False)
-        name_at = (places & np.uint64((1 << LENGTH_SHIFT) - 1)).astype(np.int64)
+        name_at = (places & np.uint64((1 << _native.LENGTH_SHIFT) - 1)).astype(np.int64)
         sizes, times = self.versions[np.searchsorted(self.name_at, name_at)].T.copy()
         files = {
             name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
@@ -270,7 +269,7 @@ class ShardListing(Listing):
         path = self.paths(at)[0]
         try:
             offset, _ = self._ranges("image", at)
-            begin = int(offset[0]) - BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
+            begin = int(offset[0]) - _native.TAR_BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
             with open_regular(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)

@@ -41,4 +41,5 @@ class WorkerOrigin:
     """The base class of ``ForkServer``: a process from which worker processes are forked."""
 
 
-WorkerContext = WorkerOrigin | Literal["spawn", "forkserver", "fork"]
+StartMethod = Literal["spawn", "forkserver", "fork"]
+WorkerContext = WorkerOrigin | StartMethod

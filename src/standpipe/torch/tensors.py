@@ -9,11 +9,11 @@ from typing import Any, TypeGuard
 import torch
 
 from standpipe import PlanError
+from standpipe.spec import VALID
 from standpipe.torch.device import MOST_SLOTS, CudaDevice
 from standpipe.torch.memory import TensorMemory
 from standpipe.torch.sending import Wanted, as_tensor
 
-VALID = "valid"  # True for a row that isn't padding; a batch without this field has no padding
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 
 

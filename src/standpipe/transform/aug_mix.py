@@ -7,16 +7,10 @@ from typing import ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.auto_augment import (
-    MOST_OPS,
-    AugmentInterpolation,
-    AutoAugmentBase,
-    Fill,
-    magnitudes_of,
-)
+from standpipe.transform.auto_augment import MOST_OPS, AutoAugmentBase, Fill, magnitudes_of
+from standpipe.transform.geometry import AugmentInterpolation
 from standpipe.transform.image import Size, is_number
 
-MOST_CHAINS = 16  # as native code has it
 LEAST_ALPHA, MOST_ALPHA = 1e-3, 1e6
 BINS = 10  # also the largest severity
 
@@ -108,7 +102,7 @@ class AugMix(AutoAugmentBase):
         AutoAugmentBase.check(self)
         for name, low, high in (
             ("severity", 1, BINS),
-            ("mixture_width", 1, MOST_CHAINS),
+            ("mixture_width", 1, _native.MOST_CHAINS),
             ("chain_depth", None, MOST_OPS),
         ):
             value = getattr(self, name)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.geometry import INTERPOLATIONS, AugmentInterpolation, check_mask_fill
 from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size, check_choice
 from standpipe.transform.window import colour_of
 
 Fill = int | tuple[int, int, int] | None
-AugmentInterpolation = Literal["nearest", "bilinear", "bicubic"]
 Policy = Literal["imagenet", "cifar10", "svhn"]
 PolicyStep = tuple[str, float, int | None]
 
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic")  # as native code numbers them
 MOST_BINS = 1000
 MOST_OPS = 16
 MOST_WARPED_PX = 32767  # along a side: Pillow computes places in 16.16 bits below that
@@ -174,7 +172,7 @@ class AutoAugmentBase(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        check_choice(type(self).__name__, "interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice(type(self).__name__, "interpolation", self.interpolation, get_args(AugmentInterpolation))
         colour_of(type(self).__name__, self.fill)
         if MASK in self.moves:
             check_mask_fill(type(self).__name__, self.mask_fill)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from standpipe.transform.aug_mix import AugMix
-from standpipe.transform.auto_augment import INTERPOLATIONS, AutoAugment, RandAugment, TrivialAugmentWide
+from standpipe.transform.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from standpipe.transform.color import (
     ColorJitter,
     RandomAutocontrast,
@@ -19,12 +19,15 @@ from standpipe.transform.color import (
 )
 from standpipe.transform.erasing import RandomErasing
 from standpipe.transform.geometry import (
+    INTERPOLATIONS,
+    AugmentInterpolation,
     CenterCrop,
     RandomHorizontalFlip,
     RandomResize,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
+    WarpInterpolation,
 )
 from standpipe.transform.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.image import ImageTransform, PixelTransform
@@ -33,7 +36,6 @@ from standpipe.transform.timm_augment import ThreeAugment, TimmRandAugment
 from standpipe.transform.warps import RandomAffine, RandomPerspective, RandomRotation
 from standpipe.transform.window import PadImage, RandomCrop
 
-FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 # timm's usual operations, without the ending of those whose strength increases with the magnitude.
 TIMM_OPERATIONS = frozenset(
     [
@@ -106,7 +108,7 @@ def pixels(part: Any) -> ImageTransform:
 
 def _policy(part: Any) -> ImageTransform:
     """Return the native form of one of torchvision's augmentation policies."""
-    how = {"interpolation": filter_name(part, INTERPOLATIONS), "fill": _fill(part.fill)}
+    how = {"interpolation": filter_name(part, get_args(AugmentInterpolation)), "fill": _fill(part.fill)}
     if type(part).__name__ == "AugMix":
         return AugMix(part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how)
     how |= _mask_fill(part.fill)
@@ -226,7 +228,7 @@ def _size(size: Any) -> Any:
     return size[0] if len(size) == 1 else tuple(size)
 
 
-def filter_name(part: Any, known: Collection[str] = FILTERS) -> Any:
+def filter_name(part: Any, known: Collection[str] = INTERPOLATIONS) -> Any:
     """Return the name of a part's interpolation, if it is one of ``known``. Raises ``Unlike``."""
     value = getattr(part.interpolation, "value", part.interpolation)
     if value not in known:
@@ -305,7 +307,7 @@ def _sides(padding: Any) -> Any:
 
 def _warp(part: Any) -> dict[str, Any]:
     return {
-        "interpolation": filter_name(part, ("nearest", "bilinear")),
+        "interpolation": filter_name(part, get_args(WarpInterpolation)),
         "fill": _fill(part.fill) or 0,
         **_mask_fill(part.fill),
     }

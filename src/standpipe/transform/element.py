@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.spec import Float32Array, Layout
-from standpipe.transform.image import DtypeName, RowForm, ValueTransform, is_number
+from standpipe.spec import DtypeName, Float32Array, Layout
+from standpipe.transform.image import RowForm, ValueTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -118,7 +118,7 @@ class ToDtype(ValueTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an unknown ``dtype``, or a ``scale`` that isn't a bool."""
-        if self.dtype not in ("uint8", "float16", "float32"):
+        if self.dtype not in get_args(DtypeName):
             raise PlanError(f"ToDtype({self.dtype!r}): dtype must be one of 'uint8', 'float16', 'float32'")
         if not isinstance(self.scale, bool):
             raise PlanError(f"ToDtype(scale={self.scale!r}): scale must be True or False")

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from standpipe import _native
 from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
 from standpipe.transform.codestream import codestream_bytes
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from PIL import Image
     from typing_extensions import Buffer
 
-    from standpipe import _native
-
 LAST_MARKER = b"\xff\xd9"  # of a JPEG
 STRIP_BYTES = 256 << 10  # an array is filled in strips of this size
 # Limits of what Pillow may read to find an image's size. Older versions read everything that a TIFF's entries point
@@ -33,10 +32,6 @@ STRIP_BYTES = 256 << 10  # an array is filled in strips of this size
 # grew with the square of its length.
 MOST_HEADER_READS = 20_000
 SPARE_HEADER_BYTES = 64 << 10  # Pillow may read this much beyond two times the file's size
-# Limits for JPEGs that Pillow decodes, the same as in native/image/jpeg.cpp: a JPEG with more scans than ANY_SCANS is
-# refused if its scans have more blocks than MOST_BLOCKS in total.
-ANY_SCANS = 16
-MOST_BLOCKS = 1 << 25
 
 
 Result = TypeVar("Result")
@@ -404,7 +399,7 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
     if scans > limits.max_scans:
         raise Undecodable(f"unsupported JPEG: more scans than max_scans={limits.max_scans}")
     blocks = (size[0] // 8 + 1) * (size[1] // 8 + 1)
-    if scans > ANY_SCANS and scans * blocks > MOST_BLOCKS:
+    if scans > _native.ANY_SCANS and scans * blocks > _native.MOST_BLOCKS:
         raise Undecodable(f"unsupported JPEG: {scans} scans of so large a picture")
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import Interpolation
 from standpipe.transform.image import (
     MASK,
     MASK_FILL,
@@ -20,10 +19,13 @@ from standpipe.transform.image import (
     check_choice,
 )
 
-InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
-INTERPOLATIONS = tuple(each.value for each in Interpolation)
+# Pillow's filters. Native code knows each by its place in INTERPOLATIONS.
+WarpInterpolation = Literal["nearest", "bilinear"]
+AugmentInterpolation = Literal[WarpInterpolation, "bicubic"]
+InterpolationName = Literal[AugmentInterpolation, "box", "hamming", "lanczos"]
+INTERPOLATIONS = get_args(InterpolationName)
 
-MOST_PX = 65535  # pixels along a side
+MOST_PX = _native.MOST_PX  # pixels along a side
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class RandomResizedCrop(GeometricTransform):
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
         drawn = self.interpolation == "random"
-        stage.resize(height=height, width=width, filter="bilinear" if drawn else self.interpolation)
+        stage.resize(height=height, width=width, filter=_filter("bilinear" if drawn else self.interpolation))
         if drawn:
             stage.random_filter(op=self.filter_draw_kind << 16 | op & 0xFFFF)
 
@@ -171,10 +173,12 @@ class Resize(GeometricTransform):
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add a resize to a native pass, to an exact size or by the shorter side."""
         if isinstance(self.size, int):
-            stage.resize_shorter(size=self.size, max_size=self.max_size or 0, filter=self.interpolation)
+            stage.resize_shorter(
+                size=self.size, max_size=self.max_size or 0, filter=_filter(self.interpolation)
+            )
         else:
             height, width = side_pair("Resize", "size", self.size)
-            stage.resize(height=height, width=width, filter=self.interpolation)
+            stage.resize(height=height, width=width, filter=_filter(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ class RandomResize(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
-        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=self.interpolation)
+        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=_filter(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,3 +418,7 @@ def _range(owner: str, name: str, value: tuple[float, float], most: float | None
     if not fits:
         limit = "" if most is None else f" ≤ {most:g}"
         raise PlanError(f"{owner}({name}={value!r}): {name} must be two numbers, 0 < low ≤ high{limit}")
+
+
+def _filter(name: str) -> int:
+    return INTERPOLATIONS.index(name)

@@ -11,8 +11,6 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import MASK, AtRandom, ImageTransform, PixelTransform, Size, is_number
 
-MOST_SHUFFLED = 64
-
 
 class Group(PixelTransform):
     """The base class of transforms that apply others: transforms of colours and filters.
@@ -205,9 +203,9 @@ class RandomOrder(Group):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         Group.check(self)
-        if len(self.transforms) > MOST_SHUFFLED:
+        if len(self.transforms) > _native.MOST_SHUFFLED:
             raise PlanError(
-                f"RandomOrder has {len(self.transforms)} transforms; give it at most {MOST_SHUFFLED}"
+                f"RandomOrder has {len(self.transforms)} transforms; give it at most {_native.MOST_SHUFFLED}"
             )
 
     @property

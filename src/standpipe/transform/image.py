@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import Float32Array, Layout, set_plain
+from standpipe.spec import DtypeName, Float32Array, Layout, set_plain
 
 Size = tuple[int, int]  # (height, width) in pixels
-DtypeName = Literal["uint8", "float16", "float32"]
 MASK = "mask"  # name of the field with an image's class numbers, pixel by pixel
 MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
 

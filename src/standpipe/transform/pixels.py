@@ -10,7 +10,6 @@ from standpipe.errors import PlanError
 from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
 
 MOST_SHARP = 1e6  # 255 times this fits into a native 32-bit integer
-MOST_KERNEL_PX = 255
 MOST_SIGMA_PX = 1e6
 
 
@@ -97,10 +96,10 @@ class GaussianBlur(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        if type(self.kernel_size) is not int or not 1 <= self.kernel_size <= MOST_KERNEL_PX:
+        if type(self.kernel_size) is not int or not 1 <= self.kernel_size <= _native.MOST_KERNEL_PX:
             raise PlanError(
                 f"GaussianBlur(kernel_size={self.kernel_size!r}): it must be an odd integer from 1 to "
-                f"{MOST_KERNEL_PX}"
+                f"{_native.MOST_KERNEL_PX}"
             )
         if self.kernel_size % 2 == 0:
             raise PlanError(

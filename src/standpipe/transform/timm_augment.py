@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.auto_augment import MOST_OPS
+from standpipe.transform.geometry import AugmentInterpolation, check_mask_fill
 from standpipe.transform.image import (
     MASK,
     MASK_FILL,
@@ -22,10 +23,9 @@ from standpipe.transform.image import (
 )
 from standpipe.transform.window import Colour, colour_of
 
-SamplingName = Literal["nearest", "bilinear", "bicubic", "random"]
+SamplingName = Literal[AugmentInterpolation, "random"]
 
-SAMPLINGS = ("nearest", "bilinear", "bicubic", "random")
-MOST_OPS = 16
+SAMPLINGS = get_args(SamplingName)  # as native/pixels/level.cpp numbers them
 MOST_DIFFERENT = (
     3  # operations of one image that are chosen by weight: each order of them is a list of stages
 )

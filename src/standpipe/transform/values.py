@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from standpipe.spec import AnyArray
+from standpipe.spec import NUMBER_KINDS, AnyArray
 
 if TYPE_CHECKING:
     from standpipe.transform.function import InputFormat
 
-NUMBER_KINDS = "biufc"
 _PLAIN = frozenset((bool, int, float, str, bytes))
 _SCALARS = (bool, int, float, complex, np.generic)
 

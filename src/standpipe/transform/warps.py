@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, NoReturn, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.geometry import check_mask_fill
+from standpipe.transform.geometry import INTERPOLATIONS, WarpInterpolation, check_mask_fill
 from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, check_choice, is_number
 from standpipe.transform.window import Colour, colour_of
 
-WarpInterpolation = Literal["nearest", "bilinear"]
 Angles = float | tuple[float, float]
 
-INTERPOLATIONS = ("nearest", "bilinear")
 MOST_DEGREES = 1e5
 MOST_SCALE = 1e4
 
@@ -29,7 +27,7 @@ class Warp(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        check_choice(type(self).__name__, "interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice(type(self).__name__, "interpolation", self.interpolation, get_args(WarpInterpolation))
         colour_of(type(self).__name__, self.fill)
         check_mask_fill(type(self).__name__, self.mask_fill)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
@@ -14,7 +14,7 @@ PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
 Colour = tuple[int, int, int]
 
-MODES = ("constant", "edge", "reflect", "symmetric")
+MODES = get_args(PaddingMode)  # as native code numbers them
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PadImage(GeometricTransform):
         """Add the padding to a native pass."""
         stage.pad(
             sides=_sides("PadImage", self.padding),
-            mode=self.padding_mode,
+            mode=MODES.index(self.padding_mode),
             fill=colour_of("PadImage", self.fill),
         )
 
@@ -163,7 +163,7 @@ class RandomCrop(GeometricTransform):
             width=width,
             sides=_sides("RandomCrop", self.padding or 0),
             pad_if_needed=self.pad_if_needed,
-            mode=self.padding_mode,
+            mode=MODES.index(self.padding_mode),
             fill=colour_of("RandomCrop", self.fill),
         )
 

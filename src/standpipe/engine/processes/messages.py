@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from standpipe import _native
+from standpipe.batch.layout import ALIGNMENT
 from standpipe.spec import AnyArray
 
 # A header: number of bytes that follow; number of arrays in a file, whose descriptor comes with the header.
@@ -26,7 +27,6 @@ _FILE = struct.Struct("i")  # a descriptor
 _PLACE = struct.Struct("<QQ")  # an array in the file: its first byte, and its length
 CHUNK_BYTES = 1 << 20  # most bytes that one call receives
 LARGE_BYTES = 64 << 10  # from this total size on, the arrays of a message are sent in a file
-ALIGNED_BYTES = 64  # alignment of these arrays, the same as in slots
 # As plain integers: an operation on flags of ``socket`` takes 2 µs.
 _CLOEXEC, _DONTWAIT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_DONTWAIT)
 MOST_FILES = 253  # descriptors in one message, the system's limit
@@ -118,7 +118,7 @@ def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
     places: list[tuple[int, int]] = []
     end = 0
     for view in views:
-        begin = -(-end // ALIGNED_BYTES) * ALIGNED_BYTES
+        begin = -(-end // ALIGNMENT) * ALIGNMENT
         pieces += (memoryview(bytes(begin - end)), view)
         end = begin + view.nbytes
         places.append((begin, view.nbytes))

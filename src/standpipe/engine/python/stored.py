@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from standpipe import _native
 from standpipe.engine.rows import Sample
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.values import is_picture, is_tensor
 
 FORMS = (dict, tuple, object)  # of a dataset's sample: a dict, a tuple, or its only value
 MOST_DEPTH = 16  # of lists, tuples and dicts in one another
-MOST_BYTES = 1 << 30  # of a row
+MOST_BYTES = _native.MOST_CACHED_BYTES  # of a row
 MOST_AXES = 64  # of an array
 DTYPES = {
     dtype.str: dtype

@@ -14,7 +14,6 @@ from typing import Any
 import cloudpickle
 
 from standpipe import _native
-from standpipe.engine.deliver import BATCH_FIELDS
 from standpipe.engine.remote.messages import Answer, Task, assigned
 from standpipe.engine.start import started
 from standpipe.engine.start_common import refusals
@@ -24,6 +23,7 @@ from standpipe.engine.workers import Failure, Job, Substitutes
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
+from standpipe.spec import BATCH_FIELDS
 from standpipe.stats.counters import SlowSample, Stats
 
 PATIENCE_S = 1.0  # seconds that closing waits for threads

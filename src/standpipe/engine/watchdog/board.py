@@ -12,6 +12,7 @@ import os
 from io import FileIO
 from typing import Any
 
+from standpipe import _native
 from standpipe.plan.plan import Plan
 
 Heartbeat = Any  # a writable buffer of int64
@@ -26,7 +27,9 @@ READING = 1 << 16
 ANSWERING = READING + 1
 TOGETHER = READING + 2  # the dataset makes all rows of the task at once
 FUNCTIONS = 1 << 17  # the first function of the whole batch; the numbers after it are the next functions
-FOR_MEMORY = 1 << 21  # added by native code while it waits for memory that others hold, or for a cache's disk
+FOR_MEMORY = (
+    _native.FOR_MEMORY
+)  # added by native code while it waits for memory that others hold, or for a cache's disk
 
 _BYTES = 8 * WORDS
 

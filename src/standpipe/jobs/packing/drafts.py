@@ -9,17 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.formats import FORMATS, HEAD_BYTES, format_of
+from standpipe.formats import HEAD_BYTES, SUFFIXES, format_of
 from standpipe.jobs.packing.layout import FACTS, PackFacts
 
-IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def suffix(path: bytes) -> bytes:
     """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
     ending = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
-    if ending not in IMAGE_SUFFIXES:
+    if ending not in SUFFIXES:
         try:
             file = os.open(path, OPEN)
         except OSError:
