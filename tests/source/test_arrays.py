@@ -43,24 +43,45 @@ def test_scalars_are_gathered_and_larger_rows_stay_where_they_are() -> None:
     assert IMAGE.flags.writeable
 
 
-def test_files_are_mapped(tmp_path: Path) -> None:
+def test_rows_of_files_are_read(tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", IMAGE)
     np.save(tmp_path / "label.npy", LABEL)
     opened = Arrays(image=str(tmp_path / "image.npy"), label=os.fsencode(tmp_path / "label.npy")).open()
-    records = opened.locate(np.array([1, 3]))
-    array = records.rows["image"].array
-    assert np.array_equal(array, IMAGE)
-    assert not array.flags.writeable
-    assert not array.flags.owndata
-    assert records.plain["label"].tolist() == [1, 0]
+    asked = np.array([3, 1, 3])
+    records = opened.locate(asked)
+    image = records.rows["image"]
+    assert np.array_equal(image.array[image.rows], IMAGE[asked])
+    assert len(image.array) == len(asked)
+    assert not image.array.flags.writeable
+    assert records.plain["label"].tolist() == [0, 1, 0]
     assert opened.index_bytes == 0
+
+
+def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
+    """A file of 4 GiB, most of it a hole."""
+    np.save(tmp_path / "a.npy", np.zeros((1 << 22, 0), np.uint8))
+    content = (tmp_path / "a.npy").read_bytes().replace(b"(4194304, 0)", b"(4194304, 1024)")
+    (tmp_path / "a.npy").write_bytes(content[:115] + content[118:])  # the header has spaces there
+    os.truncate(tmp_path / "a.npy", 128 + (1 << 32))
+    grown = output(
+        f"""
+        import resource
+        opened = sp.Arrays(a={str(tmp_path / "a.npy")!r}).open()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for start in range(0, opened.num_records, 1 << 16):
+            opened.locate(np.arange(start, start + 256))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        """
+    )
+    assert int(grown) < 16 << 10  # KiB
 
 
 def test_every_version_of_the_format(tmp_path: Path) -> None:
     for version in [(1, 0), (2, 0)]:
         with (tmp_path / "a.npy").open("wb") as file:
             np.lib.format.write_array(file, IMAGE, version=version)
-        assert np.array_equal(Arrays(a=tmp_path / "a.npy").open().locate(LABEL).rows["a"].array, IMAGE)
+        opened = Arrays(a=tmp_path / "a.npy").open()
+        assert np.array_equal(opened.locate(np.arange(4)).rows["a"].array, IMAGE)
 
 
 def test_one_number_per_record_may_have_strides_and_byte_order(tmp_path: Path) -> None:

@@ -1,48 +1,102 @@
-"""Map ``.npy`` files into memory, without unpickling, and check their headers against their size."""
+"""Read ``.npy`` files by position, without unpickling, and check their headers against their size."""
 
 from __future__ import annotations
 
 import math
-import mmap
 import os
-from typing import BinaryIO
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray
+from standpipe.source._fixed_file import FixedFile, settled_stamp
+from standpipe.source._paths import open_regular, reading
+from standpipe.spec import NUMBER_KINDS, AnyArray, Int64Array
 
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # bytes of the number before the header that says its length
 MOST_HEADER_BYTES = 10_000  # NumPy refuses longer headers, but only after reading them, up to 4 GiB
 MOST_AXES = 32  # the limit of every NumPy version
-NUMBER_KINDS = "biufc"
 LONG_DOUBLES = "gG"  # their size depends on the platform
 
 
-def mapped_npy(where: str, file: BinaryIO) -> AnyArray:
-    """Map a ``.npy`` file of one array into memory, after checking its header.
+@dataclass(frozen=True, slots=True)
+class NpyFile:
+    """The array of a ``.npy`` file, whose rows are read by position.
+
+    file        its rows one after another, or its values if they are scattered
+    shape       rows first
+    dtype       of a value, as stored
+    scattered   True if the values of a row aren't neighbours, in Fortran order
+    """
+
+    file: FixedFile
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    scattered: bool
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of a row in bytes."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all rows in bytes."""
+        return len(self) * self.row_bytes
+
+    def __getitem__(self, rows: Int64Array | slice) -> AnyArray:
+        """Read rows: (n, …), read-only, as stored. Raises ``StandpipeError`` if the file has changed."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        inner = self.shape[1:]
+        if self.scattered:
+            all_numbers = numbers[:, None] + len(self) * np.arange(math.prod(inner))
+            data = self.file.read(all_numbers.reshape(-1), size=self.dtype.itemsize)
+            array = data.view(self.dtype).reshape(len(numbers), *inner[::-1])
+            array = array.transpose(0, *range(len(inner), 0, -1))
+        else:
+            array = (
+                self.file.read(numbers, size=self.row_bytes).view(self.dtype).reshape(len(numbers), *inner)
+            )
+        array.flags.writeable = False
+        return array
+
+
+def opened_npy(where: str, path: bytes) -> NpyFile:
+    """Open a ``.npy`` file of one array, and check its header.
 
     where  beginning of error messages
 
     Raises ``PlanError`` for a file that isn't a ``.npy`` file of numbers, or is cut.
     """
-    shape, is_fortran, dtype = _header(where, file)
+    with open_regular(path) as file, reading(path):
+        begin_stamp = settled_stamp(file.fileno())
+        shape, is_fortran, dtype = _header(where, file)
+        begin = file.tell()
     check_dtype(where, dtype)
     if 0 in shape:
         raise PlanError(f"{where} has shape {shape}: it has no rows, or its rows are empty")
-    offset = file.tell()
-    expected_bytes = offset + math.prod(shape) * dtype.itemsize
-    actual_bytes = os.fstat(file.fileno()).st_size
+    expected_bytes, actual_bytes = begin + math.prod(shape) * dtype.itemsize, begin_stamp[0]
     if any(size < 0 for size in shape) or expected_bytes > actual_bytes:
         raise PlanError(
             f"{where} is cut: its header says {shape} {dtype}, {expected_bytes} bytes, "
             f"but it has {actual_bytes}"
         )
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    array: AnyArray = np.frombuffer(mapped, dtype, math.prod(shape), offset)
-    return array.reshape(shape, order="F" if is_fortran else "C")
+    if not shape:
+        raise PlanError(f"{where} is a single value; it needs one row per record")
+    scattered = is_fortran and sum(size > 1 for size in shape) > 1
+    rows = math.prod(shape) if scattered else shape[0]
+    return NpyFile(FixedFile(path, begin, rows, begin_stamp), shape, dtype, scattered)
 
 
 def _header(where: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:

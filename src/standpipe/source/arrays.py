@@ -13,13 +13,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Encoded, OpenSource, Records, Rows
 from standpipe.errors import PlanError
-from standpipe.source._npy import check_dtype, mapped_npy
-from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.source._fixed_file import stamp_of
+from standpipe.source._npy import NpyFile, check_dtype, opened_npy
+from standpipe.source._paths import AnyPath, absolute, shown
+from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, UInt8Array
 
 HASHED_BYTES = 256 << 20  # of a larger array only this much is hashed for the digest
 HASHED_AT_ONCE = 1 << 20  # bytes
-RESERVED = "index"  # the batch place adds it to every batch
 
 
 class Arrays:
@@ -28,12 +28,13 @@ class Arrays:
     All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
     complex numbers. Image transforms take a field ``image`` of (records, H, W, 3) uint8.
 
-    - Files are memory-mapped: their pages are in the system's page cache, which evicts them under memory
-      pressure. Don't shorten a file while it is in use: the system would end the process.
+    - Files are read by position, a batch at a time, so memory doesn't depend on their size. A file that was
+      changed or cut since the plan is an error. A memory map that you made yourself, with ``mmap_mode=``, is an
+      array in memory here: if its file is cut while it is in use, the system ends the process.
     - Nothing is unpickled.
     - Fields with one number per record may have any strides and byte order. Others must be in C order and in
-      the machine's byte order, since rows are used in place: a hidden copy would double their memory. The
-      error says how to convert.
+      the machine's byte order, since rows of arrays in memory are used in place: a hidden copy would double
+      their memory. The error says how to convert.
     - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
       to 256 MiB, and 256 evenly spaced blocks of 1 MiB of a larger one. For a file it covers size and
       modification time, not the path.
@@ -102,12 +103,12 @@ class Arrays:
 class OpenArrays:
     """An ``OpenSource`` of checked arrays.
 
-    arrays  read-only arrays by name, (records, …) each
+    arrays  read-only arrays by name, (records, …) each, in memory or in a file
     files   the path, inode, size and times of the file of each array, by name; not for arrays in memory and for
             files that are writable through the array
     """
 
-    arrays: Mapping[str, AnyArray]
+    arrays: Mapping[str, AnyArray | NpyFile]
     digest: str
     files: Mapping[str, str]
 
@@ -148,14 +149,21 @@ class OpenArrays:
         """Memory of an index, in bytes: 0, since the caller owns the arrays."""
         return 0
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes that reading a record from the files takes."""
+        return sum(array.row_bytes for array in self.arrays.values() if isinstance(array, NpyFile))
+
     def here(self) -> str:
         """Return a description of the files, and checksums of arrays in memory that the digest covers in part."""
-        parts = (self.files.get(name) or _checksums(array) for name, array in sorted(self.arrays.items()))
-        return "; ".join(parts)
+        return "; ".join(
+            self.files.get(name) or ("" if isinstance(array, NpyFile) else _checksums(array))
+            for name, array in sorted(self.arrays.items())
+        )
 
     def locate(self, indices: Int64Array) -> Records:
-        """Copy fields with one number per record into ``plain``; refer to the other arrays in ``rows``."""
-        rows = {name: Rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
+        """Copy fields with one number per record to ``plain``; refer to other arrays in ``rows``, or read them."""
+        rows = {name: _rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
         plain = {
             name: array[indices].astype(array.dtype.newbyteorder("="), copy=False)
             for name, array in self.arrays.items()
@@ -166,6 +174,12 @@ class OpenArrays:
     def name(self, index: int) -> None:
         """Return None: a row has no name except its number."""
         return
+
+
+def _rows(array: AnyArray | NpyFile, indices: Int64Array) -> Rows:
+    if isinstance(array, NpyFile):
+        return Rows(array[indices], np.arange(len(indices)))
+    return Rows(array, indices)
 
 
 def _described(value: object) -> str:
@@ -186,7 +200,7 @@ class _Field:
     file     path of its ``.npy`` file; empty for an array in memory, or if writing to the array changes the file
     """
 
-    array: AnyArray
+    array: AnyArray | NpyFile
     content: str
     file: str
 
@@ -200,17 +214,17 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
             raise PlanError(f"Arrays: {name!r} is a masked array; fill it, for example with array.filled(0)")
         case np.ndarray():
             array = np.asarray(value).view()
-            _check(f"Arrays: {name!r}", array)
+            flags = array.flags
+            _check(f"Arrays: {name!r}", array, in_place=flags.c_contiguous and flags.aligned)
             array.flags.writeable = False
             return _Field(array, _content_hash(array), _mapped_file(value))
         case str() | bytes() | os.PathLike():
             path = absolute(value, field=f"Arrays: {name!r}")
-            with open_regular(path) as file, reading(path):
-                where = f"Arrays: {name!r}, {shown(path)},"
-                array = mapped_npy(where, file)
-                _check(where, array)
-                status = os.fstat(file.fileno())
-            return _Field(array, f"{status.st_size} bytes, {status.st_mtime_ns} ns", _file_here(path, status))
+            where = f"Arrays: {name!r}, {shown(path)},"
+            npy = opened_npy(where, path)
+            _check(where, npy, in_place=not npy.scattered)
+            size, mtime_ns, *_ = npy.file.stamp
+            return _Field(npy, f"{size} bytes, {mtime_ns} ns", _file_here(path, *npy.file.stamp))
         case _:
             raise PlanError(
                 f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, for example from np.asarray, "
@@ -218,16 +232,16 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
             )
 
 
-def _check(where: str, array: AnyArray) -> None:
+def _check(where: str, array: AnyArray | NpyFile, *, in_place: bool) -> None:
     """Raise ``PlanError`` for an array that isn't rows of numbers, or can't be used in place."""
     check_dtype(where, array.dtype)
     if array.ndim == 0:
         raise PlanError(f"{where} is a single value; it needs one row per record")
-    if array.size == 0:
+    if 0 in array.shape:
         raise PlanError(f"{where} has shape {array.shape}: it has no rows, or its rows are empty")
     if array.ndim == 1:
         return
-    if not array.flags.c_contiguous or not array.flags.aligned:
+    if not in_place:
         raise PlanError(f"{where} isn't in C order, or not aligned; give np.ascontiguousarray(array)")
     if not array.dtype.isnative:
         raise PlanError(
@@ -235,9 +249,8 @@ def _check(where: str, array: AnyArray) -> None:
         )
 
 
-def _file_here(path: bytes, status: os.stat_result) -> str:
-    times = f"{status.st_mtime_ns} and {status.st_ctime_ns} ns"
-    return f"{shown(path)}, inode {status.st_ino}, {status.st_size} bytes, {times}"
+def _file_here(path: bytes, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> str:
+    return f"{shown(path)}, inode {inode}, {size} bytes, {mtime_ns} and {ctime_ns} ns"
 
 
 def _mapped_file(array: AnyArray) -> str:
@@ -245,7 +258,7 @@ def _mapped_file(array: AnyArray) -> str:
     if not isinstance(array, np.memmap) or array.mode != "r" or array.filename is None:
         return ""
     try:
-        return _file_here(os.fsencode(array.filename), Path(array.filename).stat())
+        return _file_here(os.fsencode(array.filename), *stamp_of(Path(array.filename).stat()))
     except OSError:
         return ""
 

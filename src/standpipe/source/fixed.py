@@ -16,11 +16,10 @@ from standpipe.errors import PlanError
 from standpipe.source._fixed_file import FixedFile, opened_file
 from standpipe.source._npy import check_dtype
 from standpipe.source._paths import AnyPath, absolute, shown
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, UInt8Array
 
 ImageAxes = Literal["HWC", "CHW", "HW"]
 
-RESERVED = "index"  # the batch place adds it to every batch
 AT_ONCE_BYTES = 1 << 20  # bytes that one read of a column's piece covers
 SMALL_RECORD_BYTES = 4096  # of larger records, a column's read covers only the field's bytes
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -193,14 +192,16 @@ class Part:
         return self._bytes(indices, at, kind.itemsize).view(kind.base).reshape(len(indices), *kind.shape)
 
     def _bytes(self, indices: Int64Array, at: int, size: int) -> UInt8Array:
+        step = self.record.itemsize
+        if len(self.files) == 1:
+            return self.files[0].read(indices, at=at, size=size, step=step)
         memory = np.empty((len(indices), size), np.uint8)
         ends = np.cumsum([file.records for file in self.files])
         file_of = np.searchsorted(ends, indices, side="right")
-        order = np.argsort(indices, kind="stable")
         for number in np.unique(file_of).tolist():
-            file, rows = self.files[number], order[file_of[order] == number]
+            file, rows = self.files[number], np.flatnonzero(file_of == number)
             numbers = indices[rows] - (ends[number] - file.records)
-            file.read_into(memory, rows, numbers, at=at, step=self.record.itemsize)
+            memory[rows] = file.read(numbers, at=at, size=size, step=step)
         return memory
 
 

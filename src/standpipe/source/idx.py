@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
-from standpipe.source._fixed_file import GZIP, opened_file
+from standpipe.source._fixed_file import GZIP, opened_file, settled_stamp
+from standpipe.source._npy import MOST_AXES
 from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
-from standpipe.source.fixed import RESERVED, ImageAxes, OpenFixed, Part
+from standpipe.source.fixed import ImageAxes, OpenFixed, Part
+from standpipe.spec import RESERVED
 
 # Dtypes by the third byte of a file; the format is big-endian.
 DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_AXES = 32  # the limit of every NumPy version
 MOST_RECORD_BYTES = 1 << 30
 SIZE_BYTES = 4  # of an axis's size in the header, and of the bytes before
 
@@ -103,10 +104,10 @@ def _opened(name: str, path: AnyPath) -> Part:
         )
     file = absolute(path, field=f"IdxFiles: {name!r}")
     with open_regular(file) as opened, reading(file):
+        before = settled_stamp(opened.fileno())
         begin = os.pread(opened.fileno(), SIZE_BYTES * (1 + MOST_AXES), 0)
-        size = os.fstat(opened.fileno()).st_size
     header = read_header(f"IdxFiles: {name!r}, {shown(file)},", begin)
-    expected = header.size + math.prod(header.shape) * header.dtype.itemsize
+    size, expected = before[0], header.size + math.prod(header.shape) * header.dtype.itemsize
     if size != expected:
         raise PlanError(
             f"IdxFiles: {name!r}, {shown(file)}, has {size:,} bytes, but its header says {header.shape} "
@@ -117,7 +118,7 @@ def _opened(name: str, path: AnyPath) -> Part:
             f"IdxFiles: {name!r}, {shown(file)}, has records of {each:,} bytes; a record may have at most 1 GiB"
         )
     record = np.dtype([(name, header.dtype, header.shape[1:])])
-    return Part((opened_file(file, header.size, record),), record)
+    return Part((replace(opened_file(file, header.size, record), stamp=before),), record)
 
 
 def read_header(where: str, begin: bytes) -> Header:

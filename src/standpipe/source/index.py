@@ -33,8 +33,8 @@ from standpipe.source._index_store import (
 )
 from standpipe.source._index_writer import Writer
 from standpipe.source._listing import Listing
-from standpipe.source._npy import mapped_npy
-from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.source._npy import NpyFile, opened_npy
+from standpipe.source._paths import AnyPath, absolute, shown
 from standpipe.source.claims import NoRoom, claimed
 from standpipe.source.filelist import FileList
 from standpipe.source.folder import ImageFolder
@@ -207,7 +207,7 @@ def _add_column(
         return Column("<i8", (), _origin_of_function(name, values))
     array = _array(name, values, listing.num_records)
     if name in RANGE:
-        array = _half_of_range(name, array)
+        array = _half_of_range(name, array[:])
     dtype = array.dtype.newbyteorder("<")
     rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
@@ -216,16 +216,15 @@ def _add_column(
     return Column(dtype.str, array.shape[1:], origin)
 
 
-def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
+def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray | NpyFile:
     """Return the values of a column. Raises ``PlanError`` if they don't fit."""
     what = f"the column {name!r}"
     if isinstance(values, np.ndarray):
-        array = values
+        array: AnyArray | NpyFile = values
     else:
         path = absolute(values, field=what)
         what += f", {shown(values)},"
-        with open_regular(path) as file, reading(path):
-            array = mapped_npy(what, file)
+        array = opened_npy(what, path)
     if array.ndim == 0 or len(array) != rows:
         raise PlanError(
             f"{what} has the shape {array.shape}; there are {rows:,} records, so its shape must be ({rows}, …)"
