@@ -10,6 +10,7 @@ import pytest
 
 import standpipe as sp
 from reference import delivered
+from samples import Samples
 from standpipe import PlanError
 
 pytest.importorskip("torch")
@@ -42,6 +43,14 @@ def rows(pipeline: sp.Pipeline) -> list[np.ndarray]:
 def lines(pipeline: sp.Pipeline) -> list[str]:
     text = pipeline.batch(6).plan().explain()
     return [line.strip() for line in text.splitlines()]
+
+
+def test_converted_transforms_leave_no_boxes_behind() -> None:
+    samples = Samples(lambda index: {"image": IMAGES[index], "target": {"boxes": np.zeros((2, 4))}}, 6)
+    pipeline = sp.Pipeline(sp.MapSource(samples)).map(V2.CenterCrop(8), native="auto")
+    with pytest.raises(PlanError, match=r'CenterCrop\(.* but not the field target\["boxes"\]'):
+        rows(pipeline)
+    assert pipeline.map(V2.RandomHorizontalFlip(), native="auto", unmoved=("target",)).unmoved == ("target",)
 
 
 @pytest.mark.parametrize("given", [(V2.Compose(TRAINING),), TRAINING], ids=["composed", "one by one"])

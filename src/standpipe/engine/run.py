@@ -34,6 +34,8 @@ from standpipe.stats.counters import SlowSample, Stats
 from standpipe.stats.memory import MemoryLedger
 from standpipe.system.machine import anonymous_bytes, on_cpus
 from standpipe.system.sharing import Claim
+from standpipe.system.user_warnings import warn
+from standpipe.transform import warning
 
 if TYPE_CHECKING:
     import logging
@@ -114,6 +116,8 @@ class Run:
             from standpipe.engine.remote.start import in_fleet  # few loaders need it
 
             plan, self._workers, self._ring = in_fleet(self._planned, self._bell, self._watch)
+        if plan.samples.suspects:
+            warn(warning(plan.samples.suspects))
         workers, watch, times = self._workers, self._watch, RunTimes()
         self._queue = queue = BatchQueue(plan, self._ring, self._bell, at)
         self._delivery = Delivery(plan, self._ring)

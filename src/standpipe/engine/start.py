@@ -24,8 +24,8 @@ from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, to
 from standpipe.errors import StalledError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
+from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
-from standpipe.plan.segments import Fields
 from standpipe.spec import Executor
 
 PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
@@ -86,9 +86,8 @@ def _in_threads(
             kept = Kept(keeper)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
             keeper.start(watch.end)
-        if plan.batch.open or recipe.keeps_samples:
-            fields, record = _measured_in_threads(plan, at, recipe, watch, kept)
-            plan = measured_plan(plan, fields, record) if plan.batch.open else plan
+        if plan.batch.open or recipe.keeps_samples or recipe.program.moves_unknown:
+            plan = measured_plan(plan, *_measured_in_threads(plan, at, recipe, watch, kept))
         threads = 0 if plan.pool.executor is Executor.INLINE else plan.pool.workers
         with refusals(plan):
             ring = new_ring(plan, bell) if ring is None else ring
@@ -99,7 +98,7 @@ def _in_threads(
 
 def _measured_in_threads(
     plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
-) -> tuple[Sequence[Fields], int]:
+) -> tuple[Sequence[MeasuredSample], int]:
     side = _native.SideArena(plan.memory.forecast.side)
     with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
 
@@ -115,7 +114,7 @@ def _measured_in_threads(
 
 
 def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs, epoch: int) -> Measured:
-    """Make a sample by the program of an epoch in a separate thread, and return its fields or its failure.
+    """Make a sample by the program of an epoch in a separate thread, and return its measurement or its failure.
 
     If the thread hangs, the watchdog reports that, and the thread is left behind.
     """

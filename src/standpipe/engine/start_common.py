@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +20,14 @@ from standpipe.engine.rows import END, Inputs, RowKey
 from standpipe.engine.workers import CantWorkError, Failure, raised_for
 from standpipe.errors import StandpipeError, record_name
 from standpipe.order import Cursor
+from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
-from standpipe.plan.segments import Fields
 from standpipe.source import NAMES
-from standpipe.spec import ArraySpec, Listed, Replace
+from standpipe.spec import Listed, Replace
 from standpipe.system.machine import is_short_of_files
 from standpipe.units import show_bytes
 
-Measured = Mapping[str, ArraySpec | Listed] | Failure
+Measured = MeasuredSample | Failure
 Measure = Callable[[RowKey, Inputs, int], Measured]
 MEASURING = "measuring the fields of a sample"
 
@@ -94,11 +94,11 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
-def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fields], int]:
-    """Return the fields of the first sample from a cursor on, for each segment of epochs, and its record number.
+def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[MeasuredSample], int]:
+    """Return the first sample from a cursor on, measured for each segment of epochs, and its record number.
 
     at       the cursor
-    measure  makes one sample by the program of an epoch, and returns its fields or a failure
+    measure  makes one sample by the program of an epoch, and returns its measurement or a failure
 
     If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced. A sample with a
     field that is None is bad too, and that error is a ``PlanError`` unless the field is declared. If a stream ends at
@@ -109,7 +109,7 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
     epochs = [each.first_epoch for each in plan.segments] or [key.epoch]
     while True:
         made = replace(key, index=index, attempt=attempt)
-        found: list[Fields] = []
+        found: list[MeasuredSample] = []
         while len(found) < len(epochs):
             answer = measure(made, inputs := Inputs(records), epochs[len(found)])
             if not isinstance(answer, Failure):
@@ -128,9 +128,9 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Fiel
         index = int(records.index[0])
 
 
-def _without_none(plan: Plan, fields: Fields, record: str) -> Measured:
-    """Return a sample's fields, or a failure if a field is None and no list, so that its form isn't known."""
-    for name, spec in fields.items():
+def _without_none(plan: Plan, sample: MeasuredSample, record: str) -> Measured:
+    """Return the sample, or a failure if a field is None and no list, so that its form isn't known."""
+    for name, spec in sample.fields.items():
         is_none = isinstance(spec, Listed) and spec.kind == type(None).__name__
         if not is_none or plan.gathers or plan.pipeline.collate.get(name) is list:
             continue
@@ -142,7 +142,7 @@ def _without_none(plan: Plan, fields: Fields, record: str) -> Measured:
             "spec= of the source or of map()"
         )
         return Failure(0, "batch", reason, CantWorkError(reason))
-    return fields
+    return sample
 
 
 def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,7 +39,8 @@ class JaxLoader:
     ) -> None:
         self._placing, self._lent = placing, Lent()
         part = pipeline if pipeline.world_size > 1 else pipeline.shard(placing.rank, placing.world_size)
-        self.loader = part.loader(**settings)
+        taken = None if fields is None else frozenset(fields.values())
+        self.loader = replace(part, delivered=taken).loader(**settings)
         pads = self.loader.plan.steps.last_batch.value == "pad"
         self._fields = fields if fields is None or not pads else {"valid": "valid", **fields}
         placing.check(self.loader.plan)

@@ -21,6 +21,7 @@ FIELD = "source"
 OF_COMPONENTS = frozenset(each.name for each in fields(Ordered))
 WRITTEN_BY = {
     "transforms": "map",
+    "unmoved": "map",
     "batch_size": "batch",
     "budget": "batch",
     "collate": "batch",

@@ -45,8 +45,8 @@ MAPPING = (
 )
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinite numbers
 KEYS = (
-    *("version", "seed", "shuffle", "sample", "repeat_each", "transforms", "decode", "check_finite"),
-    *("check_labels", "batch", "map_batch", "on_error"),
+    *("version", "seed", "shuffle", "sample", "repeat_each", "transforms", "unmoved", "decode"),
+    *("check_finite", "check_labels", "batch", "map_batch", "on_error"),
 )
 
 
@@ -79,6 +79,7 @@ def as_dict(pipeline: Pipeline) -> dict[str, Any]:
         "sample": _encoded(pipeline.sampling, "sample"),
         "repeat_each": pipeline.repeats,
         "transforms": [_encoded(each, "map") for each in pipeline.transforms],
+        "unmoved": list(pipeline.unmoved),
         "decode": {
             "mode": pipeline.decode_mode.value,
             "gpu": _encoded(pipeline.gpu, "decode"),
@@ -126,7 +127,7 @@ def described_by(empty: Pipeline, recipe: object) -> Pipeline:
             raise PlanError(f"the recipe's transforms have {each!r}, which isn't a native transform")
         for epoch in first_epochs([each]) or (0,):
             cast(ImageTransform, at_epoch([each], epoch)[0]).check()
-    pipeline = pipeline.map(*transforms) if transforms else pipeline
+    pipeline = pipeline.map(*transforms, unmoved=_listed(recipe, "unmoved"))
     pipeline = _decoding(pipeline, recipe.get("decode") or {})
     if recipe.get("check_finite") is not None:
         pipeline = pipeline.check_finite(*_listed(recipe, "check_finite"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
@@ -30,6 +30,8 @@ class Transformed(Ordered):
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
+    unmoved: tuple[str, ...] = field(default=(), kw_only=True)
+    delivered: frozenset[str] | None = field(default=None, kw_only=True, compare=False)
     conversions: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
 
     def map(
@@ -39,6 +41,7 @@ class Transformed(Ordered):
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
         native: Literal["auto"] | None = None,
+        unmoved: Sequence[str] = (),
     ) -> Self:
         """Append transforms, which are applied in the order in which they are written.
 
@@ -71,12 +74,18 @@ class Transformed(Ordered):
             function of the image. ``explain()`` says for each part where it runs, and why. Native transforms
             also move a field ``mask``. Python functions after native ``ToTensor`` or ``Normalize`` get arrays,
             or tensors with ``input_format="tensor"``. Default: all of them are Python code.
+        unmoved : sequence of str, default ()
+            Names of fields that fit the image although native transforms of this pipeline, which move its pixels, leave
+            them as they are. Without it, ``plan()`` or the first batch raises ``PlanError`` for a delivered field that
+            is named as boxes, points or pictures are, such as ``bbox``, ``target["boxes"]`` or ``depth``, and has at
+            least two numbers. The loader warns of a field with the image's height and width.
 
         Raises
         ------
         PlanError
-            For an invalid argument. With ``native="auto"`` also for a part without native form after a native
-            ``PILToTensor`` of an earlier ``map``.
+            For an invalid argument. By ``plan()`` or the first batch, for a field that no longer fits the image,
+            and for a name in ``unmoved`` that no field has. With ``native="auto"`` also for a part without native
+            form after a native ``PILToTensor`` of an earlier ``map``.
 
         Examples
         --------
@@ -96,12 +105,15 @@ class Transformed(Ordered):
                 "map(): field=, input_format=, spec= and native= apply to Python callables only. Leave them out "
                 "for standpipe's own transforms"
             )
+        if not isinstance(unmoved, list | tuple) or not all(isinstance(name, str) for name in unmoved):
+            raise PlanError(f"map(unmoved={unmoved!r}): give names of fields in a tuple, such as ('depth',)")
+        pipeline = replace(self, unmoved=tuple(dict.fromkeys((*self.unmoved, *unmoved))))
         if native == "auto":
             made, report = automatic(
                 transforms, self.transforms, field=field, input_format=input_format, spec=spec
             )
             return replace(
-                self, transforms=(*self.transforms, *made), conversions=(*self.conversions, *report)
+                pipeline, transforms=(*self.transforms, *made), conversions=(*self.conversions, *report)
             )
         appended = [
             Function.of(each, field=field, input_format=input_format, spec=spec)
@@ -109,7 +121,7 @@ class Transformed(Ordered):
             else cast(Transform, each)
             for each in transforms
         ]
-        return replace(self, transforms=(*self.transforms, *appended))
+        return replace(pipeline, transforms=(*self.transforms, *appended))
 
     def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Self:
         """Keep the intermediate result at this place for later epochs and for other jobs on this machine.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from standpipe.batch import placed
 from standpipe.contracts import (
@@ -24,8 +25,10 @@ from standpipe.plan.fields import (
     device_share,
     has_encoded,
     has_more_than_slots,
+    matters,
     sample_contents,
     slot_layout,
+    suspects,
 )
 from standpipe.plan.memory import (
     ENGINE_BYTES,
@@ -48,7 +51,7 @@ from standpipe.plan.order import (
     steps_of,
     whole_recipe,
 )
-from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan, Segment
+from standpipe.plan.parts import BatchPlan, MeasuredSample, MemoryPlan, PoolPlan, SamplePlan, Segment
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import Fields, Parts, first_of, in_segments
 from standpipe.plan.travel import check_can_travel
@@ -57,7 +60,7 @@ from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
-from standpipe.transform import first_epochs
+from standpipe.transform import checked, first_epochs
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 
@@ -140,19 +143,27 @@ def make_plan(
 
 
 def measured_plan(
-    plan: Plan, fields: Sequence[Fields], record: int | str, cost: WorkerCost | None = None
+    plan: Plan, samples: Sequence[MeasuredSample], record: int | str, cost: WorkerCost | None = None
 ) -> Plan:
-    """Make a plan again after a sample was measured. Raises the errors of ``make_plan``.
+    """Make a plan again after a sample was measured.
 
-    fields  shape and dtype of each field of the sample, for each segment
-    record  number of the sample's record, or text about it
-    cost    measured memory of worker processes; None: as in ``plan``
+    samples  the sample, measured for each segment
+    record   number of the sample's record, or text about it
+    cost     measured memory of worker processes; None: as in ``plan``
+
+    Raises the errors of ``make_plan``, and ``PlanError`` for a field that transforms leave behind.
     """
     before = plan if cost is None else replace(plan, pool=replace(plan.pool, cost=cost))
-    made = make_plan(plan.pipeline, plan.options, before=before, measured=fields)
+    made = make_plan(plan.pipeline, plan.options, before=before, measured=[each.fields for each in samples])
     known_from = f"in record {record}" if isinstance(record, int) else record
-    batch = replace(made.batch, known_from=known_from, measured=tuple(fields))
-    return replace(made, batch=batch, carried=plan.carried)
+    left = [each for sample in samples for each in sample.left]
+    suspects = checked(left, partial(matters, plan.pipeline))
+    return replace(
+        made,
+        samples=replace(made.samples, suspects=suspects),
+        batch=replace(made.batch, known_from=known_from, measured=tuple(samples)),
+        carried=plan.carried,
+    )
 
 
 def _check(pipeline: Pipeline) -> None:
@@ -247,6 +258,7 @@ def _samples(
         labels=labels,
         finish=finish,
         mixings=mixings,
+        suspects=suspects(pipeline, source) if program is None else program.suspects,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,13 +18,17 @@ from standpipe.transform import (
     NOT_INSTALLED,
     HeadsKernel,
     ImageKernel,
+    Left,
     Mixing,
     NativeKernel,
     NativeStep,
     SampleProgram,
+    checked,
     fuse,
     is_installed,
     is_mask,
+    left_behind,
+    moves,
     sample_program,
     split_at_cache,
 )
@@ -45,10 +50,11 @@ def kernel_or_program(
     by_sample  True if samples are checked one by one
     """
     declared: Mapping[str, ArraySpec | Encoded] | None = source.fields
+    counts = partial(matters, pipeline)
     if isinstance(source, PythonSource) and source.declared is None:
         declared = None
     encoded = has_encoded(source)
-    program = sample_program(pipeline.transforms, declared, encoded=encoded)
+    program = sample_program(pipeline.transforms, declared, encoded=encoded, counts=counts)
     reasons = {
         "a dataset in Python": isinstance(source, PythonSource),
         "a Python transform": not program.is_native,
@@ -61,7 +67,9 @@ def kernel_or_program(
     if pipeline.gpu is not None:
         _check_gpu(source, in_python)
     if in_python:
-        program = sample_program(pipeline.transforms, declared, _cached(pipeline), encoded=encoded)
+        program = sample_program(
+            pipeline.transforms, declared, _cached(pipeline), encoded=encoded, counts=counts
+        )
         kept = [step for step in program.steps[: program.before_cache] if isinstance(step, NativeStep)]
         if isinstance(source.fields.get(MASK), Encoded) and any(step.moves_mask for step in kept):
             raise PlanError(NO_MASKS_KEPT)
@@ -151,6 +159,23 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
     return mixings if plain and len(mixings) == len(functions) else ()
 
 
+def matters(pipeline: Pipeline, field: str) -> bool:
+    """Return True if it matters that a field fits the image: it is delivered, and not among ``map(unmoved=…)``.
+
+    ``pipeline.delivered`` has the names of the fields that an adapter delivers; it is None if all are. Where any are,
+    functions of batches in Python may deliver each of them by another name.
+    """
+    delivered = pipeline.delivered
+    renames = bool(delivered) and any(function.mixing is None for function in pipeline.batch_functions)
+    return field not in pipeline.unmoved and (delivered is None or renames or field in delivered)
+
+
+def suspects(pipeline: Pipeline, source: OpenSource) -> tuple[Left, ...]:
+    """Return the fields of the image's size that aren't moved with it, where only native transforms make samples."""
+    moved = tuple(moves(pipeline.transforms, source.fields))
+    return checked(left_behind(moved, source.fields), partial(matters, pipeline))
+
+
 def has_files(source: OpenSource) -> bool:
     """Return True if a record has encoded bytes in a file that the source names."""
     return has_encoded(source) and not isinstance(source, PythonSource)
@@ -216,6 +241,7 @@ def sample_contents(
     if ALL not in contents:
         asked = [("check_finite", name) for name in pipeline.finite or ()]
         asked += [("check_labels", labels.field) for labels in pipeline.labels]
+        asked += [("map(unmoved=…)", name) for name in pipeline.unmoved]
         for method, name in asked:
             if name not in contents:
                 raise PlanError(f"{method}: there is no field {name!r}. The fields are {', '.join(contents)}")

@@ -9,7 +9,7 @@ from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
 from standpipe.spec import ArraySpec, Executor, Labels, Listed
-from standpipe.transform import Mixing, NativeKernel, SampleProgram
+from standpipe.transform import Left, Mixing, NativeKernel, SampleProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class SamplePlan:
     labels   labels that are checked sample by sample, since no column has them
     finish   the last step of natively made images, here or on the device; None without one
     mixings  functions of whole batches that run on the device
+    suspects  fields of the image's size that aren't moved with it; the run warns of them
     simd     an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
              the same bytes
     """
@@ -34,6 +35,7 @@ class SamplePlan:
     labels: tuple[Labels, ...]
     finish: Finish | None
     mixings: tuple[Mixing, ...]
+    suspects: tuple[Left, ...] = ()
     simd: str | None = None
 
 
@@ -51,6 +53,18 @@ class Segment:
     layout: SlotLayout
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredSample:
+    """The facts about one sample that a plan may lack.
+
+    fields  form of each field of the finished sample
+    left    values that native transforms of the image left behind
+    """
+
+    fields: Mapping[str, ArraySpec | Listed]
+    left: tuple[Left, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """The contents of a batch.
@@ -58,13 +72,13 @@ class BatchPlan:
     layout      where the fields of a slot are
     contents    the form of each field; None for what is measured when a loader starts
     known_from  where the layout of a sample was learned: ``"in record 7"``
-    measured    measured form of each field of that sample, for each segment; empty if nothing was measured
+    measured    that sample, for each segment; empty if nothing was measured
     """
 
     layout: SlotLayout
     contents: Contents
     known_from: str = "as declared"
-    measured: tuple[Mapping[str, ArraySpec | Listed], ...] = ()
+    measured: tuple[MeasuredSample, ...] = ()
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:

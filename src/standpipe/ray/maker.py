@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -60,7 +61,8 @@ class Maker:
         described: sp.Pipeline = cloudpickle.loads(pipeline)
         held.set_settings()
         self._warning = held.report.warning
-        return described.plan(**self._settings).maker()
+        # The trainer knows which fields it delivers, and whether they fit the image.
+        return replace(described, delivered=frozenset()).plan(**self._settings).maker()
 
     def make(self, task: Any) -> Any:
         """Return the answer to a task; None if Ray has started this actor again and nobody has greeted it since."""

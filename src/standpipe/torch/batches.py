@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from torch import distributed
@@ -34,7 +34,7 @@ class Order:
         Where a single process would pad the last batch by default, that batch is ``"partial"`` instead, as
         loops for torch expect. Only a device that needs batches of one shape keeps the padding.
         """
-        part = self.pipeline.shard(rank, world_size)
+        part = replace(self.pipeline.shard(rank, world_size), delivered=self.form.delivered)
         drops = part.shuffled or isinstance(part.source, sp.Mixture)
         if part.last_batch is not None or drops or part.batch_sampler or part.batch_size is None:
             return part

@@ -74,10 +74,9 @@ class Form:
                 f"device_prefetch must be an integer from 1 to {MOST_SLOTS - 1} (batches copied ahead), got "
                 f"{prefetch!r}"
             )
-        names = None if self.fields is None else frozenset(self._names())
         if not isinstance(static_buffers, bool):
             raise PlanError(f"static_buffers must be True or False, got {static_buffers!r}")
-        wanted = Wanted(names, self.dtype, self.memory_format, static_buffers)
+        wanted = Wanted(self.delivered, self.dtype, self.memory_format, static_buffers)
         return (
             CudaDevice(self.device, wanted, prefetch + 1)
             if self.device.type == "cuda"
@@ -88,6 +87,11 @@ class Form:
     def has_valid(self) -> bool:
         """True if a batch in this form has ``valid`` wherever rows are padding."""
         return self.fields is None or VALID in self._names()
+
+    @property
+    def delivered(self) -> frozenset[str] | None:
+        """The names of the fields that a batch in this form has; None: all."""
+        return None if self.fields is None else frozenset(self._names())
 
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` if ``fields`` has a name that is neither in ``known`` nor ``"valid"``.

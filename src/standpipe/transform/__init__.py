@@ -8,6 +8,7 @@ from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse, split_at_c
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from standpipe.transform.heads import HeadsKernel
 from standpipe.transform.image import MASK
+from standpipe.transform.left_behind import Left, Move, checked, left_behind, moves, warning
 from standpipe.transform.mask import MaskKernel, is_mask, other_size
 from standpipe.transform.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.program import (
@@ -19,7 +20,6 @@ from standpipe.transform.program import (
     NativeStep,
     SampleProgram,
     Step,
-    check_moved,
     sample_program,
 )
 from standpipe.transform.randomness import first_random, what_draws
@@ -40,8 +40,10 @@ __all__ = [
     "FunctionStep",
     "HeadsKernel",
     "ImageKernel",
+    "Left",
     "MaskKernel",
     "Mixing",
+    "Move",
     "NativeKernel",
     "NativeStep",
     "NvDecoder",
@@ -50,7 +52,7 @@ __all__ = [
     "Schedule",
     "Step",
     "at_epoch",
-    "check_moved",
+    "checked",
     "decoder_name",
     "decoder_of_gpu",
     "decoder_version",
@@ -61,11 +63,14 @@ __all__ = [
     "is_installed",
     "is_mask",
     "is_scheduled",
+    "left_behind",
+    "moves",
     "numbered",
     "only_libjpeg",
     "other_size",
     "sample_program",
     "simd_paths",
     "split_at_cache",
+    "warning",
     "what_draws",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,8 @@ from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.function import Function
 from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse
-from standpipe.transform.image import MASK, ImageTransform, ValueTransform
+from standpipe.transform.image import MASK, ValueTransform
+from standpipe.transform.left_behind import Left, Move, checked, left_behind, moves
 from standpipe.transform.mask import MaskKernel, is_mask, mask_kernel, moves_mask
 from standpipe.transform.views import Views
 
@@ -24,9 +25,6 @@ FUNCTION_OP = 0x51 << 16
 BATCH_OP = 0x52 << 16
 SAMPLE_OP = 0x53 << 16  # global generators, such as NumPy's and torch's, seeded for each sample
 EPOCH_OP = 0x54 << 16  # global generators, seeded for each epoch
-
-# Fields of these names have coordinates in the image.
-IN_PLACES = ("mask", "masks", "boxes", "bboxes", "keypoints")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,16 +98,24 @@ class SampleProgram:
     fields        shape and dtype of each field, by name; None for a field whose shape the loader measures on one
                   sample. None instead of a dict: the loader finds the names that way too
     before_cache  number of steps that run before the cache; 0 without a cache
+    suspects      fields of the image's size that aren't moved with it, as far as the fields are known
     """
 
     steps: tuple[Step, ...]
     fields: Mapping[str, ArraySpec | None] | None
     before_cache: int = 0
+    suspects: tuple[Left, ...] = ()
 
     @property
     def is_native(self) -> bool:
         """True if no step is a Python function."""
         return not any(isinstance(step, FunctionStep) for step in self.steps)
+
+    @property
+    def moves_unknown(self) -> bool:
+        """True if a native step moves images, and only a sample shows which fields are beside them."""
+        native = [step for step in self.steps if isinstance(step, NativeStep)]
+        return self.fields is None and any(True for step in native for _ in moves(step.transforms, {}))
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -123,6 +129,7 @@ def sample_program(
     cached: int = 0,
     *,
     encoded: bool = False,
+    counts: Callable[[str], bool] = lambda _: True,
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
@@ -130,12 +137,15 @@ def sample_program(
     cached   number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
              only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
     encoded  True if the field ``image`` is encoded, although ``fields`` may not say so
+    counts   says of a field's name whether it matters that the field fits the image
 
-    Raises ``PlanError`` for a native transform that can't work at its place, or a field that stays encoded.
+    Raises ``PlanError`` for a native transform that can't work at its place, a field that it leaves behind, or a field
+    that stays encoded.
     """
     known: Known | None = None if fields is None else dict(fields)
     steps: list[Step] = []
     earlier: list[Transform] = []
+    moved: list[Move] = []
     before = _before_cache(transforms, cached)
     front, back = _segments(transforms[:before]), _segments(transforms[before:])
     first = front if cached else back
@@ -148,41 +158,15 @@ def sample_program(
             steps.append(FunctionStep(segment, op))
             known = _after_function(segment, known)
             continue
+        moved += moves(segment, known or {})
         step, known = _native_step(segment, tuple(earlier), known, decodes=encoded and not steps)
         steps.append(step)
         earlier += segment
-    left = None
-    if known is not None:
-        left = {name: _not_encoded(name, spec) for name, spec in known.items()}
-    return SampleProgram(tuple(steps), left, len(front))
-
-
-def check_moved(transforms: Sequence[Transform], fields: Mapping[str, ArraySpec | Encoded | None]) -> None:
-    """Raise ``PlanError`` if a native transform moves pixels and a field would no longer fit the image.
-
-    fields  form of each of the sample's fields, by name; None for an unknown form. Fields named in ``IN_PLACES`` have
-            places in the image. Native transforms move ``mask`` at most
-    """
-    about_places = [name for name in IN_PLACES if name in fields]
-    if MASK in fields and moves_mask(transforms) and any(isinstance(each, Views) for each in transforms):
-        raise PlanError(
-            "Views makes several images of one, but leaves the field 'mask', which would no longer fit them: leave "
-            "Views out, or rename 'mask' if it isn't a mask of the image"
-        )
-    for transform in transforms:
-        moves = transform.moves if isinstance(transform, ImageTransform) else ()
-        left = [name for name in about_places if name not in moves]
-        if moves and left:
-            raise PlanError(
-                f"{transform.describe()} moves the image's pixels but not the field {left[0]!r}, which would no longer "
-                "fit the image: give .map() a Python transform of the whole sample that moves both, such as one of "
-                f"albumentations, or rename {left[0]!r} if it has no coordinates in the image"
-            )
-        if MASK in about_places and MASK in moves and not is_mask(spec := fields[MASK]):
-            raise PlanError(
-                f"{transform.describe()} can't move the field 'mask', which is {spec}: a mask is an encoded image of "
-                "one channel, or class numbers (H, W) uint8; convert it, or rename it if it isn't one"
-            )
+    if known is None:
+        return SampleProgram(tuple(steps), None, len(front))
+    suspects = checked(left_behind(moved, known), counts)
+    left = {name: _not_encoded(name, spec) for name, spec in known.items()}
+    return SampleProgram(tuple(steps), left, len(front), suspects)
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
@@ -238,7 +222,7 @@ def _native_step(
     source_px = None
     masks = False
     if known is not None:
-        check_moved(transforms, known)
+        _check_mask(transforms, known)
         masks = MASK in known and moves_mask(transforms)
         image = known.get("image")
         if "image" not in known:
@@ -266,6 +250,23 @@ def _native_step(
     if isinstance(kernel, ImageKernel):
         return step, known and {**known, **kernel.outputs}
     return step, known and _with_views(known, kernel.outputs)
+
+
+def _check_mask(transforms: Sequence[Transform], known: Known) -> None:
+    """Raise ``PlanError`` for a mask that native transforms would move and can't."""
+    if MASK not in known or not moves_mask(transforms):
+        return
+    if any(isinstance(each, Views) for each in transforms):
+        raise PlanError(
+            "Views makes several images of one, but leaves the field 'mask', which would no longer fit them: leave "
+            "Views out, or rename 'mask' if it isn't a mask of the image"
+        )
+    if not is_mask(spec := known[MASK]):
+        first = next(each for each in transforms if moves_mask([each]))
+        raise PlanError(
+            f"{first.describe()} can't move the field 'mask', which is {spec}: a mask is an encoded image of one "
+            "channel, or class numbers (H, W) uint8; convert it, or rename it if it isn't one"
+        )
 
 
 def _with_views(known: Known, outputs: Mapping[str, ArraySpec]) -> Known:

@@ -12,6 +12,7 @@ from standpipe.spec import NUMBER_KINDS, AnyArray
 if TYPE_CHECKING:
     from standpipe.transform.function import InputFormat
 
+MOST_DEPTH, MOST_PARTS = 8, 100  # levels of values inside values, and values of a level, that are looked at
 _PLAIN = frozenset((bool, int, float, str, bytes))
 _SCALARS = (bool, int, float, complex, np.generic)
 

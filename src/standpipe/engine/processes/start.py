@@ -73,9 +73,9 @@ def in_processes(
         def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
             return _measured_in(workers, server, watch, (key, inputs, epoch))
 
-        fields, record = measured_by(plan, at, measure)
+        samples, record = measured_by(plan, at, measure)
         with refusals(plan):
-            plan = measured_plan(plan, fields, record, _cost(plan, server, workers))
+            plan = measured_plan(plan, samples, record, _cost(plan, server, workers))
             if plan.in_turn:  # a new first worker is needed, as this one has made a sample already
                 workers[0].kill()
                 workers[0].close()
@@ -114,7 +114,7 @@ def _can_be_had(cache: CachePlan) -> bool:
 def _measured_in(
     workers: list[WorkerProcess], server: WorkerServer, watch: Watch, what: tuple[RowKey, Inputs, int]
 ) -> Measured:
-    """Make a sample in the first worker, and return its fields or its failure.
+    """Make a sample in the first worker, and return its measurement or its failure.
 
     If the worker dies or hangs, replace it in ``workers``, and try once more.
 

@@ -17,9 +17,9 @@ from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.watchdog.where import state_of
 from standpipe.engine.workers import Failure, Flaws
 from standpipe.errors import WorkerDiedError, record_name
+from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import layouts
-from standpipe.spec import ArraySpec, Listed
 
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
 GRACE_S = 0.2  # seconds for a process to end by itself after its channel has ended
@@ -49,8 +49,8 @@ class WorkerProcess:
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process})"
 
-    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """Make a sample in the worker, and return its fields' shapes and dtypes, or its failure.
+    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> MeasuredSample | Failure:
+        """Make a sample in the worker, and return what ``SampleMaker.measure`` returns.
 
         key     the key of the sample's random numbers
         inputs  what workers get of the sample's record
@@ -60,7 +60,7 @@ class WorkerProcess:
         """
         try:
             send(self.channel, ("measure", key, inputs, epoch))
-            answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
+            answer: MeasuredSample | Failure = receive(self.channel, self.handle)
         except Unreadable as error:
             return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from standpipe.engine.rows import RowFailed, Rows, Sample
+from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import AnyArray, ArraySpec, Listed
-from standpipe.transform.values import as_array
-
-MOST_DEPTH, MOST_PARTS = 8, 100  # of what a value holds, that are looked at for its size
+from standpipe.transform import Move, left_behind
+from standpipe.transform.values import MOST_DEPTH, MOST_PARTS, as_array
 
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
-def measured(sample: Sample) -> dict[str, ArraySpec | Listed]:
-    """Return the shape and dtype of each field of a sample. Raises ``RowFailed`` for a sample without fields."""
+def measured(sample: Sample, moved: Sequence[Move]) -> MeasuredSample:
+    """Return the facts about a sample. Raises ``RowFailed`` for a sample without fields.
+
+    moved  the transforms that moved its image
+    """
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
     for name in sample:
@@ -32,7 +35,7 @@ def measured(sample: Sample) -> dict[str, ArraySpec | Listed]:
             if array is None
             else ArraySpec(array.shape, array.dtype.newbyteorder("="))
         )
-    return specs
+    return MeasuredSample(specs, left_behind(moved, sample))
 
 
 def bytes_of(value: Any, depth: int = 0) -> int:

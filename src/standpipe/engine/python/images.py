@@ -15,10 +15,9 @@ from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.engine.workers import NO_FLAWS, Flaws
-from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
-from standpipe.transform import MASK, MaskKernel, NativeKernel, NativeStep, check_moved, other_size
+from standpipe.transform import MASK, MaskKernel, Move, NativeKernel, NativeStep, moves, other_size
 from standpipe.transform.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
 from standpipe.transform.values import as_array, is_picture, is_tensor
 
@@ -38,11 +37,11 @@ class ImageMaker:
         self._native = _native.SampleMaker(supplies.side, READ_BYTES, heartbeat)
         # The cache of files. The maker of samples has the cache of samples.
         self._kept = None if recipe.keeps_samples else supplies.kept
+        self.moved: list[Move] | None = None  # the transforms that moved an image; None: they aren't recorded
         self.stamp = NO_FILE  # of the file that was read last
         self._reads = self._read_bytes = self._read_ns = 0
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._redecoded = 0  # less those of rows that were made twice
-        self._looked_at: set[int] = set()  # numbers of steps
         self._programs: dict[
             tuple[str, NativeStep, int, int], tuple[_native.Program, NativeKernel | MaskKernel]
         ] = {}
@@ -86,12 +85,6 @@ class ImageMaker:
 
         Raises ``RowFailed`` if the kernel fails, or a result has the name of another field.
         """
-        if number not in self._looked_at:  # the fields of all samples have the same names
-            try:
-                check_moved(step.transforms, dict.fromkeys(sample))
-            except PlanError as error:
-                raise CantWork("transform", str(error)) from error
-            self._looked_at.add(number)
         image = sample.get("image")
         if step.decodes:
             if image is None:
@@ -105,6 +98,8 @@ class ImageMaker:
             raise
         finally:
             self._native.release()  # now that what it took of the side arena is gone
+        if self.moved is not None:
+            self.moved += moves(step.transforms, sample, self._native.source_px)
         if "image" in made:
             return {**sample, **made}
         others = {name: value for name, value in sample.items() if name != "image"}

@@ -32,10 +32,11 @@ from standpipe.engine.rows import END, CantWork, EncodedFile, Inputs, RowFailed,
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
 from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
+from standpipe.plan.parts import MeasuredSample
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
-from standpipe.spec import AnyArray, ArraySpec, Listed
+from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
-from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep
+from standpipe.transform import DATASET_OP, MASK, FunctionStep, Move, NativeStep
 
 _VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
 
@@ -98,8 +99,8 @@ class SampleMaker:
         last = self._steps[-1] if self._steps else None
         self._made_natively = last.writes if isinstance(last, NativeStep) else ()
 
-    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """Make a sample, and return the shape and dtype of each field, or its failure.
+    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> MeasuredSample | Failure:
+        """Make a sample, and return its facts or its failure.
 
         key     the sample's record and the key of its random numbers
         inputs  the source's values for the record
@@ -107,16 +108,18 @@ class SampleMaker:
         """
         set_back = self.recount()  # the same row is made, and counted, later
 
-        def make() -> Mapping[str, ArraySpec | Listed] | Failure:
+        def make() -> MeasuredSample | Failure:
             self.at(0)
             self._proves = self.recipe.keeps_samples
+            moved: list[Move] = []
+            self._images.moved = moved
             try:
-                return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate))
+                return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate), moved)
             except RowFailed as failed:
                 return failed.failure(0)
             finally:
                 set_back()
-                self._proves = False
+                self._proves, self._images.moved = False, None
                 self.heartbeat[STEP] = IDLE
 
         return self.task(key.epoch, lambda: self.sample(key, make), program=epoch)

@@ -164,6 +164,8 @@ def _alone(pipeline: Pipeline, n: int, transforms: Sequence[Transform] | None = 
     if transforms is None:
         later = any(not each.collates for each in pipeline.batch_functions)
         return pipeline.batch(n, last_batch="pad", collate_fn=None if later else _lists)
+    if len(transforms) < len(pipeline.transforms):  # later functions may drop what doesn't fit the image
+        pipeline = replace(pipeline, delivered=frozenset())
     if moves_mask(pipeline.transforms) and not moves_mask(transforms):
         transforms = (PadImage(0), *transforms)  # it decodes masks, and moves nothing
     first = replace(pipeline, transforms=tuple(transforms), batch_functions=(), finite=None, labels=())
