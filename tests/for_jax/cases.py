@@ -209,3 +209,13 @@ def test_epochs_resume_and_set_epoch() -> None:
 def test_what_cant_be_asked(arguments: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(sp.PlanError, match=words):
         loader(*arguments, **settings)
+
+
+def test_boxes_that_are_not_delivered_are_no_matter() -> None:
+    image = np.zeros((16, 12, 12, 3), np.uint8)
+    source = sp.Arrays(image=image, label=np.arange(16), boxes=np.zeros((16, 4)))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(ROWS)
+    with loader(pipeline) as batches:
+        assert len(list(batches)) == 2
+    with pytest.raises(sp.PlanError, match="but not the field 'boxes'"):
+        loader(pipeline, fields=None)

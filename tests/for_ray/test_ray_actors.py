@@ -32,6 +32,7 @@ from ray.util.scheduling_strategies import (  # noqa: E402
 )
 
 import standpipe.ray  # noqa: E402
+import standpipe.torch  # noqa: E402
 from standpipe.ray.maker import Maker  # noqa: E402 (to say that it has another version)
 
 ACTOR = {"cpus_per_actor": 0.25, "memory_per_actor": "150MiB"}
@@ -71,6 +72,19 @@ def test_batches_are_those_of_this_process(
         assert [of_batch(batch) for _ in range(2) for batch in loader] == expected
         many = f"{number} Ray actor{'s' if number > 1 else ''}"
         assert f"{many} with 0.25 CPUs and memory='150MiB' each" in loader.explain()
+
+
+def test_the_trainer_says_which_fields_must_fit_the_image(nodes: Any) -> None:
+    """An actor doesn't know which of them are delivered."""
+    image = np.zeros((8, 12, 12, 3), np.uint8)
+    source = sp.Arrays(image=image, label=np.arange(8), boxes=np.zeros((8, 4)))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(4)
+    with pytest.raises(sp.PlanError, match=r"^CenterCrop\(size=8\) moves .* but not the field 'boxes'"):
+        standpipe.ray.loader(pipeline, 1, memory=MEMORY)
+    with standpipe.ray.start(pipeline, 1, fallback="wait", **ACTOR) as one:
+        batches = standpipe.torch.loader(pipeline, fleet=one, memory=MEMORY)
+        assert [len(images) for images, _ in batches] == [4, 4]
+        batches.close()
 
 
 def test_a_run_resumes_with_other_actors_and_without_any(

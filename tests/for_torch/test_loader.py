@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import standpipe as sp
 import standpipe.torch
+from samples import Samples
 
 ROWS, STEPS = 4, 8
 SETTINGS: dict[str, Any] = {"memory": "256MiB", "num_workers": 2, "executor": "thread"}
@@ -261,3 +262,16 @@ def test_close_ends_its_threads() -> None:
     made.close()
     with pytest.raises(sp.StandpipeError, match="closed"):
         iter(made)
+
+
+def test_boxes_that_are_not_delivered_are_no_matter() -> None:
+    sample = {"image": np.zeros((12, 12, 3), np.uint8), "label": 1, "target": {"boxes": np.zeros((2, 4))}}
+    pipeline = sp.Pipeline(sp.MapSource(Samples(lambda _: sample))).map(sp.CenterCrop(8)).batch(ROWS)
+    assert len(list(loader(pipeline))) == 2
+    assert len(list(loader(pipeline, fields={"pixel_values": "image"}))) == 2
+    for fields in (None, ("image", "target")):
+        with pytest.raises(sp.PlanError, match=r'moves .* but not the field target\["boxes"\]'):
+            next(iter(loader(pipeline, fields=fields)))
+    renamed = pipeline.map_batch(lambda batch: {**batch, "label": batch["target"]})
+    with pytest.raises(sp.PlanError, match=r'moves .* but not the field target\["boxes"\]'):
+        next(iter(loader(renamed)))
