@@ -1,5 +1,6 @@
 """Native transforms that move an image refuse fields that they would leave behind."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,11 +192,19 @@ def image_and_label(sample: dict[str, Any]) -> dict[str, Any]:
     return {"image": sample["image"], "label": sample["label"]}
 
 
-def test_a_fleet_s_makers_leave_the_judgement_to_the_trainer() -> None:
-    pipeline = sampled({"target": {"boxes": BOXES}}).map(sp.CenterCrop(8), unmoved=("target",)).batch(2)
-    fleet = Makers([pipeline.plan(memory="128MiB", num_workers=1, executor="thread")])
-    with pipeline.loader(memory="128MiB", fleet=fleet) as loader:
+@pytest.mark.parametrize("collate_fn", [None, collated])
+def test_the_trainer_judges_what_the_makers_of_a_fleet_found(collate_fn: Any) -> None:
+    fits = sampled({"target": {"boxes": BOXES}}).map(sp.CenterCrop(8), unmoved=("target",))
+    fits = fits.batch(2, collate_fn=collate_fn)
+    options = {"memory": "128MiB", "num_workers": 1}
+    fleet = Makers([fits.plan(executor="thread", **options)])
+    with fits.loader(fleet=fleet, **options) as loader:
         assert len(list(loader)) == 3
+    with (
+        replace(fits, unmoved=()).loader(fleet=fleet, **options) as loader,
+        pytest.raises(sp.PlanError, match=r'but not the field target\["boxes"\]'),
+    ):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize(

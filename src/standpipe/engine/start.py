@@ -86,8 +86,9 @@ def _in_threads(
             kept = Kept(keeper)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
             keeper.start(watch.end)
-        if plan.batch.open or recipe.keeps_samples or recipe.program.moves_unknown:
-            plan = measured_plan(plan, *_measured_in_threads(plan, at, recipe, watch, kept))
+        if plan.is_open or recipe.keeps_samples:
+            samples, record = _measured_in_threads(plan, at, recipe, watch, kept)
+            plan = measured_plan(plan, samples, record) if plan.is_open else plan
         threads = 0 if plan.pool.executor is Executor.INLINE else plan.pool.workers
         with refusals(plan):
             ring = new_ring(plan, bell) if ring is None else ring

@@ -100,6 +100,12 @@ class Plan:
     segments: tuple[Segment, ...] = ()
     carried: Report | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """True if a run has to measure a sample: its fields, or which of them transforms leave behind."""
+        program = self.samples.program
+        return bool(self.batch.open) or (program is not None and program.moves_unknown)
+
     def segment(self, epoch: int) -> int:
         """Return the number of an epoch's segment; 0 without a ``Schedule``."""
         return max(sum(each.first_epoch <= epoch for each in self.segments) - 1, 0)

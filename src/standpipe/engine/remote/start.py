@@ -28,7 +28,7 @@ def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Worker
     fleet = plan.options.fleet.open(inbox)
     try:
         first, reports = _first(plan, inbox, bell, watch)
-        if first.facts["measured"]:
+        if plan.is_open:
             plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
         if warning := first.facts.get("warning"):
             warn(warning)
