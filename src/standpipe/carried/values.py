@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-MOST_BYTES = 64 << 10  # size of a pickled value
+MOST_PICKLED_BYTES = 64 << 10  # size of a pickled value
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 # Classes of others whose objects are plain values. A bare object() isn't: its copy would be another object.
 _PLAIN = frozenset(
@@ -40,7 +40,7 @@ _UNIQUE = (type, FunctionType, Enum)  # equal only to themselves
 
 class _Bounded(io.BytesIO):
     def write(self, data: Any) -> int:
-        if self.tell() + len(data) > MOST_BYTES:
+        if self.tell() + len(data) > MOST_PICKLED_BYTES:
             raise pickle.PicklingError("the value is too large")
         return super().write(data)
 
