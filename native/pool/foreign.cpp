@@ -9,16 +9,14 @@ namespace standpipe {
 
 bool Pool::take_foreign(ForeignRow& out) {
     State& s = *state_;
-    std::unique_lock lock(s.mutex);
+    StateLock lock(s);
     if (!Heartbeat::mine()) {
         s.heartbeats.push_back(s.new_heartbeat(Heartbeat::Kind::pillow));
         s.heartbeats.back()->sit_down();
     }
     Heartbeat* const heartbeat = Heartbeat::mine();
     for (;;) {
-        if (!heartbeat->given_up)
-            s.foreigners.wait(
-                lock, [&] { return s.closed || (!s.foreign.empty() && s.pillows_at_work() < s.employed); });
+        if (!heartbeat->given_up) lock.wait(s.foreigners, [&] { return s.pillow_has_work(); });
         if (s.closed || heartbeat->given_up) {
             Heartbeat::mine() = nullptr;
             return false;
@@ -36,7 +34,7 @@ bool Pool::take_foreign(ForeignRow& out) {
     }
 }
 
-int Pool::State::pillows_at_work() const {
+int Pool::State::pillows_at_work() const noexcept {
     return static_cast<int>(std::ranges::count_if(heartbeats, [](const auto& heartbeat) {
         return heartbeat->kind == Heartbeat::Kind::pillow && heartbeat->job && !heartbeat->given_up;
     }));
@@ -99,7 +97,7 @@ void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     const bool began = heartbeat && heartbeat->job;  // else it was given up before
     outcome.by_pillow = true;
     state_->finish(*row.job, row.row, std::move(outcome));
-    std::scoped_lock lock(state_->mutex);
+    StateLock lock(*state_);
     if (began) state_->note_row(*heartbeat, heartbeat->worked(), true);
     if (heartbeat) heartbeat->job.reset();
 }

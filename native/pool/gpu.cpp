@@ -16,9 +16,8 @@ Frames Pool::State::lend_frames() {
         ~Lent() {
             const auto pool = state.lock();
             if (!pool || !memory) return;
-            std::scoped_lock lock(pool->mutex);
+            StateLock lock(*pool);
             pool->idle_frames.push_back(std::move(memory));
-            pool->gpus.notify_one();
         }
     };
     auto lent = std::make_shared<Lent>();
@@ -31,7 +30,7 @@ Frames Pool::State::lend_frames() {
 
 // Makes a row in the calling thread, which isn't one of the decoding threads. Holds the lock before and
 // after.
-void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, ReadyRow row) {
+void Pool::State::make_one(StateLock& lock, Heartbeat& heartbeat, ReadyRow row) {
     begin(heartbeat, row.job, row.row, Phase::decoding);
     lock.unlock();
     const bool wanted = !row.job->cancelled;
@@ -50,22 +49,24 @@ void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Heartbeat& heartb
     note_row(heartbeat, took, wanted);
 }
 
+bool Pool::State::gpu_has_work() const noexcept {
+    return closed ||
+           (!for_gpu.empty() && (!idle_frames.empty() ||
+                                 std::ranges::any_of(ready, [](const ReadyRow& row) { return row.rgb; })));
+}
+
 // Frames that wait to become rows are made here where none are left to decode into: the decoding threads may
 // all wait for buffers that rows for the GPU hold.
 bool Pool::take_for_gpu(GpuBatch& out) {
     State& s = *state_;
-    std::unique_lock lock(s.mutex);
+    StateLock lock(s);
     if (!Heartbeat::mine()) {
         s.heartbeats.push_back(s.new_heartbeat(Heartbeat::Kind::gpu));
         s.heartbeats.back()->sit_down();
     }
     Heartbeat* const heartbeat = Heartbeat::mine();
     for (;;) {
-        const auto decoded = [&] { return std::ranges::find_if(s.ready, &ReadyRow::rgb); };
-        const auto has_work = [&] {
-            return s.closed || (!s.for_gpu.empty() && (!s.idle_frames.empty() || decoded() != s.ready.end()));
-        };
-        if (!heartbeat->given_up) s.gpus.wait(lock, has_work);
+        if (!heartbeat->given_up) lock.wait(s.gpus, [&] { return s.gpu_has_work(); });
         if (s.closed || heartbeat->given_up) {
             Heartbeat::mine() = nullptr;
             return false;
@@ -78,7 +79,7 @@ bool Pool::take_for_gpu(GpuBatch& out) {
             s.finish(*dropped.job, dropped.row, {Outcome::Kind::cancelled, false, {}});
             lock.lock();
         } else if (s.idle_frames.empty()) {
-            const auto first = decoded();
+            const auto first = std::ranges::find_if(s.ready, &ReadyRow::rgb);
             ReadyRow row = std::move(*first);
             s.ready.erase(first);
             s.make_one(lock, *heartbeat, std::move(row));
@@ -123,12 +124,11 @@ void Pool::hand_back(GpuBatch& batch, const std::vector<bool>& decoded) {
     }
     batch.rows.clear();
     batch.frames.reset();
-    std::unique_lock lock(s.mutex);
+    StateLock lock(s);
     Heartbeat* const heartbeat = Heartbeat::mine();
     heartbeat->job.reset();
     if (s.closed) return;
     for (ReadyRow& row : done) s.ready.push_back(std::move(row));
-    s.decoders.notify_all();
     // Here and now: the decoding threads may wait for the buffers that these hold.
     for (ReadyRow& row : refused) {
         ++s.stats.gpu_refused;
@@ -144,7 +144,7 @@ void Pool::fail(GpuBatch& batch, const std::string& text) {
     }
     batch.rows.clear();
     batch.frames.reset();
-    std::scoped_lock lock(s.mutex);
+    StateLock lock(s);
     Heartbeat::mine()->job.reset();
 }
 

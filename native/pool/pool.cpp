@@ -12,15 +12,13 @@ namespace standpipe {
 
 Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
-    std::scoped_lock lock(state_->mutex);
+    StateLock lock(*state_);
     // One memory is decoded into while rows are made of another.
     for (int i = 0; i < 2 && options.frame_bytes > 0; ++i) state_->new_frames();
     try {
         for (int i = 0; i < options.workers; ++i) state_->start(Heartbeat::Kind::decoder);
     } catch (...) {
         state_->closed = true;
-        state_->decoders.notify_all();
-        state_->spare_decoders.notify_all();
         throw;
     }
 }
@@ -45,27 +43,17 @@ void Pool::submit(std::shared_ptr<Job> job, bool first) {
     job->sort_turns();
     job->remaining = job->rows;
     job->failures.reserve(static_cast<size_t>(job->rows));
-    std::scoped_lock lock(state_->mutex);
+    StateLock lock(*state_);
     std::deque<std::shared_ptr<Job>>& unread = state_->unread;
     unread.insert(first ? unread.begin() : unread.end(), std::move(job));
-    state_->decoders.notify_all();
-    state_->readers.notify_all();
 }
 
 void Pool::employ(int workers) {
-    State& s = *state_;
-    std::scoped_lock lock(s.mutex);
-    s.employed = std::clamp(workers, 1, s.options.workers);
-    s.spare_decoders.notify_all();
-    s.decoders.notify_all();
-    s.foreigners.notify_all();
+    StateLock lock(*state_);
+    state_->employed = std::clamp(workers, 1, state_->options.workers);
 }
 
-void Pool::cancel(const std::shared_ptr<Job>& job) {
-    job->cancelled = true;
-    std::scoped_lock lock(state_->mutex);
-    state_->decoders.notify_all();
-}
+void Pool::cancel(const std::shared_ptr<Job>& job) { job->cancelled = true; }
 
 std::optional<Broken> Pool::broken() const {
     std::scoped_lock lock(state_->mutex);
@@ -89,7 +77,7 @@ std::vector<AtWork> Pool::at_work() const {
 
 bool Pool::give_up(const AtWork& row) {
     State& s = *state_;
-    std::scoped_lock lock(s.mutex);
+    StateLock lock(s);
     Heartbeat& heartbeat = *s.heartbeats.at(static_cast<size_t>(row.number));
     if (s.closed || heartbeat.given_up || !heartbeat.job || heartbeat.rows_begun != row.rows_begun)
         return false;
@@ -99,15 +87,13 @@ bool Pool::give_up(const AtWork& row) {
     heartbeat.job->cancelled = true;
     if (heartbeat.kind == Heartbeat::Kind::reader) --s.reading;
     if (heartbeat.kind == Heartbeat::Kind::decoder) --s.on_duty;
-    s.decoders.notify_all();
-    s.foreigners.notify_all();
     return true;
 }
 
 bool Pool::close(std::chrono::milliseconds patience) {
     State& s = *state_;
     const auto ends = std::chrono::steady_clock::now() + patience;
-    std::unique_lock lock(s.mutex);
+    StateLock lock(s);
     s.closed = true;
     // Rows in flight finish; what nobody has begun is dropped with its buffers.
     s.unread.clear();
@@ -120,17 +106,12 @@ bool Pool::close(std::chrono::milliseconds patience) {
     }
     s.foreign.clear();
     s.for_gpu.clear();
-    s.decoders.notify_all();
-    s.spare_decoders.notify_all();
-    s.readers.notify_all();
-    s.foreigners.notify_all();
-    s.gpus.notify_all();
     lock.unlock();
     s.side.close();
     s.buffers->close();
     s.reader->close(std::chrono::milliseconds(0));
     lock.lock();
-    const bool all_ended = s.ended.wait_until(lock, ends, [&] { return s.alive == 0; });
+    const bool all_ended = lock.wait_for_end(ends);
     lock.unlock();
     // Its own threads write into no slot: nothing has to be kept for one that is stuck.
     s.reader->close(

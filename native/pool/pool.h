@@ -222,6 +222,8 @@ struct PoolStats {
     bool reading_ahead = false;
 };
 
+class StateLock;
+
 class Pool : public std::enable_shared_from_this<Pool> {
   public:
     Pool(const PoolOptions& options, std::shared_ptr<Bell> bell);
@@ -271,6 +273,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     PoolStats stats() const;
 
   private:
+    friend class StateLock;
     struct State;
     void end_foreign(ForeignRow& row, Outcome outcome);
 

@@ -45,7 +45,7 @@ size_t Pool::State::read_some(std::span<ReadyRow> rows, bool& one_by_one) {
     return 1;
 }
 
-void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept {
+void Pool::State::hand_on(StateLock& lock, ReadyRow row) noexcept {
     try {
         ready.push_back(std::move(row));  // or the row is as it was
     } catch (const std::bad_alloc&) {
@@ -58,34 +58,28 @@ void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noex
 
 void Pool::State::read_loop(Heartbeat& heartbeat) {
     std::array<ReadyRow, kMostTogether> taken;
-    std::unique_lock lock(mutex);
+    StateLock lock(*this);
     heartbeat.sit_down();
-    const auto has_work = [this] {
-        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
-    };
     for (;;) {
-        if (!has_work()) {
+        if (!reader_has_work()) {
             const auto start = Heartbeat::Clock::now();
-            readers.wait(lock, has_work);
+            lock.wait(readers, [this] { return reader_has_work(); });
             const std::chrono::duration<double> waited = Heartbeat::Clock::now() - start;
             if (ahead) stats.read_wait_s += waited.count();
         }
         const size_t count = closed ? 0 : take_neighbours(taken);
         if (count == 0) return;
         ++reading;
-        // Rows in memory may follow now, and those need a decoding thread.
-        if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         read_and_hand_on(lock, heartbeat, std::span(taken).first(count));
         heartbeat.job.reset();
         if (heartbeat.given_up) return;
-        if (--reading == 0 && !ahead) decoders.notify_all();
+        --reading;
     }
 }
 
 // What was read is handed on before this waits for the next buffer: else all reading threads could hold some
 // and wait for more.
-void Pool::State::read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat,
-                                   std::span<ReadyRow> rows) {
+void Pool::State::read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows) {
     bool one_by_one = false;
     while (!rows.empty()) {
         begin(heartbeat, rows.front().job, rows.front().row, Phase::reading);
@@ -100,7 +94,6 @@ void Pool::State::read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat
             heartbeat.rows_ended += wanted;
             hand_on(lock, std::move(row));
             row = {};
-            decoders.notify_one();
         }
         rows = rows.subspan(count);
     }

@@ -75,6 +75,16 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     RowCounts counts;     // under it
 
     // With the lock held:
+    // What threads of each kind wait for.
+    bool decoder_has_work() const noexcept;
+    bool spare_decoder_has_work() const noexcept { return closed || on_duty < employed; }
+    bool reader_has_work() const noexcept {
+        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
+    }
+    bool pillow_has_work() const noexcept {
+        return closed || (!foreign.empty() && pillows_at_work() < employed);
+    }
+    bool gpu_has_work() const noexcept;
     std::unique_ptr<Heartbeat> new_heartbeat(Heartbeat::Kind kind);  // one that there is room for
     void begin(Heartbeat& heartbeat, std::shared_ptr<Job> job, int row, Phase phase);
     // Whether a thread that reads ahead is in a read that takes far longer than others.
@@ -90,9 +100,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     // Throws std::system_error when the system allows no more threads.
     void start(Heartbeat::Kind kind);
     // Lets the calling thread, which decodes, wait while more than enough others do.
-    void make_way(std::unique_lock<std::mutex>& lock);
+    void make_way(StateLock& lock);
     void start_readers();
-    int pillows_at_work() const;
+    int pillows_at_work() const noexcept;
 
     // Without it:
     void read(ReadyRow& row);
@@ -119,7 +129,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     // Whether that was all; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
     bool goes_to_pillow(ReadyRow& row);
-    void make_one(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, ReadyRow row);
+    void make_one(StateLock& lock, Heartbeat& heartbeat, ReadyRow row);
     Frames lend_frames();
     void new_frames() {
         idle_frames.reserve(num_frames + 1);  // also for those that are lent now
@@ -127,9 +137,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
         ++num_frames;
     }
     // Reads neighbours, with the lock let go meanwhile.
-    void read_and_hand_on(std::unique_lock<std::mutex>& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
+    void read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
     // Puts a row that was read where others go on with it.
-    void hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept;
+    void hand_on(StateLock& lock, ReadyRow row) noexcept;
     void finish(Job& job, int row, Outcome outcome) noexcept;
 
     // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
@@ -137,6 +147,49 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
         return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
     }
     uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
+};
+
+// Holds the lock of a pool's state, for code that may change it. When the lock is released, also to wait, one
+// thread of each kind that has work now is woken. It holds the lock in turn, and so wakes the next one.
+// Nothing else notifies, so that no change can be forgotten.
+class StateLock {
+  public:
+    explicit StateLock(Pool::State& state) : state_(state), lock_(state.mutex) {}
+    ~StateLock() {
+        if (lock_.owns_lock()) unlock();
+    }
+    StateLock(const StateLock&) = delete;
+    StateLock& operator=(const StateLock&) = delete;
+
+    void lock() { lock_.lock(); }
+    void unlock() noexcept {
+        const Wakes wakes = due();
+        lock_.unlock();
+        wake(wakes);
+    }
+    // Waits until `has_work()`, or until `ends`; returns whether it has.
+    template <typename HasWork>
+    void wait(std::condition_variable& changed, HasWork has_work) {
+        while (!has_work()) {
+            wake(due());
+            changed.wait(lock_);
+        }
+    }
+    bool wait_for_end(std::chrono::steady_clock::time_point ends) {
+        wake(due());
+        return state_.ended.wait_until(lock_, ends, [this] { return state_.alive == 0; });
+    }
+
+  private:
+    // Which threads have work.
+    struct Wakes {
+        bool decoder, spare_decoder, reader, pillow, gpu, closer, all;
+    };
+    Wakes due() const noexcept;
+    void wake(const Wakes& wakes) noexcept;
+
+    Pool::State& state_;
+    std::unique_lock<std::mutex> lock_;
 };
 
 }  // namespace standpipe

@@ -87,22 +87,54 @@ void Pool::State::work(Heartbeat& heartbeat) noexcept {
         std::strncpy(error.data(), unforeseen.what(), error.size() - 1);
     }
     {
-        std::scoped_lock lock(mutex);
+        StateLock lock(*this);
         --alive;
         if (error[0] && !broken) {
             broken = &heartbeat;
             broken_by = error;
         }
-        ended.notify_all();
     }
     if (error[0]) bell->ring();
 }
 
-void Pool::State::make_way(std::unique_lock<std::mutex>& lock) {
+StateLock::Wakes StateLock::due() const noexcept {
+    const Pool::State& s = state_;
+    return {.decoder = s.decoder_has_work(),
+            .spare_decoder = s.spare_decoder_has_work(),
+            .reader = s.reader_has_work(),
+            .pillow = s.pillow_has_work(),
+            .gpu = s.gpu_has_work(),
+            .closer = s.closed && s.alive == 0,
+            .all = s.closed};
+}
+
+void StateLock::wake(const Wakes& wakes) noexcept {
+    const auto notify = [&](bool has_work, std::condition_variable& changed) {
+        if (!has_work) return;
+        if (wakes.all) changed.notify_all();
+        else changed.notify_one();
+    };
+    notify(wakes.decoder, state_.decoders);
+    notify(wakes.spare_decoder, state_.spare_decoders);
+    notify(wakes.reader, state_.readers);
+    notify(wakes.pillow, state_.foreigners);
+    notify(wakes.gpu, state_.gpus);
+    notify(wakes.closer, state_.ended);
+}
+
+void Pool::State::make_way(StateLock& lock) {
     if (on_duty <= employed) return;
     --on_duty;
-    spare_decoders.wait(lock, [this] { return closed || on_duty < employed; });
+    lock.wait(spare_decoders, [this] { return spare_decoder_has_work(); });
     ++on_duty;
+}
+
+// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
+// warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
+// theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
+bool Pool::State::decoder_has_work() const noexcept {
+    return closed || on_duty > employed || !ready.empty() ||
+           (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
 }
 
 // Those that wait for a buffer have it as soon as what was read is decoded.
@@ -169,11 +201,9 @@ void Pool::State::note_read(Clock::duration took, const ReadyRow& row) {
         if (num_readers == 0) start_readers();
         ahead = num_readers > 0;
         calm_reads = 0;
-        readers.notify_all();
     } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads && !reads_stall()) {
         long_mean_blocked_s = 0;
         ahead = false;
-        decoders.notify_all();
     }
 }
 
@@ -244,21 +274,19 @@ bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
     // A file of more bytes than its pixels is none of a camera's.
     if (pixels == 0 || pixels > job.most_gpu_pixels || row.read.size > 3 * pixels) return false;
     if (3 * pixels > options.frame_bytes) return false;
-    std::scoped_lock lock(mutex);
+    StateLock lock(*this);
     if (closed) return false;
     for_gpu.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size, size});
     ++stats.gpu_rows;
-    gpus.notify_one();
     return true;
 }
 
 // False when the pool is closed.
 bool Pool::State::goes_to_pillow(ReadyRow& row) {
-    std::scoped_lock lock(mutex);
+    StateLock lock(*this);
     if (closed) return false;
     foreign.push_back(
         {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
-    foreigners.notify_one();
     return true;
 }
 
@@ -279,23 +307,16 @@ bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
     return ended;
 }
 
-// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
-// warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
-// theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
 void Pool::State::decode_loop(Heartbeat& heartbeat) {
     const HeapPin pin;
     RowMaker maker(side);
-    std::unique_lock lock(mutex);
+    StateLock lock(*this);
     heartbeat.sit_down();
-    const auto has_work = [this] {
-        return closed || on_duty > employed || !ready.empty() ||
-               (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
-    };
     for (;;) {
         make_way(lock);
-        if (!has_work()) {
+        if (!decoder_has_work()) {
             const auto start = Clock::now();
-            decoders.wait(lock, has_work);
+            lock.wait(decoders, [this] { return decoder_has_work(); });
             stats.decode_wait_s += seconds(Clock::now() - start);
             continue;
         }

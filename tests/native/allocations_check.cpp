@@ -5,9 +5,6 @@
 //   allocations_check FOLDER FILE…    files that become rows; what is no JPEG is Pillow's, whose part a
 //   thread plays
 //                                     here, as one does the GPU's. Sets of the cache are made in the folder
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -16,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -23,7 +21,7 @@
 
 #include "system/faults.h"
 #include "fuzz/own_malloc.h"
-#include "pool/pool.h"
+#include "pool_parts.h"
 
 namespace standpipe {
 namespace {
@@ -31,9 +29,7 @@ namespace {
 constexpr int kSide = 24;
 constexpr auto kPatience = std::chrono::seconds(20);  // more is a hang
 constexpr uint64_t kMostRuns = 20'000;
-constexpr int kDifferent = 4;                 // files; these come again and again
-constexpr uint8_t kByPillow = 7, kByGpu = 9;  // pixels
-constexpr size_t kFrameBytes = 64 << 10;      // of what the GPU decodes
+constexpr int kDifferent = 4;  // files; these come again and again
 
 uint64_t failing = 0;                     // the number of the allocation
 std::vector<std::vector<uint8_t>> right;  // slots of runs in which none failed
@@ -49,17 +45,6 @@ void check(bool right, const char* what) {
     if (!right) fail(what);
 }
 
-std::shared_ptr<Program> program(int side) {
-    auto made = std::make_shared<Program>();
-    GeometryStage stage;
-    stage.resize = GeometryStage::Resize::exact;
-    stage.target = {side, side};
-    Head& head = made->heads.front();
-    head.passes = passes_of({stage});
-    head.format.height = head.format.width = side;
-    return made;
-}
-
 enum class Kept { nothing, files, images };
 
 // Ways that rows take through the pool.
@@ -70,71 +55,10 @@ struct Way {
     Kept kept = Kept::nothing;
 };
 
-// A set of the cache without a row in it.
-std::shared_ptr<CacheStore> empty_set(const std::string& folder, int rows) {
-    const auto file = [&](const char* name) {
-        return Descriptor(open((folder + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    };
-    const auto records = static_cast<uint64_t>(rows);
-    const CacheHeader header = cache_header(records, 0);
-    const Descriptor table = file("/table"), extent = file("/rows-000000");
-    check(pwrite(table.get(), header.data(), header.size(), 0) == static_cast<ssize_t>(header.size()) &&
-              ftruncate(table.get(), static_cast<off_t>(kCacheHeaderBytes + records * kCacheEntryBytes)) == 0,
-          "no table");
-    const Descriptor in(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    fail_allocation(failing);
-    auto store = std::make_shared<CacheStore>(in.get(), records, 0, true, 0);
-    store->add_extent(0, extent.get(), 0, uint64_t{1} << 20, false);
-    return store;
-}
-
-// Paths as a job has them.
-struct Files {
-    explicit Files(const std::vector<std::string>& paths)
-        : offset(paths.size(), 0), length(paths.size(), -1) {
-        for (const std::string& path : paths) {
-            blob.insert(blob.end(), path.begin(), path.end());
-            ends.push_back(static_cast<int64_t>(blob.size()));
-        }
-    }
-    int rows() const { return static_cast<int>(ends.size()); }
-
-    std::vector<uint8_t> blob;
-    std::vector<int64_t> ends, offset, length;
-};
-
-// As the threads in Python do: what fails there is the row's error, or ends the run.
+// As in a thread in Python: what fails there ends the run.
 std::atomic<bool> thread_ended{false};
 
-void play_pillow(Pool& pool) try {
-    const std::vector<uint8_t> rgb(size_t{3} * 8 * 8, kByPillow);
-    for (ForeignRow row; pool.take_foreign(row);) {
-        try {
-            if (std::string text = pool.reserve_for(row, {8, 8}, rgb.size()); !text.empty())
-                pool.fail_foreign(row, std::move(text));
-            else pool.finish_foreign(row, rgb.data(), {8, 8}, false);
-        } catch (const std::bad_alloc&) {
-            pool.fail_foreign(row, kNoMemory);
-        }
-        pool.release_foreign(row);
-    }
-} catch (const std::bad_alloc&) {
-    thread_ended = true;  // a thread in Python tells the run so
-}
-
-// As the thread in Python that has JPEGs decoded by the GPU: every other one is refused.
-void play_gpu(Pool& pool) try {
-    for (;;) {
-        GpuBatch batch;
-        if (!pool.take_for_gpu(batch)) return;
-        std::vector<bool> decoded(batch.rows.size());
-        for (size_t i = 0; i < batch.rows.size(); ++i) {
-            decoded[i] = batch.rows[i].row % 2 == 0;
-            std::memset(batch.frames.get() + batch.offset[i], kByGpu, batch.rows[i].frame_bytes());
-        }
-        pool.hand_back(batch, decoded);
-    }
-} catch (const std::bad_alloc&) {
+void play(void (*part)(Pool&), Pool& pool) try { part(pool); } catch (const std::bad_alloc&) {
     thread_ended = true;
 }
 
@@ -143,7 +67,7 @@ struct Run {
         : slot(size_t{3} * kSide * kSide * static_cast<size_t>(files.rows())) {
         const auto rows = static_cast<size_t>(files.rows());
         job->program = program(kSide);
-        job->files = {files.blob.data(), files.ends.data(), files.offset.data(), files.length.data()};
+        job->files = files.input();
         job->rows = files.rows();
         job->positions.resize(rows);
         job->outputs.push_back({slot.data(), job->program->format().row_bytes()});
@@ -207,13 +131,17 @@ bool run_once(const Files& files, const Way& way, const std::string& folder) {
     const auto before = way.kept == Kept::images ? program(kSide + 8) : nullptr;
     thread_ended = false;
     bool raised = false;
+    std::optional<EmptySet> set;
     if (way.kept == Kept::nothing) fail_allocation(failing);
+    else set.emplace(folder, kDifferent);
     try {
-        if (way.kept != Kept::nothing)
-            run.job->cache = {empty_set(folder, kDifferent), run.records.data(), before, true};
+        if (set) {
+            fail_allocation(failing);
+            run.job->cache = {set->open_store(), run.records.data(), before, true};
+        }
         pool = std::make_shared<Pool>(options, bell);
-        others.emplace_back([&pool] { play_pillow(*pool); });
-        if (way.by_gpu) others.emplace_back([&pool] { play_gpu(*pool); });
+        others.emplace_back([&pool] { play(play_pillow, *pool); });
+        if (way.by_gpu) others.emplace_back([&pool] { play(play_gpu, *pool); });
         run.work(*pool, *bell);
     } catch (const std::bad_alloc&) {
         raised = true;
