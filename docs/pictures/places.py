@@ -208,7 +208,11 @@ def faults() -> None:
 
 def tuning() -> None:
     parts = [
-        text(450, 24, "A loader tries one change at a time, and keeps what makes the training loop faster")
+        text(
+            450,
+            24,
+            "A loader tries one number of workers at a time, and keeps what makes the training loop faster",
+        )
     ]
     bars = (
         (60, "4 workers", BLUE),
@@ -216,8 +220,7 @@ def tuning() -> None:
         (92, "try 6", AMBER),
         (90, "try 7", RED),
         (92, "6 workers", BLUE),
-        (104, "try 2 ahead", AMBER),
-        (104, "settled", GREEN),
+        (92, "settled", GREEN),
     )
     for number, (height, name, colour) in enumerate(bars):
         x = 40 + number * 120

@@ -85,13 +85,6 @@ void bind_ring(nb::module_& m) {
              "Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.")
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
         .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every ready slot.")
-        .def(
-            "set_base",
-            [](SlotRing& r, size_t base) {
-                if (base == 0) throw nb::value_error("a ring needs slots");
-                r.set_base(base);
-            },
-            Unlocked(), "base"_a, "How many slots exist without growing, from now on.")
         .def("reclaim", &SlotRing::reclaim, Unlocked(),
              "Take back slots that forked children don't hold any more.")
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")

@@ -207,21 +207,6 @@ void SlotRing::release_ready() {
     bell_->ring();
 }
 
-void SlotRing::set_base(size_t base) {
-    {
-        std::scoped_lock lock(mutex_);
-        if (base_ == 0) return;  // it is retired
-        base_ = std::min(base, arena_->slots());
-        while (!keeps_ && live_ > base_ && free_.top >= 0) {
-            const int slot = pop(free_);
-            --live_;
-            move(slot, SlotState::spare);
-            push(spare_, slot);
-        }
-    }
-    bell_->ring();
-}
-
 void SlotRing::trim() {
     std::unique_lock lock(mutex_);
     reclaim_held();

@@ -113,8 +113,6 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     // that they are hidden from it.
     void before_fork() noexcept;
     void after_fork(bool in_child) noexcept;
-    // How many slots exist at first, from now on; of more, those that come back are spare.
-    void set_base(size_t base);
     // Punches spare slots.
     void trim();
     // For a ring that won't be filled again: punches all slots but the lent ones, and these as they come

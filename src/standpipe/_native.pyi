@@ -408,9 +408,6 @@ class SlotRing:
     def release_ready(self) -> None:
         """Release every ready slot."""
 
-    def set_base(self, base: int) -> None:
-        """How many slots exist without growing, from now on."""
-
     def reclaim(self) -> None:
         """Take back slots that forked children don't hold any more."""
 

@@ -204,7 +204,6 @@ def check_advice(result: Result, text: str) -> None:
         assert int(more) > int(now) == diagnosis.num_workers
         assert not plan.tunes_workers
     assert ("num_workers=" in text.split("bound")[-1]) <= (not plan.tunes_workers)
-    assert ("prefetch=" in text) <= (not plan.tunes_prefetch)
     assert ("decode(" in text) <= plan.decodes_exactly
     assert (".cache(" in text) <= (plan.pipeline.cached is None)
     assert diagnosis.advice or diagnosis.bound == "unknown"

@@ -12,7 +12,7 @@ import pytest
 import standpipe as sp
 from photos import encoded, picture, write_list, write_photos
 from standpipe._native import latency_bucket
-from standpipe.engine.tuner.adjusting import Headroom, is_odd
+from standpipe.engine.tuner.adjusting import Headroom, is_odd, seen_in
 from standpipe.stats.latency import BUCKETS
 from standpipe.stats.memory import GROWTH
 
@@ -64,15 +64,13 @@ def meanwhile(act: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def restless(loader: sp.Loader, most: int) -> Iterator[list[int]]:
-    """Another number of workers, and of slots, every millisecond."""
+    """Another number of workers every millisecond."""
     numbers: list[int] = []
-    ring = loader._run._ring  # type: ignore[union-attr]
     chance = np.random.default_rng(0)
 
     def change() -> None:
         number = int(chance.integers(1, most + 1))
         workers_of(loader).employ(number)
-        ring.set_base(int(chance.integers(1, 5)))
         numbers.append(number)
 
     with meanwhile(change):
@@ -163,6 +161,18 @@ def test_threads_may_be_as_many_as_the_memory_has_room_for() -> None:
     assert room.most(27, ledger(grown=950), 0) == 27  # no more
     assert room.most(27, ledger(grown=2000), 1000 << 20) > 27  # memory= doesn't count what functions take
     assert Headroom().most(2, ledger(grown=0), 0) > 1000
+
+
+def test_workers_are_measured_in_the_same_seconds_as_their_work() -> None:
+    """In a second, two workers work 0.97 s each, while the loop's counters grow by whole batches of 0.4 s."""
+    for ended in (2, 3):
+        step = sp.StepStats(steps=ended, rows=ended * 8, step_s=0.1 * ended, wait_s=0.3 * ended)
+        worked = sp.PlaceStats(busy_s=1.94, cpu_s=0.97)
+        seen = seen_in(sp.Stats(time_s=1.0, step=step, transform=worked), 2, 5.0)
+        assert seen.busy == pytest.approx(0.97)
+        assert seen.wait_share == pytest.approx(0.75)
+        assert seen.rows_per_s == pytest.approx(20)
+        assert seen.on_cpu == pytest.approx(0.5)
 
 
 def window(*steps_s: float) -> sp.Stats:

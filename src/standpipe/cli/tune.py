@@ -1,4 +1,4 @@
-"""``standpipe tune``: find the best numbers of workers and slots for the standard task on the user's images."""
+"""``standpipe tune``: find the best number of workers for the standard task on the user's images."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the subcommand and its arguments to the parser."""
     parser = subparsers.add_parser(
         "tune",
-        help="find the best workers and slots for your images",
-        description="Run a standard task until its number of workers and slots is tuned, and print that as code to "
+        help="find the best number of workers for your images",
+        description="Run a standard task until its number of workers is tuned, and print that as code to "
         "paste. Every loader tunes itself like this while it runs: written down, it begins with what is best.",
     )
     add_task_arguments(parser)

@@ -160,10 +160,8 @@ class Meter:
 
     def _may_be_above(self, owner: MemoryOwner) -> bool:
         """Return True if a warning is useful when this owner uses more than its forecast."""
-        if owner.name == SLOTS:  # unless the caller holds them, more slots are the tuner's choice
-            return self._ring.count("lent") > self._plan.memory.slots
-        # These limit themselves: a file larger than all buffers is read alone, a thread that needs more of the side
-        # arena waits, and the tuner chooses the number of threads.
+        # These limit themselves: a file larger than all buffers is read alone, and a thread that needs more of the side
+        # arena waits.
         return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))
 
     def _remedy(self, owner: MemoryOwner) -> str:

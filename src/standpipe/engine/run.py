@@ -165,12 +165,12 @@ class Run:
         return self._upkeep.memory()
 
     def tuning(self) -> Tuning:
-        """Return the current numbers of workers and slots, and the tuner's trials."""
+        """Return the current number of workers, and the tuner's trials."""
         return self._upkeep.tuning()
 
     @property
     def since(self) -> Stats:
-        """The counters when the run first worked with the current numbers of workers and slots."""
+        """The counters when the run first worked with the current number of workers."""
         return self._upkeep.since
 
     @property

@@ -43,7 +43,7 @@ class Upkeep:
         self._queue, self._delivery, self._workers = queue, delivery, workers
         self._watch, self._times, self._claim = watch, times, claim
         self._meter = Meter(queue.plan, queue.ring, workers, claim, before)
-        self._adjuster = Adjuster(queue.plan, workers, queue.ring, claim)
+        self._adjuster = Adjuster(queue.plan, workers, claim)
         self.due_s = 0.0
 
     def look(self) -> None:
@@ -73,12 +73,12 @@ class Upkeep:
         return self._meter.ledger()
 
     def tuning(self) -> Tuning:
-        """Return the current numbers of workers and slots, and the tuner's trials."""
+        """Return the current number of workers, and the tuner's trials."""
         return self._adjuster.tuning()
 
     @property
     def since(self) -> Stats:
-        """The counters when the run first worked with the current numbers of workers and slots."""
+        """The counters when the run first worked with the current number of workers."""
         return self._adjuster.since
 
     def close(self) -> None:

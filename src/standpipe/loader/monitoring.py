@@ -51,7 +51,7 @@ class Observable:
         ----------
         since : Stats, optional
             Earlier counters: the diagnosis covers the time from then on. Default: the time since the loader
-            has had its present numbers of workers and slots.
+            has had its present number of workers.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class Observable:
 
     @property
     def since(self) -> Stats:
-        """The counters when the run began with its present numbers of workers and slots.
+        """The counters when the run began with its present number of workers.
 
         They are all 0 while no run has started. ``stats() - since`` is the time that ``diagnose()`` covers.
 
@@ -123,11 +123,10 @@ class Observable:
         return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
 
     def tuning(self) -> Tuning:
-        """Return the present numbers of workers and slots, and what was tried to find them.
+        """Return the present number of workers, and what was tried to find them.
 
-        ``num_workers="auto"`` and ``prefetch="auto"``, the defaults, are tuned while the loader runs, within
-        ``memory=`` and the CPUs that this process may use. ``autotune=False`` keeps the first values of the
-        plan.
+        ``num_workers="auto"``, the default, is tuned while the loader runs, within ``memory=`` and the CPUs
+        that this process may use. ``autotune=False`` keeps the plan's number.
 
         Returns
         -------
@@ -144,7 +143,7 @@ class Observable:
         return untried(self.plan) if self._run is None else self._run.tuning()
 
     def explain(self) -> str:
-        """Return the text of ``plan.explain()``, with the numbers of workers and slots found since.
+        """Return the text of ``plan.explain()``, with the number of workers found since.
 
         Returns
         -------
@@ -185,7 +184,7 @@ class Observable:
         Parameters
         ----------
         whole : bool, default False
-            True: its figures cover the time since the run has had its present numbers of workers and slots,
+            True: its figures cover the time since the run has had its present number of workers,
             like those of ``diagnose()`` and of a report. False: they cover the newest ten seconds of it.
 
         Returns

@@ -293,11 +293,8 @@ class _Judge:
             return None
         if read.wait_s <= read.busy_s:
             return self._reading(self._able.workers)
-        ahead = self._tuning.prefetch
-        more = f", or prefetch= above {ahead}" if self._remedies.is_news("prefetch", ahead + 1) else ""
-        return self._reading(
-            self._able.workers, Advice(f"larger batches{more}: most reading threads have nothing to read")
-        )
+        more = f"larger batches, or prefetch= above {self._plan.prefetch}"
+        return self._reading(self._able.workers, Advice(f"{more}: most reading threads have nothing to read"))
 
     def _reading(self, others: float, *first: Advice) -> Diagnosis:
         latency = self._done.read.latency
@@ -326,23 +323,21 @@ class _Judge:
         )
 
     def _slots(self) -> Diagnosis | None:
-        plan, ahead = self._plan, self._tuning.prefetch
         step_s = self._done.step.step_s
         # A loop that takes batches and does nothing holds up nobody.
         if min(self._done.slots.no_slot_s, step_s) < THRESHOLDS.keeps_up * self._loop_s:
             return None
         if step_s < LEAST_STEP_S * self._done.step.steps:
             return None
-        more = []
-        if self._remedies.is_news("prefetch", ahead + 1):
-            room = "a larger memory=" if plan.tunes_prefetch else f"prefetch= above {ahead}, and memory="
-            more = [Advice(f"{room} that has room for it: steps of unequal length need batches in reserve")]
         return self._say(
             "input",
             "slots",
             self._able.least(),
             f"your loop waits {self._waits}, and at other times workers wait for it: there is no room to work ahead",
-            *more,
+            Advice(
+                f"prefetch= above {self._plan.prefetch}, and memory= that has room for it: steps of unequal length "
+                "need batches in reserve"
+            ),
             Advice("drop batches sooner, if your code holds them"),
         )
 

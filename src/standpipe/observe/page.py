@@ -62,7 +62,7 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
                 "Seconds in your Python code, summed over workers.",
             ),
             _section("Slow and bad samples", _bad(known, now.stats), ""),
-            _section("Workers and slots that were tried", *_tuning(known["tuning"])),
+            _section("Numbers of workers that were tried", *_tuning(known["tuning"])),
             _section("The plan", f"<pre>{escape(known['explain'])}</pre>", ""),
         )
     )
@@ -240,11 +240,10 @@ def _functions(functions: Mapping[str, float]) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (HTML table of the settings that tuning tried, a sentence saying if tuning has settled)."""
+    """Return (HTML table of the numbers that tuning tried, a sentence saying if tuning has settled)."""
     rows = [
         [
             f"{trial['after_s']:.0f}",
-            trial["setting"],
             f"{trial['before']} → {trial['tried']}",
             f"{trial['gain']:.2f}",
             "kept" if trial["kept"] else "taken back",
@@ -253,7 +252,7 @@ def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
         for trial in tuning["trials"]
     ]
     state = "Settled." if tuning["settled"] else "Not settled yet."
-    return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), state
+    return (_table(("after s", "workers", "times as fast", "", "why"), rows) if rows else ""), state
 
 
 def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:

@@ -77,7 +77,7 @@ class Remedies:
     def twice_the_workers(self) -> list[Advice]:
         """Return the advice to double the workers, so that others work while some wait; empty if useless."""
         number = 2 * self._workers
-        if not self.is_news("num_workers", number):
+        if not self.is_news(number):
             return []
         rate = min(2 * self._able.workers, self._able.least("workers"))
         return [
@@ -86,11 +86,7 @@ class Remedies:
 
     def more_workers(self) -> list[Advice]:
         """Return the advice to use a worker per core, with a forecast if workers get the processors they need."""
-        if (
-            self._workers >= self._cores
-            or self._plan.tunes_workers
-            or not self.is_news("num_workers", self._cores)
-        ):
+        if self._workers >= self._cores or self._plan.tunes_workers or not self.is_news(self._cores):
             return []
         alone = self._load.cpu_s == 0 or self._load.cpu_s >= THRESHOLDS.computes * self._load.work_s
         rate = min(self._able.workers * self._cores / self._workers, self._able.least("workers"))
@@ -100,21 +96,12 @@ class Remedies:
             )
         ]
 
-    def is_news(self, setting: str, number: int) -> bool:
-        """Return whether more workers or slots are worth a try: tuning won't go there, and didn't reject it."""
+    def is_news(self, number: int) -> bool:
+        """Return whether more workers are worth a try: tuning won't go there, and didn't reject it."""
         plan, tuning = self._plan, self._tuning
-        if setting == "num_workers" and not plan.takes_workers:
-            return False
-        tuned, most = (
-            (plan.tunes_workers, tuning.most_workers)
-            if setting == "num_workers"
-            else (plan.tunes_prefetch, plan.memory.most_tuned_slots - 1)
-        )
-        rejected = any(
-            trial.setting == setting and not trial.kept and trial.before < trial.tried <= number
-            for trial in tuning.trials
-        )
-        return not rejected and not (tuned and number <= most)
+        rejected = any(not trial.kept and trial.before < trial.tried <= number for trial in tuning.trials)
+        tuned = plan.tunes_workers and number <= tuning.most_workers
+        return plan.takes_workers and not rejected and not tuned
 
 
 def rate_of(rows: int, seconds: float) -> float:

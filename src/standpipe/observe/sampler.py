@@ -34,10 +34,10 @@ class Observed(Protocol):
 
     @property
     def since(self) -> sp.Stats:
-        """Counters of when it had first as many workers and slots as now."""
+        """Counters of when it had first as many workers as now."""
 
     def tuning(self) -> sp.Tuning:
-        """Return its present workers and slots."""
+        """Return its present workers."""
 
     def stats(self) -> sp.Stats:
         """Counters since the start."""
@@ -98,7 +98,7 @@ class Sampler:
     def look(self, run: Observed, where: Callable[[], Where], *, whole: bool = False) -> Snapshot:
         """Take a snapshot of the run now, add it to the history and publish it.
 
-        whole  whether its figures are about all of the run since it has as many workers and slots as now; else about
+        whole  whether its figures are about all of the run since it has as many workers as now; else about
                the newest ten seconds of that
         """
         if os.getpid() != self._pid:

@@ -57,7 +57,7 @@ class Snapshot:
     memory, limit : int
         Bytes of what ``memory=`` counts, and ``memory=``.
     recent : Moment
-        The newest ten seconds with the present number of workers and slots.
+        The newest ten seconds with the present number of workers.
     stats : Stats
         The counters since the start.
     diagnosis : Diagnosis or None

@@ -119,12 +119,11 @@ class Runnable:
             ``"inline"``: the thread that asks for a batch, so that a debugger can stop there. Default:
             ``"process"`` on Linux, else ``"thread"``.
         prefetch : int or "auto", default "auto"
-            Number of batches that are made ahead of the one that the loop has. ``"auto"`` begins with 1, or
-            more if all workers together have more than a batch in work. A running loader then finds the best
-            number.
+            Number of batches that are made ahead of the one that the loop has. ``"auto"`` is 1, or more if all
+            workers together have more than a batch in work. It doesn't change while a loader runs.
         autotune : bool, default True
-            Tune ``num_workers="auto"`` and ``prefetch="auto"`` while a loader runs, within ``memory`` and the
-            available CPUs. False: they keep their first values.
+            Tune ``num_workers="auto"`` while a loader runs, within ``memory`` and the available CPUs. False: it
+            keeps its first value.
         large_image_memory : int or str, optional
             Bytes (or text) for images that need a whole frame at once: progressive JPEGs, other formats.
             Default: 256 MiB, less if ``memory`` is short, and enough for each of the first samples that

@@ -322,13 +322,13 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
         index=needs.index,
         slots=sizes.slots * needs.slot,
         waiting=needs.batches(sizes.slots) - sizes.slots * needs.slot,
-        workers=needs.cost.of(sizes.workers),
+        workers=needs.cost.of(sizes.most_workers),
         read_ahead=sizes.read_ahead,
         frames=needs.frames,
         cache=needs.cache,
         engine=ENGINE_BYTES,
         side=sizes.side,
-        whole=min(sizes.workers * frame, sizes.side),
+        whole=min(sizes.most_workers * frame, sizes.side),
     )
 
 

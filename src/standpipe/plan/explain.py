@@ -261,6 +261,8 @@ def _workers(plan: Plan) -> str:
 def _batch(plan: Plan) -> list[str]:
     rows = f"≤{plan.batch.layout.rows}" if plan.steps.unit == "batches" else str(plan.batch.layout.rows)
     workers = f"{plan.pool.workers} worker{'s' if plan.pool.workers > 1 else ''}"
+    if plan.pool.most_workers > plan.pool.workers:
+        workers += f", up to {plan.pool.most_workers} are tried"
     return [
         *(
             f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}"
@@ -402,7 +404,7 @@ def _rows_bytes(plan: Plan) -> int:
 def _memory_per_worker(plan: Plan) -> str:
     shared = plan.pool.cost.shared
     if not shared:
-        return ""
+        return f"for {most}" if (most := plan.pool.most_workers) > plan.pool.workers else ""
     measured = "; measured at start" if plan.batch.open else ""
     return (
         f"{show_bytes(shared)} shared, each is replaced above {show_bytes(plan.pool.worker_bytes)}{measured}"

@@ -19,9 +19,7 @@ READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking t
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
 MOST_TUNED = 64  # workers that are tried, where nobody has said how many
-ROWS_IN_HAND = (
-    4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
-)
+TRIED_SLOTS_BYTES = 64 * MIB  # most that slots for workers that are only tried may take
 SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 32 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
@@ -123,6 +121,7 @@ class WorkerCost:
     slots   number of slots that are filled at once. Python code takes long, and unevenly: a worker that has
     finished
             its part of a batch goes on with the next one, while the caller holds a third
+    rows    rows that are filled at once for each worker: with fewer, workers wait for each other at a batch's end
     """
 
     each: int
@@ -131,6 +130,7 @@ class WorkerCost:
     reads: bool
     waits: bool
     slots: int
+    rows: int = 4
 
     def of(self, workers: int) -> int:
         """Return the bytes of a number of workers."""
@@ -138,7 +138,8 @@ class WorkerCost:
 
 
 NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, False, 1)
-THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2)
+# Up to 64 threads are tried, with slots for all of them: that 4 rows each are faster than 2 couldn't be measured.
+THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2, 2)
 PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, False, 2)
 
 
@@ -150,7 +151,7 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
     """
     if cost.kind == "worker process" and slot_bytes <= SMALL_SLOT_BYTES:
         return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
-    filling = -(-ROWS_IN_HAND * workers // rows)
+    filling = -(-cost.rows * workers // rows)
     return 1 + (workers if whole else max(cost.slots, filling))
 
 
@@ -204,7 +205,7 @@ class Needs:
 class Sizes:
     """The chosen sizes.
 
-    workers     number of workers at the start, and at most where they are tuned
+    workers     number of workers at the start, and at most where they are tuned; there are slots for the most
     worker      bytes of its own that a worker process may use before it is replaced
     read_ahead  bytes
     side        bytes of the side arena
@@ -264,9 +265,9 @@ def fit(
         read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
         spare -= read_ahead - fixed.read_ahead
     most = threads
-    if workers == "auto" and needs.cost.waits and options.autotune:
-        most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
-        spare -= needs.cost.of(most) - needs.cost.of(threads)
+    if workers == "auto" and needs.cost.waits and options.tunes_workers:
+        most, slots, more = _tried(needs, fixed.slots, threads, slots, spare // 4)
+        spare -= more
     if needs.side and "large_image_memory" not in fixed.given:
         side = max(side, min(SIDE_BYTES[1], side + spare // 2))
         spare -= side - fixed.side
@@ -275,6 +276,21 @@ def fit(
         spare -= (worker - fixed.worker) * threads
     most_slots = slots + spare // (needs.slot + needs.apart)
     return Sizes(threads, most, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
+
+
+def _tried(needs: Needs, fixed: int | None, threads: int, slots: int, room: int) -> tuple[int, int, int]:
+    """Return the most workers that tuning may try, the slots for so many, and the bytes of both beyond the start's.
+
+    fixed    number of slots, if the caller set it
+    threads  workers at the start, with ``slots`` slots
+    room     most bytes of both
+    """
+    for most in range(MOST_TUNED, threads, -1):
+        enough = fixed or needs.slots(most)
+        more = needs.batches(enough) - needs.batches(slots)
+        if more <= TRIED_SLOTS_BYTES and (more := more + (most - threads) * needs.cost.each) <= room:
+            return most, enough, more
+    return threads, slots, 0
 
 
 @dataclass(frozen=True, slots=True)

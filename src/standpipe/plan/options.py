@@ -123,9 +123,10 @@ class LoaderOptions:
         """The file of ``error_log=``."""
         return None if self.error_log is None else Path(self.error_log)
 
-    def tunes(self, name: Literal["num_workers", "prefetch"]) -> bool:
-        """Return True if a run finds the best value of an option."""
-        return self.autotune and self.fleet is None and getattr(self, name) == "auto"
+    @property
+    def tunes_workers(self) -> bool:
+        """True if a run finds the best number of workers."""
+        return self.autotune and self.fleet is None and self.num_workers == "auto"
 
     def for_job(self) -> LoaderOptions:
         """Return the options for a job that reads samples before a run: those that apply there."""

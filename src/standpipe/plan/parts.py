@@ -134,7 +134,7 @@ class MemoryPlan:
 
     budget_bytes   limit of all that standpipe allocates
     forecast       bytes by purpose
-    slots          number at the start; ``most_slots`` limits it
+    slots          number for the most workers; the caller may hold further ones, up to ``most_slots`` together
     batches_bytes  bytes of the most slots, with values outside of them
     """
 
@@ -143,9 +143,3 @@ class MemoryPlan:
     slots: int
     most_slots: int
     batches_bytes: int
-
-    @property
-    def most_tuned_slots(self) -> int:
-        """Slots that may be filled at once, with what belongs to them."""
-        one = (self.forecast.slots + self.forecast.waiting) // self.slots
-        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.slots)

@@ -26,7 +26,6 @@ from standpipe.plan.memory import (
     FILES_OF_SERVER,
     SIDE_BYTES,
     MemoryForecast,
-    slots_for,
 )
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import files_of
@@ -156,7 +155,7 @@ class Plan:
 
     @property
     def slots(self) -> int:
-        """The number of slots that are allocated at the start."""
+        """The number of slots, while the loop holds one batch at a time."""
         return self.memory.slots
 
     @property
@@ -320,36 +319,12 @@ class Plan:
     @property
     def tunes_workers(self) -> bool:
         """True if a run finds the best number of workers."""
-        return self.takes_workers and self.options.tunes("num_workers")
+        return self.takes_workers and self.options.tunes_workers
 
     @property
     def prefetch(self) -> int:
         """The number of batches that are made ahead of the one that the loop has: slots − 1."""
         return self.slots - 1
-
-    @property
-    def tunes_prefetch(self) -> bool:
-        """True if a run finds the best number of slots."""
-        return self.pool.executor is not Executor.INLINE and self.options.tunes("prefetch")
-
-    def slots_for(self, workers: int) -> int:
-        """Return the slots that keep a number of workers busy, and one that the caller holds.
-
-        The result is at most the allowed number of slots.
-        """
-        return min(
-            max(self._slots_for(workers), self.memory.slots),
-            self.memory.most_tuned_slots,
-        )
-
-    def _slots_for(self, workers: int) -> int:
-        return slots_for(
-            workers,
-            self.pool.cost,
-            self.batch.layout.rows,
-            whole=self.gathers or self.in_turn,
-            slot_bytes=self.batch.layout.stride_bytes,
-        )
 
     def explain(self) -> str:
         """Return a text for people: every place, and every byte of the forecast."""

@@ -21,20 +21,18 @@ MOST_FILE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A change that tuning tried.
+    """A number of workers that tuning tried.
 
     Attributes
     ----------
     after_s : float
         Seconds after the loader's start.
-    setting : str
-        ``"num_workers"`` or ``"prefetch"``.
     before, tried : int
-        The value before, and the value that was tried.
+        The number of workers before, and the number that was tried.
     gain : float
-        The rate with the new value ÷ the rate before.
+        The rate with the new number ÷ the rate before.
     kept : bool
-        True if the new value stayed.
+        True if the new number stayed.
     why : str
         The reason, as a sentence.
 
@@ -48,7 +46,6 @@ class Trial:
     """
 
     after_s: float
-    setting: Literal["num_workers", "prefetch"]
     before: int
     tried: int
     gain: float
@@ -56,14 +53,13 @@ class Trial:
     why: str
 
     def __str__(self) -> str:
-        what = f"{self.setting} {self.before} → {self.tried}"
         how = f"{self.gain:.2f} times as fast, {'kept' if self.kept else f'back to {self.before}'}"
-        return f"{self.after_s:5.1f} s: {what}, {how}: {self.why}"
+        return f"{self.after_s:5.1f} s: num_workers {self.before} → {self.tried}, {how}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The number of workers and slots that a loader has now, and how tuning found them.
+    """The number of workers and of batches ahead that a loader has now, and how tuning found the workers.
 
     ``str()`` of it is code: the arguments that give a new loader these values from the start.
 
@@ -117,7 +113,7 @@ class Tuning:
 
 def untried(plan: Plan) -> Tuning:
     """Return the tuning that a loader begins with."""
-    settled = not (plan.tunes_workers or plan.tunes_prefetch)
+    settled = not plan.tunes_workers
     return Tuning(plan.pool.workers, plan.prefetch, plan.pool.executor.value, plan.pool.most_workers, settled)
 
 

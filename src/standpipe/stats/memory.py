@@ -130,9 +130,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
     """Return the ledger of a loader that hasn't started: forecasts, and the memory of the index."""
     forecast, cost = plan.memory.forecast, plan.pool.cost
     workers = (
-        cost.shared + plan.pool.workers * plan.pool.worker_bytes
-        if plan.in_processes
-        else cost.of(plan.pool.most_workers)
+        cost.shared + plan.pool.workers * plan.pool.worker_bytes if plan.in_processes else forecast.workers
     )
     slots = plan.memory.most_slots * plan.batch.layout.stride_bytes
     owners = (

@@ -1,1 +1,1 @@
-"""Find the best number of workers and slots while a loader runs."""
+"""Find the best number of workers while a loader runs."""

@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from standpipe import _native
-from standpipe.engine.tuner.climbing import Bounds, Seen, Setting, Tuner
+from standpipe.engine.tuner.climbing import Seen, Tuner
 from standpipe.engine.workers import Workers
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning, untried
@@ -18,7 +17,7 @@ from standpipe.system import machine
 from standpipe.system.sharing import Claim
 from standpipe.system.thresholds import THRESHOLDS
 
-WINDOW_S, SETTLED_S = 0.6, 2.0  # least seconds of a window: while settings are tried, and after
+WINDOW_S, SETTLED_S = 0.6, 2.0  # least seconds of a window: while numbers are tried, and after
 LEAST_STEPS = 4  # least training steps in a window
 SETTLING_S, SETTLING_STEPS = 0.2, 2  # least seconds and steps between a change and the next window
 ODD = 8  # a step that is longer than so many median steps may make its window useless
@@ -70,32 +69,28 @@ class Adjuster:
 
     claim  publishes this loader's need of CPUs to other loaders of the machine, and reads theirs
     due_s  time of the next check, in seconds of ``time.monotonic()``
-    since  the counters when the run first worked with the current numbers of workers and slots
+    since  the counters when the run first worked with the current number of workers
 
     An adjuster has no reference to the run. A reference cycle would keep a dropped run alive until the next
     garbage collection.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        workers: Workers,
-        ring: _native.SlotRing,
-        claim: Claim,
-    ) -> None:
-        self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
-        self._tunes = plan.tunes_workers or plan.tunes_prefetch
-        self._headroom = Headroom() if plan.tunes_workers and plan.pool.cost.waits else None
-        self._setting = Setting(plan.pool.workers, plan.memory.slots)
+    def __init__(self, plan: Plan, workers: Workers, claim: Claim) -> None:
+        self._plan, self._workers, self._claim = plan, workers, claim
+        pool = plan.pool
+        self._headroom = Headroom() if plan.tunes_workers and pool.cost.waits else None
+        self._number = pool.workers
         self._cpus = machine.cpu_count(near=plan.device.cpus())
-        self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
+        self._tuner = Tuner(
+            pool.workers, pool.most_workers, cores=self._cpus, waits=pool.cost.waits, turn=claim.turn
+        )
         self._shared_s = 0.0  # time of the next check of other loaders
         self.due_s = 0.0
         self._odd = 0  # useless windows in a row
         self.since = Stats()
         self._start: Stats | None = None  # counters at the first check
         self._begin: Stats | None = None  # counters when the window began; None while a change takes effect
-        self._changed: Stats | None = None  # counters when the setting was changed
+        self._changed: Stats | None = None  # counters when the number was changed
 
     def look(self, run: Observed) -> None:
         """Check if a window of measurements is over, when that is due; if so, give the window to the tuner."""
@@ -119,18 +114,18 @@ class Adjuster:
         self._tuner.close()
 
     def tuning(self) -> Tuning:
-        """Return the tuned numbers of workers and prefetched batches, and the trials so far."""
+        """Return the tuned number of workers, and the trials so far."""
+        begin = untried(self._plan)
         return replace(
-            untried(self._plan),
-            num_workers=self._tuner.kept.workers,
-            prefetch=self._tuner.kept.slots - 1,
-            settled=self._tuner.settled or not self._tunes,
+            begin,
+            num_workers=self._tuner.kept,
+            settled=begin.settled or self._tuner.settled,
             trials=tuple(self._tuner.trials),
         )
 
     @property
     def _window_s(self) -> float:
-        return WINDOW_S if self._tunes and not self._tuner.settled else SETTLED_S
+        return WINDOW_S if self._plan.tunes_workers and not self._tuner.settled else SETTLED_S
 
     def _has_taken_effect(self, stats: Stats) -> bool:
         assert self._changed is not None
@@ -150,23 +145,22 @@ class Adjuster:
             self._odd += 1
             return
         self._odd = 0
-        seen = seen_in(done, self._setting.workers, stats.time_s - self._start.time_s)
+        seen = seen_in(done, self._number, stats.time_s - self._start.time_s)
         self._look_at_others(stats.time_s, seen)
-        if not self._tunes:
+        if not self._plan.tunes_workers:
             return
         if self._headroom is not None:
             free = machine.free_memory_bytes()
-            self._tuner.room = self._headroom.most(self._setting.workers, run.memory(), free)
+            self._tuner.room = self._headroom.most(self._number, run.memory(), free)
         kept = self._tuner.kept
         self._tuner.see(seen)
         if self._tuner.kept != kept:
             self.since = begin
-        if self._tuner.setting != self._setting:
-            self._workers.employ(self._tuner.setting.workers)
-            if self._workers.employed != self._tuner.setting.workers:
+        if self._tuner.workers != self._number:
+            self._workers.employ(self._tuner.workers)
+            if self._workers.employed != self._tuner.workers:
                 self._tuner.limit(self._workers.employed)  # no more are available
-            self._setting = self._tuner.setting
-            self._ring.set_base(self._setting.slots)
+            self._number = self._tuner.workers
             self._begin, self._changed = None, stats
 
     def _look_at_others(self, now_s: float, seen: Seen) -> None:
@@ -179,17 +173,6 @@ class Adjuster:
         self._shared_s = now_s + SHARED_S
         self._claim.hungry(seen.wait_share > THRESHOLDS.tuned and seen.busy >= THRESHOLDS.busy)
         self._tuner.cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
-
-
-def bounds_of(plan: Plan) -> Bounds:
-    """Return the limits of the numbers of workers and slots that may be tried in a run of this plan."""
-    return Bounds(
-        most=Setting(plan.pool.most_workers, plan.memory.most_tuned_slots),
-        workers=plan.tunes_workers,
-        slots=plan.tunes_prefetch,
-        waits=plan.pool.cost.waits,
-        slots_for=plan.slots_for,
-    )
 
 
 def is_odd(done: Stats) -> bool:
@@ -208,8 +191,10 @@ def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
     done     the counters of the window
     workers  number of workers in the window
     after_s  seconds from the run's start to the window's end
+
+    Workers go on while the loop's counters stand still from one batch to the next. So their work is divided by the
+    window's own seconds, and the loop's waiting by the seconds of the steps that ended in the window.
     """
-    loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
     read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
     work_s = max(done.transform.busy_s + read_s, 1e-9)
     on_cpu_s = done.transform.cpu_s or done.transform.busy_s
@@ -217,6 +202,6 @@ def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
         after_s=after_s,
         rows_per_s=done.step.rows_per_s,
         wait_share=done.step.wait_share,
-        busy=min(work_s / (workers * loop_s), 1.0),
+        busy=min(work_s / (workers * done.time_s), 1.0),
         on_cpu=min(on_cpu_s / work_s, 1.0),
     )

@@ -1,35 +1,41 @@
-"""Find the best numbers of workers and slots while a loader runs: try settings, and keep those that help.
+"""Find the best number of workers while a loader runs: try numbers, and keep those that help.
 
-The search is a generator: it sets ``Tuner.setting``, yields, and gets the measurements with this setting. So it reads
+The search is a generator: it sets ``Tuner.workers``, yields, and gets the measurements with this number. So it reads
 like a list of steps and needs no clock and no threads. Tests run it against simulated training loops.
 
-To compare two settings, the search measures both in turn, in windows of some tenths of a second, until the difference
-is clear. More workers are kept if the loop gets faster by 4 %. Fewer workers are kept if the loop stays as fast. If the
-training loop limits the run, the search leaves only as many workers as the loop needs. Then it rests until the run's
-speed has changed; the pause before each new search is longer than the last one.
+To compare two numbers, the search measures both in turn, in windows of some tenths of a second, until the difference
+is clear beside the spread of the windows. More workers are kept if the loop gets faster by 4 %. If they were more than
+needed, some are given back. If the training loop limits the run, the search leaves only as many workers as the loop
+needs. Then it rests until the run's speed has changed; the pause before each new search is longer than the last one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
 
 from standpipe.plan.tuning import Trial
 from standpipe.system.thresholds import THRESHOLDS
 
 LACKS = 0.08  # the loop waits above this fraction of its time
-IDLE = 0.9  # more batches in progress may help if workers are busy for less than this fraction of their time
 LOAD = 0.8  # busy fraction of the remaining workers, if the loop doesn't need all workers
-CLEAR = 1.15  # one window is enough if a setting is so many times as fast, or as slow, as the other
+ALIKE = 1.15  # windows of this ratio or less are similar
+CLEAR = 1.4  # two windows are enough if a number is so many times as fast, or as slow, as the other
 FULL = 0.92  # more computing workers don't help if workers use this fraction of the CPUs' time
-WORTH = 1.04  # more workers or slots are kept if the loop is at least so many times as fast
-AS_GOOD = 0.98  # fewer workers are kept if the loop is at least so many times as fast
+WORTH = 1.04  # more workers are kept if the loop is at least so many times as fast
+FASTER = (
+    1.02  # fewer workers than at the search's begin are kept if the loop is at least so many times as fast
+)
+AS_GOOD = (
+    0.98  # workers that were added are given back if the loop is at least so many times as fast without them
+)
 WARM = 4  # the search begins at most so many windows after the first one
 RELIEF = 0.7  # more workers are kept too if the loop is as fast, and its wait falls to this part or less
 MORE_WAIT = 0.05  # fewer workers are kept if the loop's waiting fraction rises by no more than this
-ROUNDS = 2  # windows of each setting, if the difference isn't clear before
+ROUNDS = 2  # windows of each number, at least
+MOST_ROUNDS = 12  # windows of each number until a gain must be clear beside the spread of the windows
 WAITS = 0.25  # many more workers are tried if workers use a CPU for at most this fraction of their work
 MEETS = 1.5  # so many times the workers that keep all CPUs busy on average, as they wait at different times
 OTHER = 0.3  # the run has changed if its rate differs by more than this fraction
@@ -38,14 +44,6 @@ PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # rest in which the loop waits, 
 MOST_TRIALS = 100  # newest trials that are kept
 PATIENT = 60  # most windows to wait until other loaders have finished their trials
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # seconds between two searches: the first pause and the longest
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The numbers of workers and slots of a run, which the tuner sets."""
-
-    workers: int
-    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,53 +64,44 @@ class Seen:
     on_cpu: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The limits of the settings that may be tried.
-
-    most       the most workers and slots
-    workers    True if the number of workers is tuned
-    slots      True if the number of slots is tuned
-    waits      True if workers may wait for something other than a CPU, such as storage
-    slots_for  returns the number of slots that a number of workers needs
-    """
-
-    most: Setting
-    workers: bool
-    slots: bool
-    waits: bool
-    slots_for: Callable[[int], int]
-
-
 Course = Generator[None, Seen, None]
+Windows = Sequence[Seen]
+Verdict = Callable[[Windows, Windows], bool | None]
 
 
 class Tuner:
-    """Decides with how many workers and slots a run continues, from the measurements of each window.
+    """Decides with how many workers a run continues, from the measurements of each window.
 
-    setting  the setting that the run must use now; it may be a trial
-    kept     the last setting that was kept
-    settled  True if no setting is being tried
+    workers  the number that the run must use now; it may be a trial
+    kept     the last number that was kept
+    settled  True if no number is being tried
     trials   the newest 100 trials, oldest first
     room     estimate of the most workers that the memory has room for; no trial goes above, or is kept above it
     cores    number of CPUs that this loader may use now
-    turn     called with True to ask for the only turn of all loaders to try settings, with False to return the turn
     """
 
-    def __init__(self, begin: Setting, bounds: Bounds, cores: int, turn: Callable[[bool], bool]) -> None:
-        self.setting = self.kept = begin
-        self._bounds, self._turn = bounds, turn
+    def __init__(
+        self, workers: int, most: int, *, cores: int, waits: bool, turn: Callable[[bool], bool]
+    ) -> None:
+        """Begin a search.
+
+        workers  the number at the start
+        most     the most workers that may be tried
+        waits    True if workers may wait for something other than a CPU, such as storage
+        turn     called with True to ask for the only turn of all loaders to try numbers, with False to return it
+        """
+        self.workers = self.kept = workers
+        self._waits, self._turn = waits, turn
         self.cores = self._all_cores = cores
         self.settled = False
         self.trials: list[Trial] = []
-        self.room = bounds.most.workers
-        self._most = bounds.most
+        self.room = self._most = most
         self._pause_s, self._patience_s = PAUSE_S, PATIENCE_S
         self._course = self._whole_course()
         next(self._course)
 
     def see(self, seen: Seen) -> None:
-        """Continue the search with the measurements of a window with ``setting``; this may change ``setting``."""
+        """Continue the search with the measurements of a window with ``workers``; this may change ``workers``."""
         self._course.send(seen)
 
     def close(self) -> None:
@@ -121,11 +110,10 @@ class Tuner:
 
     def limit(self, most: int) -> None:
         """Set the most workers, as the system allows no more; the run has ``most`` workers now."""
-        self._most = replace(self._most, workers=most)
-        self.setting = replace(self.setting, workers=most)
-        self.kept = replace(self.kept, workers=min(self.kept.workers, most))
+        self.workers = self._most = most
+        self.kept = min(self.kept, most)
 
-    # The search. At the end of each part, ``self._last`` has the measurements with ``self.setting``.
+    # The search. At the end of each part, ``self._last`` has the measurements with ``self.workers``.
 
     def _whole_course(self) -> Course:
         yield from self._warm_up()
@@ -150,124 +138,94 @@ class Tuner:
         for _ in range(WARM):
             before = self._last.rows_per_s
             yield from self._look()
-            if before / CLEAR <= self._last.rows_per_s <= before * CLEAR:
+            if before / ALIKE <= self._last.rows_per_s <= before * ALIKE:
                 return
 
     def _give_back(self) -> Course:
         """Try fewer workers until only as many are left as the training loop needs."""
-        while self._bounds.workers and (enough := self._enough()) < self.setting.workers:
+        while (enough := self._enough()) < self.workers:
             why = f"the training loop limits the run, and {_workers(enough)} are enough for it"
-            if not (yield from self._keeps(self._with(workers=enough), why, fewer=True)):
+            if not (yield from self._keeps(enough, why, _is_as_good)):
                 return
 
     def _enough(self) -> int:
         """Return how many workers are enough for the work of the last window, each busy 80 % of its time."""
-        return max(math.ceil(self.setting.workers * self._last.busy / LOAD), 1)
+        return max(math.ceil(self.workers * self._last.busy / LOAD), 1)
 
     def _climb(self) -> Course:
-        """Find the numbers of workers and slots with which the loop gets the most rows per second."""
-        deeper = True
-        while deeper:
-            if self._bounds.workers:
-                yield from self._share()
-                yield from self._more()
-            deeper = self._bounds.slots and (yield from self._deeper())
-        if self._bounds.workers:
-            yield from self._fewer()
+        """Find the number of workers with which the loop gets the most rows per second."""
+        yield from self._share()
+        begin = self.workers
+        yield from self._more()
+        yield from self._fewer(begin)
 
     def _share(self) -> Course:
         """Reduce the workers to ``cores``, if they compute most of the time and other loaders need CPUs too."""
         cores = self.cores
-        if cores < self._all_cores and self._last.on_cpu >= THRESHOLDS.most and self.setting.workers > cores:
+        if cores < self._all_cores and self._last.on_cpu >= THRESHOLDS.most and self.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
             why = f"other loaders compute too, and {mine} for this one"
-            yield from self._keeps(self._with(workers=cores), why, anyhow=True)
+            yield from self._keeps(cores, why, _anyhow)
 
     def _more(self) -> Course:
         """Try more workers as long as the loop waits and more workers make it faster."""
-        while (more := self._next()) > self.setting.workers and self._last.wait_share > THRESHOLDS.tuned:
-            why = "workers are busy and the training loop waits"
-            if not (yield from self._keeps(self._with(workers=more), why)):
+        while (more := self._next()) > self.workers and self._last.wait_share > THRESHOLDS.tuned:
+            if not (yield from self._keeps(more, "workers are busy and the training loop waits", _pays)):
                 return
 
     def _next(self) -> int:
         """Return the number of workers to try next; the current number if more workers can't help."""
-        now, last = self.setting.workers, self._last
+        now, last = self.workers, self._last
         if last.busy < THRESHOLDS.busy:
             return now
         at_once = now * last.busy * last.on_cpu  # CPUs that the workers keep busy
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
         if last.on_cpu > WAITS:
             more = min(more, max(math.ceil(MEETS * self.cores / last.on_cpu), now))
-        if not self._bounds.waits or at_once >= FULL * self.cores:
+        if not self._waits or at_once >= FULL * self.cores:
             more = min(more, self.cores)
-        return max(min(more, self._most.workers, self.room), now)
+        return max(min(more, self._most, self.room), now)
 
-    def _fewer(self) -> Course:
-        """Try fewer workers as long as the loop stays as fast: many workers may slow down each other, or the loop."""
-        while self.setting.workers > 1:
-            now = self.setting.workers
-            fewer = now // 2 if self._bounds.waits else now - max(now // 4, 1)
-            if not (yield from self._keeps(self._with(workers=fewer), "fewer may be as good", fewer=True)):
+    def _fewer(self, begin: int) -> Course:
+        """Try fewer workers as long as that pays: many workers may slow down each other, or the loop.
+
+        begin  the number when the search began: workers above it are given back if the loop is as fast without them
+        """
+        while self.workers > 1:
+            now = self.workers
+            fewer = now // 2 if self._waits else now - max(now // 4, 1)
+            if now > begin:
+                kept = yield from self._keeps(max(fewer, begin), "fewer may be as good", _is_as_good)
+            else:
+                kept = yield from self._keeps(fewer, "fewer may be faster", _is_faster)
+            if not kept:
                 return
 
-    def _deeper(self) -> Generator[None, Seen, bool]:
-        """Try more slots, so that workers can begin batches earlier, as long as workers are idle and the loop waits.
+    def _keeps(self, other: int, why: str, verdict: Verdict) -> Generator[None, Seen, bool]:
+        """Try another number of workers, record the trial, and return True if the number is kept.
 
-        Return True if more slots were kept.
+        why      the reason of the trial, for people
+        verdict  called with the windows of both numbers so far; returns None while more windows are needed
         """
-        grown = False
-        while self._lacks_work() and self.setting.slots < self._most.slots:
-            deeper = min(max(self.setting.slots * 3 // 2, self.setting.slots + 1), self._most.slots)
-            why = "the training loop waits, and more batches in turn may be begun earlier"
-            if not (yield from self._keeps(replace(self.setting, slots=deeper), why)):
-                break
-            grown = True
-        return grown
-
-    def _lacks_work(self) -> bool:
-        return self._last.wait_share > THRESHOLDS.tuned and self._last.busy < IDLE
-
-    def _with(self, workers: int) -> Setting:
-        slots = self._bounds.slots_for(workers) if self._bounds.slots else 0
-        return Setting(workers, max(self.setting.slots, slots))
-
-    def _keeps(
-        self, other: Setting, why: str, *, fewer: bool = False, anyhow: bool = False
-    ) -> Generator[None, Seen, bool]:
-        """Try another setting, record the trial, and return True if the setting is kept.
-
-        why     the reason of the trial, for people
-        fewer   True: keep it if the loop is as fast as before; False: keep it if the loop is faster
-        anyhow  True: keep it whatever the measurements say
-        """
-        before, mine = self.setting, self._last
-        with_mine, with_other = [mine.rows_per_s], []
+        before, mine, theirs = self.workers, [self._last], list[Seen]()
         while True:
-            self.setting = other
+            self.workers = other
             yield from self._look()
-            other, theirs = self.setting, self._last
+            other = self.workers
             if other == before:  # nothing else is available
                 return False
-            with_other.append(theirs.rows_per_s)
-            gain = _mean(with_other) / max(_mean(with_mine), 1e-9)
-            if len(with_other) == ROUNDS or not 1 / CLEAR < gain < CLEAR:
+            theirs.append(self._last)
+            if (kept := verdict(mine, theirs)) is not None:
                 break
-            self.setting = before
+            self.workers = before
             yield from self._look()
-            mine = self._last
-            with_mine.append(mine.rows_per_s)
-        fits = other.workers <= max(self.room, before.workers)
-        kept = fits and (anyhow or (_is_as_good if fewer else _pays)(gain, mine, theirs))
-        name: Literal["num_workers", "prefetch"] = "num_workers"
-        was, tried = before.workers, other.workers
-        if was == tried:
-            name, was, tried = "prefetch", before.slots - 1, other.slots - 1
-        why = why if fits else "memory has no room for so many"
-        self.trials.append(Trial(theirs.after_s, name, was, tried, gain, kept, why))
+            mine.append(self._last)
+        if other > max(self.room, before):
+            kept, why = False, "memory has no room for so many"
+        self.trials.append(Trial(theirs[-1].after_s, before, other, _gain(mine, theirs), kept, why))
         del self.trials[:-MOST_TRIALS]
-        self.setting, self._last = (other, theirs) if kept else (before, mine)
-        self.kept = self.setting
+        self.workers, self._last = (other, theirs[-1]) if kept else (before, mine[-1])
+        self.kept = self.workers
         return kept
 
     def _rest(self) -> Course:
@@ -298,25 +256,69 @@ class Tuner:
         if last.wait_share > LACKS:
             return kept_up or abs(last.rows_per_s - rate) > OTHER * rate
         if last.wait_share <= THRESHOLDS.tuned:
-            return not kept_up or 2 * self._enough() <= self.setting.workers
+            return not kept_up or 2 * self._enough() <= self.workers
         return False
 
 
-def _pays(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Return True if more workers or slots help: the loop is faster, or is as fast and waits far less.
+def _anyhow(mine: Windows, theirs: Windows) -> bool | None:
+    """Keep the number, whatever the windows say."""
+    return True if len(theirs) == ROUNDS else None
 
-    gain     rows per second with the new setting, divided by those before
-    with_it  measurements with the new setting
+
+def _is_as_good(mine: Windows, theirs: Windows) -> bool | None:
+    """Keep fewer workers if the loop is as fast with them, and waits no more."""
+    if len(theirs) < ROUNDS:
+        return None
+    before, after = (fmean(each.wait_share for each in windows) for windows in (mine, theirs))
+    return _gain(mine, theirs) >= AS_GOOD and after <= max(LACKS, before + MORE_WAIT)
+
+
+def _is_faster(mine: Windows, theirs: Windows) -> bool | None:
+    """Keep fewer workers if the loop is clearly faster with them."""
+    return _is_clear(_rates(mine), _rates(theirs), FASTER)
+
+
+def _pays(mine: Windows, theirs: Windows) -> bool | None:
+    """Keep more workers if the loop is clearly faster with them, or is as fast and clearly waits far less.
 
     Slower ranks may hold up a loop that waits less, so that it isn't faster.
     """
-    relieved = with_it.wait_share <= RELIEF * before.wait_share
-    return gain >= WORTH or (gain >= AS_GOOD and relieved)
+    faster = _is_clear(_rates(mine), _rates(theirs), WORTH)
+    if faster or _gain(mine, theirs) < AS_GOOD:
+        return faster
+    before, after = ([each.wait_share for each in windows] for windows in (mine, theirs))
+    relieved = _is_clear(after, before, 1 / RELIEF, apart=math.inf)
+    return relieved or (None if relieved is None or faster is None else False)
 
 
-def _is_as_good(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Return True if the loop is as fast with fewer workers, and waits no more; see ``_pays`` for the arguments."""
-    return gain >= AS_GOOD and with_it.wait_share <= max(LACKS, before.wait_share + MORE_WAIT)
+def _rates(windows: Windows) -> list[float]:
+    return [each.rows_per_s for each in windows]
+
+
+def _gain(mine: Windows, theirs: Windows) -> float:
+    """Return the loop's mean rate in ``theirs`` ÷ the one in ``mine``."""
+    return fmean(_rates(theirs)) / max(fmean(_rates(mine)), 1e-9)
+
+
+def _is_clear(low: Sequence[float], high: Sequence[float], least: float, apart: float = CLEAR) -> bool | None:
+    """Return True if the mean of ``high`` is clearly ``least`` times that of ``low`` or more, False if it isn't.
+
+    Return None if more values are needed. Two of each are enough if they differ ``apart`` times. Else the difference
+    must be large beside its standard error, the more so the fewer values there are, as in Student's t-test. So chance
+    decides about one trial in 1,000, and the number of workers doesn't drift in an hour of noise.
+    """
+    rounds, ratio = len(high), fmean(high) / max(fmean(low), 1e-9)
+    if rounds < ROUNDS:
+        return None
+    if ratio < 1 / CLEAR or (ratio < least and rounds >= MOST_ROUNDS // 2):
+        return False
+    clear = min(high) > apart * max(low)
+    if rounds > ROUNDS:
+        error = math.sqrt((variance(low) + variance(high)) / rounds)
+        clear |= fmean(high) - fmean(low) > (3.5 + 10 / (rounds - 1)) * error
+    if clear and ratio >= least:
+        return True
+    return False if rounds == MOST_ROUNDS else None
 
 
 class _Mean:
@@ -327,10 +329,6 @@ class _Mean:
 
     def add(self, value: float) -> None:
         self.value += (value - self.value) / 8
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _workers(number: int) -> str:
