@@ -188,7 +188,8 @@ class TooManyBadSamples(SampleError):
     Attributes
     ----------
     counts : mapping of str to int
-        Number of bad samples of the epoch for each fault, the most frequent fault first.
+        Number of bad samples of the epoch for each fault, the most frequent fault first. Beyond 100 faults, the
+        rest is counted as ``"other faults"``.
 
     Examples
     --------

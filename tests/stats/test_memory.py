@@ -249,7 +249,7 @@ def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:
         before = loader.memory()
         ballast = np.ones(100 * MIB, np.uint8)
         after = loader.memory()
-        assert after.now - before.now < 8 * MIB  # engine and threads may have grown
+        assert after.now - before.now < 9 * MIB  # engine and threads may have grown
         grown = after["growth of this process"].now - before["growth of this process"].now
         assert 90 * MIB < grown <= 101 * MIB
         del ballast

@@ -402,8 +402,9 @@ class Loader(Observable):
 
     @property
     def bad_samples(self) -> list[BadSample]:
-        """The newest 10,000 samples that ``on_error(Replace(…))`` replaced in delivered batches.
+        """The newest samples that ``on_error(Replace(…))`` replaced in delivered batches.
 
+        At most 1,000, and at most 0.5 MiB of them, are kept. ``error_log=`` writes all to a file.
         Those of batches that are only prefetched aren't included.
 
         Examples

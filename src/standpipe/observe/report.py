@@ -20,7 +20,6 @@ from standpipe.observe.snapshot import Snapshot, facts
 from standpipe.system.files import whole_file
 
 PAGES = (".html", ".htm")
-MOST_BAD = 1000  # samples with all that is known of them, of the newest
 
 
 def write_report(loader: sp.Loader, now: Snapshot, *paths: str | Path) -> None:
@@ -72,7 +71,7 @@ def known_of(loader: sp.Loader, now: Snapshot) -> dict[str, Any]:
         },
         "history": by_column(loader.history.moments),
         "bad_kinds": dict(Counter(sample.kind for sample in bad).most_common()),
-        "bad_samples": [asdict(sample) for sample in bad[-MOST_BAD:]],
+        "bad_samples": [asdict(sample) for sample in bad],
         "slow_samples": [asdict(sample) for sample in loader.slow_samples],
         "edits": loader.edits,
     }

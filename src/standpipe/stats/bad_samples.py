@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,12 +13,16 @@ from pathlib import Path
 
 from standpipe.errors import PlanError, SampleError, TooManyBadSamples
 from standpipe.order import Cursor
+from standpipe.plan.memory import BAD_SAMPLES_BYTES
 from standpipe.spec import Raise, Replace
 from standpipe.system.faults import faultpoint
 from standpipe.system.user_warnings import warn
 
-KEPT = 10_000  # of the newest bad samples, in memory; the file has all
-MOST_KINDS = 8  # that an error's message names; its ``counts`` has all
+KEPT = 1_000  # of the newest bad samples, in memory, if their texts are short; the file has all
+NUMBERS_BYTES = 256  # of a bad sample, without its texts
+KINDS_KEPT = 100  # kinds of errors that are counted one by one
+MOST_KINDS = 8  # kinds of these that an error's message names
+OTHERS = "other faults"
 PLACE = re.compile(r" at \[[\d, ]*\]")  # in an array
 
 
@@ -104,7 +109,7 @@ class Ledger:
         self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
 
     def samples(self, until: Cursor) -> list[BadSample]:
-        """Return the newest 10,000 bad samples, oldest first, without the batch that begins at ``until``."""
+        """Return the newest bad samples, at most 1,000, oldest first, without the batch that begins at ``until``."""
         return list(self._taken.until(until).samples)
 
     def open(self) -> None:
@@ -201,10 +206,10 @@ class Ledger:
 class _Taken:
     """The bad samples that the ledger has counted.
 
-    samples  the newest 10,000 bad samples, oldest first
+    samples  the newest bad samples that fit ``BAD_SAMPLES_BYTES``, at most 1,000, oldest first
     epoch    the epoch that is counted
     rows     number of bad rows in that epoch that count against the limit
-    kinds    number of bad samples in that epoch by ``BadSample.kind``
+    kinds    number of bad samples in that epoch by ``BadSample.kind``; those beyond 100 kinds are ``OTHERS``
     newest   the cursor where the newest batch with bad samples begins; None: no batch yet
     before   the counts before that batch
     """
@@ -223,15 +228,28 @@ class _Taken:
     def more(self, at: Cursor | None, samples: Sequence[BadSample]) -> _Taken:
         """Return the counts with the bad samples of one more batch, which begins at ``at``."""
         epoch = samples[0].epoch
-        rows, kinds = (self.rows, self.kinds) if epoch == self.epoch else (0, Counter[str]())
+        rows, kinds = (self.rows, self.kinds.copy()) if epoch == self.epoch else (0, Counter[str]())
+        for kind in (sample.kind for sample in samples):
+            kinds[kind if kind in kinds or len(kinds) < KINDS_KEPT else OTHERS] += 1
         return _Taken(
-            samples=(*self.samples, *samples)[-KEPT:],
+            samples=_newest((*self.samples, *samples)),
             epoch=epoch,
             rows=rows + len({sample.position for sample in samples if sample.counts}),
-            kinds=kinds + Counter(sample.kind for sample in samples),
+            kinds=kinds,
             newest=at,
             before=replace(self, before=None),
         )
+
+
+def _newest(samples: tuple[BadSample, ...]) -> tuple[BadSample, ...]:
+    """Return the newest of these bad samples for which there is memory."""
+    room, first = BAD_SAMPLES_BYTES, len(samples)
+    for sample in reversed(samples[-KEPT:]):
+        room -= NUMBERS_BYTES + sys.getsizeof(sample.reason) + sys.getsizeof(sample.path)
+        if room < 0:
+            break
+        first -= 1
+    return samples[first:]
 
 
 def _facts(sample: BadSample) -> dict[str, object]:

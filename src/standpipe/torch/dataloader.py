@@ -197,7 +197,10 @@ class DataLoader(data.DataLoader[Sample]):
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Bad samples that were replaced so far in delivered batches; empty without ``on_error=Replace(…)``."""
+        """Bad samples that were replaced in delivered batches; empty without ``on_error=Replace(…)``.
+
+        These are the newest 1,000 of finished epochs, and the newest 1,000 of the current one.
+        """
         return self._course.bad_samples
 
     def state_dict(self) -> dict[str, object]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from standpipe.torch.turns import InTurn, begun
 if TYPE_CHECKING:
     from standpipe.torch.dataloader import DataLoader
 
+MOST_BAD = 1_000  # newest bad samples of finished epochs that are kept
 _pinned: Any = _utils.pin_memory.pin_memory
 
 
@@ -52,7 +54,7 @@ class Course:
     """The state that a ``DataLoader`` shares with its iterators.
 
     collates  True: workers call ``collate_fn``; False: workers write samples into the batch's memory
-    bad       bad samples that were replaced in finished epochs
+    bad       newest bad samples that were replaced in finished epochs
     place     position in the current epoch
     saved     position from ``load_state_dict`` at which the next ``iter()`` starts; None: at the beginning
     engine    the running loader of the current epoch; None: none is running
@@ -61,12 +63,12 @@ class Course:
     collates: bool
     place: Place | None = None
     saved: Place | None = None
-    bad: list[sp.BadSample] = field(default_factory=list)
+    bad: deque[sp.BadSample] = field(default_factory=lambda: deque(maxlen=MOST_BAD))
     engine: weakref.ref[sp.Loader | InTurn] | None = None
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Bad samples that were replaced so far, in finished epochs and the current one."""
+        """The newest bad samples that were replaced in finished epochs, and those of the current one."""
         engine = self.engine() if self.engine is not None else None
         return [*self.bad, *(engine.bad_samples if engine is not None else ())]
 
