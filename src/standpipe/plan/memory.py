@@ -15,9 +15,8 @@ WORKER_BYTES = (
     2 * MIB
 )  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
 BAD_SAMPLES_BYTES = MIB // 2  # facts about bad samples that a loader lists
-ENGINE_BYTES = (
-    6 * MIB + BAD_SAMPLES_BYTES
-)  # and Python threads, batch arrays, the allocator's slack: measured
+# Bad samples, and Python threads, batch arrays and the allocator's slack of a running loader, measured.
+ENGINE_BYTES = BAD_SAMPLES_BYTES + 6 * MIB
 READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking the side arena
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
