@@ -181,7 +181,7 @@ def measured(name: str, path: Path, args: Any) -> list[Any]:
         print(f"{name}: {trial}", file=sys.stderr)
     return [
         name,
-        f"{best['workers']}, {best['prefetch']}",
+        f"{best['num_workers']}, {best['prefetch']}",
         round(fixed["rate"]),
         f"{again['workers']}, {again['prefetch']}",
         round(again["rate"]),
