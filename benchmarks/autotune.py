@@ -64,18 +64,21 @@ def on_slow_storage(folder: Path) -> sp.Pipeline:
 
 
 PROCESSES = {"memory": "2GiB", "executor": "process"}
+THREADS = {"memory": "1GiB", "executor": "thread"}
 WORKLOADS = {
     "native, computes": Workload(photos, most=4),
     "native, slow storage": Workload(on_slow_storage, most=4),
-    "Python, one interpreter": Workload(lambda _: numbers(computes)),
-    "Python, waits": Workload(lambda _: numbers(Waits(0.01))),
-    "Python, waits and computes": Workload(lambda _: numbers(Waits(0.002), computes)),
+    "Python, one interpreter": Workload(lambda _: numbers(computes), settings=THREADS),
+    "Python, waits": Workload(lambda _: numbers(Waits(0.01)), settings=THREADS),
+    "Python, waits and computes": Workload(lambda _: numbers(Waits(0.002), computes), settings=THREADS),
     "processes, compute": Workload(lambda _: numbers(computes), most=4, settings=PROCESSES),
     "two loaders": Workload(photos, loaders=2, most=4),
     "slow loop": Workload(photos, step_s=0.06, most=4),
-    "slow loop, Python waits": Workload(lambda _: numbers(Waits(0.01)), step_s=0.02),
-    "one CPU": Workload(lambda _: numbers(Waits(0.002), computes), cpus=1),
-    "512 MB": Workload(lambda _: numbers(large, Waits(0.01), batch=64), settings={"memory": 512 * MB}),
+    "slow loop, Python waits": Workload(lambda _: numbers(Waits(0.01)), step_s=0.02, settings=THREADS),
+    "one CPU": Workload(lambda _: numbers(Waits(0.002), computes), cpus=1, settings=THREADS),
+    "512 MB": Workload(
+        lambda _: numbers(large, Waits(0.01), batch=64), settings={**THREADS, "memory": 512 * MB}
+    ),
 }
 
 
