@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from standpipe.errors import PlanError
 from standpipe.plan.options import MOST_PREFETCH, MOST_WORKERS, checked_executor
