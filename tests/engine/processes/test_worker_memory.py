@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -114,6 +120,48 @@ def test_a_leak_changes_nothing_and_ends_nothing(
     said = [record.getMessage() for record in caplog.records if "above its limit" in record.getMessage()]
     assert len(said) == 1
     assert "above its limit of 30.0MiB, and is replaced by a new one" in said[0]
+
+
+@contextmanager
+def killed(function: str) -> Iterator[list[str]]:
+    """Kill a worker whenever the thread that measures and replaces it enters a function; list these threads."""
+    killers = []
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        thread = threading.current_thread().name
+        if frame.f_code.co_name == function and thread.startswith("standpipe-worker"):
+            driver = frame
+            while driver.f_code.co_name != "_recycle":
+                assert driver.f_back is not None
+                driver = driver.f_back
+            worker = driver.f_locals["self"].worker
+            os.kill(worker.process, signal.SIGKILL)
+            select.select([worker.handle], [], [])  # until it has ended
+            killers.append(thread)
+
+    threading.settrace(cast("Any", trace))
+    try:
+        yield killers
+    finally:
+        threading.settrace(cast("Any", None))
+
+
+@pytest.mark.parametrize("function", ["trim", "measure", "let_go", "retire"])
+def test_a_worker_that_is_killed_while_it_is_measured_is_replaced(function: str, tmp_path: Path) -> None:
+    with pipeline_of(Leaks(lambda index: 0)).loader(executor="inline", memory="64MiB") as loader:
+        expected = stream(loader, epochs=1)
+    cache = sp.Cache("killed", "64MiB", directory=tmp_path)
+    pipeline = sp.Pipeline(sp.MapSource(Leaks())).shuffle(seed=5).cache(cache).map(noisy).batch(16)
+    with (
+        killed(function) as killers,
+        pipeline.loader(
+            executor="process", num_workers=1, memory="1GiB", memory_per_worker="30MiB"
+        ) as loader,
+    ):
+        assert stream(loader, epochs=1) == expected
+        stats = loader.stats()
+    assert killers
+    assert stats.deaths + stats.recycled > 0
 
 
 @pytest.mark.parametrize(("mib_per_s", "looks"), [(0, 20), (4, 60), (40, 60)])

@@ -255,13 +255,16 @@ class Driver:
         return True
 
     def _leave_for(self, own_task: Callable[[], bool]) -> None:
-        """Run the slow function ``own_task`` in a thread of its own.
+        """Run the slow function ``own_task`` in a thread of its own, and replace the worker if it dies meanwhile.
 
         ``own_task`` returns False if there is no worker any more, also no successor.
         """
 
         def run() -> None:
-            self._over = not own_task()
+            try:
+                self._over = not own_task()
+            except (Ended, OSError):  # the worker has ended; OSError is from its entry in /proc
+                self._over = not self._replace()
             self._away = False
             self._bell.ring()
 
@@ -325,14 +328,12 @@ class Driver:
     def _recycle(self) -> bool:
         """Measure the idle worker's memory, and replace the worker if it uses more than allowed.
 
-        Return False if no new worker can be started, or if new workers use too much memory as well.
+        Return False if no new worker can be started, or if new workers use too much memory as well. Raises ``Ended``
+        or ``OSError`` if the worker ends meanwhile.
         """
         worker, memory = self.worker, self.memory
         worker.trim()
-        try:
-            own = memory.measure()
-        except OSError as error:
-            raise Ended(str(error)) from error
+        own = memory.measure()
         memory.over = own > memory.share
         if not memory.over:
             return True
