@@ -32,6 +32,7 @@ class Makers:
         self.deaf: set[int] = set()
         self.dead: set[int] = set()
         self._threads: list[threading.Thread] = []
+        self._ended: list[Any] = []  # makers in whose place others were started
 
     shared = False
 
@@ -82,10 +83,12 @@ class Makers:
         self.restarts.append(maker)
         self.deaf.discard(maker)
         self.receiver.lost(maker, "it was started again")
+        self._ended.append(self._made[maker])
+        self._made[maker] = self.plans[maker].maker()
         self.receiver.joined(maker, f"maker {maker}", self._made[maker].facts())
 
     def close(self) -> None:
-        for maker in self._made:
+        for maker in (*self._made, *self._ended):
             maker.close()
 
 

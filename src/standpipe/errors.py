@@ -38,6 +38,11 @@ def record_name(index: Any, path: str | None, end: str = "") -> str:
     return f"record {index}, {path}{end}" if index < FIRST_KEY else f"key {path}"
 
 
+def batch_name(epoch: int, consumed: int) -> str:
+    """Return the name for messages of the batch that begins at ``Cursor(epoch, consumed)``."""
+    return f"the batch at position {consumed} of epoch {epoch}"
+
+
 def key_name(key: object) -> str:
     """Return ``repr(key)`` for messages, cut to 100 characters."""
     return repr(key)[:MOST_NAMED]

@@ -16,7 +16,7 @@ from standpipe.engine.rows import located
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import Assignment, Failure, Workers
-from standpipe.errors import StalledError
+from standpipe.errors import StalledError, batch_name
 from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
 from standpipe.stats.bad_samples import Ledger
@@ -182,8 +182,9 @@ class Filler:
 
         If the work takes too long, ``queue.stuck`` is set to the error. The caller resets it after the work.
         """
-        batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
-        return self._watch.own_task(batch, doing, "the thread that fills batches", give_up=self._give_up)
+        return self._watch.own_task(
+            batch_name(at.epoch, at.consumed), doing, "the thread that fills batches", give_up=self._give_up
+        )
 
     def _give_up(self, error: StalledError) -> None:
         self._queue.stuck = error

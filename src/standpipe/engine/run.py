@@ -25,7 +25,7 @@ from standpipe.engine.timing import RunTimes
 from standpipe.engine.upkeep import Upkeep
 from standpipe.engine.watchdog.watch import Unattended, Watch, Work
 from standpipe.engine.workers import Workers, has_ended
-from standpipe.errors import StandpipeError
+from standpipe.errors import StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning
@@ -190,11 +190,7 @@ class Run:
         if works or self._workers.helps or waits is None:
             self._unattended.forget()
             return works
-        return [
-            self._unattended.seen(
-                waits, f"the batch at position {waits.at.consumed} of epoch {waits.at.epoch}"
-            )
-        ]
+        return [self._unattended.seen(waits, batch_name(waits.at.epoch, waits.at.consumed))]
 
     def close(self) -> None:
         """End all threads of the run. Held batches stay valid. A second call does nothing.

@@ -111,7 +111,7 @@ def _measured_in_threads(
             with watch.own_task(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
                 return maker.measure(key, inputs, epoch)
 
-        return measured_by(plan, at, measure)
+        return measured_by(plan, at, measure, watch)
 
 
 def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs, epoch: int) -> Measured:

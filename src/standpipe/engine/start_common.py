@@ -17,7 +17,8 @@ from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import END, Inputs, RowKey
-from standpipe.engine.workers import CantWorkError, Failure, raised_for
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import CALLER, CantWorkError, Failure, raised_for
 from standpipe.errors import StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.parts import MeasuredSample
@@ -94,17 +95,21 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
-def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[MeasuredSample], int]:
+def measured_by(
+    plan: Plan, at: Cursor, measure: Measure, watch: Watch
+) -> tuple[Sequence[MeasuredSample], int]:
     """Return the first sample from a cursor on, measured for each segment of epochs, and its record number.
 
     at       the cursor
     measure  makes one sample by the program of an epoch, and returns its measurement or a failure
+    watch    the watchdog, which times the source
 
     If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced. A sample with a
     field that is None is bad too, and that error is a ``PlanError`` unless the field is declared. If a stream ends at
     the cursor, the next epoch's first sample is used.
     """
-    key, records = first_record(plan, at)
+    with watch.own_task("the first sample", "looking up its record", CALLER):
+        key, records = first_record(plan, at)
     index, attempt = key.index, 0
     epochs = [each.first_epoch for each in plan.segments] or [key.epoch]
     while True:
@@ -120,7 +125,7 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Sequence[Meas
         else:
             return found, index
         if answer.place == END and at.consumed > 0:
-            return measured_by(plan, Cursor(at.epoch + 1), measure)
+            return measured_by(plan, Cursor(at.epoch + 1), measure, watch)
         attempt += 1
         if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])

@@ -16,7 +16,7 @@ import pytest
 
 import standpipe as sp
 from fleets import Makers
-from photos import WAIT_S, encoded, picture, write_list
+from photos import WAIT_S, Watched, encoded, picture, write_list
 from samples import Samples
 from standpipe.engine.remote import workers as remote
 from standpipe.engine.remote.copying import copying
@@ -417,6 +417,28 @@ def test_slow_and_stuck_samples_name_the_maker(caplog: pytest.LogCaptureFixture)
         assert loader.stats().slow == 1
         assert "it was in maker 0" in loader.bad_samples[0].reason
     assert re.search(r"record 5 took \d.*of maker 0", caplog.text)
+
+
+def test_an_index_that_hangs_in_a_maker_is_named(photos: Path) -> None:
+    goes = threading.Event()
+
+    def before(indices: Any) -> None:
+        if 16 in indices and threading.current_thread().name == "standpipe-make":
+            goes.wait(WAIT_S)
+
+    pipeline = sp.Pipeline(Watched(sp.FileList(photos), before)).map(sp.CenterCrop(16)).batch(8)
+    made = Makers([pipeline.plan(num_workers=1, memory=MEMORY, stall_timeout_s=0.2)])
+    with pipeline.loader(fleet=made, memory=MEMORY) as loader:
+        batches = iter(loader)
+        found = [next(batches)["index"].tolist() for _ in range(2)]
+        with pytest.raises(
+            sp.StalledError,
+            match=r"batch at position 16 .*: looking up its records, in the thread that makes batches",
+        ):
+            next(batches)
+        goes.set()
+        found += [batch["index"].tolist() for batch in batches]
+    assert found == [list(range(begin, begin + 8)) for begin in range(0, ROWS, 8)]
 
 
 def test_a_maker_that_is_refused_later_is_left_out(photos: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -207,6 +207,20 @@ def test_slow_source_is_named(gate: Gate) -> None:
             consumer.join(WAIT_S)
 
 
+@pytest.mark.parametrize("executor", WAYS)
+def test_slow_source_is_named_at_the_start(executor: str, gate: Gate) -> None:
+    """The fields of a sample are measured there, before any thread fills batches."""
+    source = Watched(numbers(16), lambda _: gate.wait())
+    pipeline = sp.Pipeline(source).map(np.sqrt, field="x").batch(ROWS)
+    with Log() as log, loader(pipeline, executor) as batches:
+        consumer = threading.Thread(target=lambda: next(iter(batches)))
+        consumer.start()
+        line = log.wait_for("the first sample has taken", "looking up its record")
+        assert re.search(r"in the thread that asks for a batch\n(.*\n)*.*in locate", line)
+        with gate.opened():
+            consumer.join(WAIT_S)
+
+
 def test_source_that_hangs_is_an_error(gate: Gate) -> None:
     """As long as it hangs; nobody waits for it any more."""
     source = Watched(numbers(16), lambda _: gate.wait())

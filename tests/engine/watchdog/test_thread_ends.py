@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from fleets import Makers
 from forked import output
 from photos import encoded, picture, write_list
 from preloaded import SERVER
@@ -119,6 +120,15 @@ def test_a_thread_that_replaces_a_worker_ends_the_run() -> None:
         pytest.raises(sp.WorkerDiedError, match=r"standpipe-worker-0 ended .* Broken\('in death'\)"),
     ):
         list(loader)
+
+
+@pytest.mark.parametrize("function", ["_begin", "_begun", "_collect", "_answer", "_give_up_lost"])
+def test_a_thread_of_a_maker_that_ends_fails_its_batches(function: str) -> None:
+    """Of the only one, which is started again. It answered that it is alive, and no batch ever came."""
+    fleet = Makers([numbers().plan(memory="256MiB", num_workers=1, executor="thread", probe=False)])
+    with broken("standpipe-make", function), numbers().loader(fleet=fleet, memory="256MiB") as loader:
+        assert [batch["x"].tolist() for batch in loader] == [[n, n + 1] for n in range(0, SIZE, 2)]
+    assert fleet.restarts == [0]
 
 
 def die(sample: dict[str, Any]) -> dict[str, Any]:

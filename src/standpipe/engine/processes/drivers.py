@@ -255,7 +255,7 @@ class Driver:
         return True
 
     def _leave_for(self, own_task: Callable[[], bool]) -> None:
-        """Run the slow function ``own_task`` in a thread of its own, and replace the worker if it dies meanwhile.
+        """Run the slow function ``own_task`` in a thread of its own, and replace the worker if it dies during it.
 
         ``own_task`` returns False if there is no worker any more, also no successor.
         """
@@ -329,7 +329,7 @@ class Driver:
         """Measure the idle worker's memory, and replace the worker if it uses more than allowed.
 
         Return False if no new worker can be started, or if new workers use too much memory as well. Raises ``Ended``
-        or ``OSError`` if the worker ends meanwhile.
+        or ``OSError`` if the worker ends during that.
         """
         worker, memory = self.worker, self.memory
         worker.trim()

@@ -73,7 +73,7 @@ def in_processes(
         def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
             return _measured_in(workers, server, watch, (key, inputs, epoch))
 
-        samples, record = measured_by(plan, at, measure)
+        samples, record = measured_by(plan, at, measure, watch)
         with refusals(plan):
             plan = measured_plan(plan, samples, record, _cost(plan, server, workers))
             if plan.in_turn:  # a new first worker is needed, as this one has made a sample already

@@ -13,7 +13,7 @@ from standpipe.contracts import Records, Rows
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.remote.messages import Answer, Task
 from standpipe.engine.workers import Assignment, BatchMade, Failure, Job, Substitutes
-from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
+from standpipe.errors import StalledError, StandpipeError, WorkerDiedError, batch_name
 
 TRIES = 1 << 12  # numbers of one job's tasks
 
@@ -71,7 +71,7 @@ class RemoteJob:
     @property
     def what(self) -> str:
         """The batch, in messages."""
-        return f"the batch at position {self.assignment.at.consumed} of epoch {self.assignment.at.epoch}"
+        return batch_name(self.assignment.at.epoch, self.assignment.at.consumed)
 
     def exchange(self, new: Substitutes) -> None:
         """Note other records for some rows, with which the job is made again."""

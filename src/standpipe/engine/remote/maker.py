@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from queue import SimpleQueue
 from typing import Any
 
 import cloudpickle
@@ -20,7 +20,7 @@ from standpipe.engine.start_common import refusals
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch, Work
 from standpipe.engine.workers import Failure, Job, Substitutes
-from standpipe.errors import PlanError, StandpipeError
+from standpipe.errors import PlanError, StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import BATCH_FIELDS
@@ -38,22 +38,17 @@ _ADDED = tuple(
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """A task, and its answer or error once ``over`` is set.
+    """A task, and its outcome.
 
-    again  the records of the rows that replace bad ones, which are made after the other rows; None without any
+    outcome  gets the answer, or the error if there is none; the first one counts
+    again    the records of the rows that replace bad ones, which are made after the other rows; None without any
     """
 
     task: Task
-    over: threading.Event = field(default_factory=threading.Event)
+    outcome: SimpleQueue[Answer | Exception] = field(default_factory=SimpleQueue)
     slot: int = -1
     job: Job | None = None
     again: Substitutes | None = None
-    answer: Answer | None = None
-    error: Exception | None = None
-
-    def end(self, answer: Answer | None = None, error: Exception | None = None) -> None:
-        self.answer, self.error = answer, error
-        self.over.set()
 
 
 class BatchMaker:
@@ -68,13 +63,15 @@ class BatchMaker:
         self._bell = _native.Bell()
         self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
         self._plan, self._workers, self._ring = started(plan, Cursor(), self._bell, self._watch)
+        self._awaited: set[_Wanted] = set()  # whose caller waits
+        self._ended: StandpipeError | None = None  # why no thread makes batches any more
         self._tasks: deque[_Wanted] = deque()
         self._filling: list[_Wanted] = []
         self._hanging: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
         self._counted: Mapping[str, float] = {}
         self._logged = 0  # slow samples that answers have told of
         self._closed = False
-        self._thread = guarded("standpipe-make", self._work, self._watch.end)
+        self._thread = guarded("standpipe-make", self._work, self._end)
         with refusals(plan):
             self._workers.start()
             self._watch.add(self)
@@ -101,14 +98,18 @@ class BatchMaker:
         of which this maker can't work any more.
         """
         wanted = _Wanted(task)
+        self._awaited.add(wanted)
+        if self._ended is not None:
+            wanted.outcome.put(self._ended)
         self._tasks.append(wanted)
         self._bell.ring()
-        wanted.over.wait()
-        if wanted.error is not None:
-            raise wanted.error
-        assert wanted.answer is not None
-        answer, wanted.answer = wanted.answer, None
-        return answer
+        try:
+            outcome = wanted.outcome.get()
+        finally:
+            self._awaited.discard(wanted)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     @property
     def in_flight(self) -> bool:
@@ -137,39 +138,44 @@ class BatchMaker:
             self._collect()
             self._begin()
             seen = self._workers.wait(seen)
-        error = self._watch.ended or StandpipeError("the maker of batches is closed")
+        self._end(self._watch.ended or StandpipeError("the maker of batches is closed"))
         self._workers.settle()
-        while not self._closed or self._tasks or self._filling:
-            for wanted in (*self._filling, *self._tasks):
-                wanted.end(error=error)
-            self._filling.clear()
-            self._tasks.clear()
-            if self._closed:
-                return
-            seen = self._bell.wait(seen)
+
+    def _end(self, error: StandpipeError) -> None:
+        """Fail all tasks from now on, as the thread that answers them ends."""
+        self._ended = error
+        for wanted in list(self._awaited):
+            wanted.outcome.put(error)
 
     def _begin(self) -> None:
         """Begin the tasks that slots are free for."""
         while self._tasks and (slot := self._ring.take(grow=False)) >= 0:
             wanted = self._tasks.popleft()
             try:
-                wanted.slot, wanted.job, wanted.again = slot, *self._begun(slot, wanted.task)
+                wanted.slot, wanted.job, wanted.again = slot, *self._begun(slot, wanted)
             except Exception as error:
                 self._ring.release(slot)
-                wanted.end(error=error)
+                wanted.outcome.put(error)
                 continue
             self._filling.append(wanted)
             self._workers.submit(wanted.job)
             self._watch.wake()
 
-    def _begun(self, slot: int, task: Task) -> tuple[Job, Substitutes | None]:
-        plan, rows = self._plan, len(task.indices)
+    def _begun(self, slot: int, wanted: _Wanted) -> tuple[Job, Substitutes | None]:
+        plan, task = self._plan, wanted.task
+        rows = len(task.indices)
         layout = plan.layout_at(task.epoch)
         if rows > layout.rows:
             raise PlanError(
                 f"a batch of {rows} rows was asked of a maker whose batches have {layout.rows} rows"
             )
-        assignment, again = assigned(plan, task, slot, layout.views(self._ring.view(slot), rows))
+        with self._watch.own_task(
+            batch_name(task.epoch, task.consumed),
+            "looking up its records",
+            "the thread that makes batches",
+            give_up=wanted.outcome.put,
+        ):
+            assignment, again = assigned(plan, task, slot, layout.views(self._ring.view(slot), rows))
         return self._workers.begin(assignment, self._ring), again
 
     def _collect(self) -> None:
@@ -188,13 +194,13 @@ class BatchMaker:
             except Exception as error:
                 self._filling.remove(wanted)
                 self._ring.release(wanted.slot)
-                wanted.end(error=error)
+                wanted.outcome.put(error)
                 continue
             self._filling.remove(wanted)
             if failures:
                 self._ring.release(wanted.slot)
             wanted.job = None
-            wanted.end(answer)
+            wanted.outcome.put(answer)
         for each in [each for each in self._hanging if each[1].done]:
             self._hanging.remove(each)
             self._ring.release(each[0])
@@ -207,7 +213,7 @@ class BatchMaker:
                 self._filling.remove(wanted)
                 self._ring.quarantine(wanted.slot)
                 self._hanging.append((wanted.slot, job))
-                wanted.end(self._failed((failure,)))
+                wanted.outcome.put(self._failed((failure,)))
 
     def _failed(self, failures: Sequence[Failure]) -> Answer:
         return Answer(failures=tuple(map(_portable, failures)), counts=self._counts(), slow=self._slow())

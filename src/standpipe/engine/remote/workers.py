@@ -58,6 +58,7 @@ class RemoteWorkers:
         self._age = 0
         self._names: dict[int, str] = {}
         self._poked: dict[int, tuple[float, float]] = {}  # a maker's last sign of life, and the last poke
+        self._restarted: set[int] = set()  # makers that were started again, and haven't joined since
         self._alone_s: float | None = time.monotonic()  # the time since when no maker is there
         self._reason = "none of them has started yet"
         self._tally = Tally()
@@ -217,6 +218,7 @@ class RemoteWorkers:
         )
         if error is None:
             self._names[report.maker] = report.name
+            self._restarted.discard(report.maker)
             self._alone_s = None
             self._poked[report.maker] = time.monotonic(), 0.0
             self._pulling.join(report.maker)
@@ -250,14 +252,20 @@ class RemoteWorkers:
         if job is None:
             self._pulling.answer(report.maker, report.number, time.monotonic())
             return False
+        if report.maker in self._restarted:
+            return False  # all its tasks failed together, and are other makers' now
         job.errors += 1
         if isinstance(report.error, PlanError) or job.errors >= MOST_ERRORS:
             self._forget(job)
             job.fail(report.error)
             return True
-        _warn(f"{self._names.get(report.maker)} is started again after {report.error!r}")
-        self._fleet.restart(report.maker)
+        self._restart(report.maker, f"is started again after {report.error!r}")
         return False
+
+    def _restart(self, maker: int, why: str) -> None:
+        _warn(f"{self._names.get(maker)} {why}")
+        self._restarted.add(maker)
+        self._fleet.restart(maker)
 
     def _accept(self, report: Answered) -> bool:
         """Begin to copy an answer into its slot, if it is the first one. Return True if nothing is to be copied."""
@@ -310,9 +318,8 @@ class RemoteWorkers:
             if since is None or max(since, alive_s, poked_s) + slow_s > now:
                 continue
             if max(since, alive_s) + stall_s <= now:
-                _warn(f"{self._names[maker]} gave no sign of life for {stall_s:g} s, and is started again")
                 self._poked[maker] = now, now
-                self._fleet.restart(maker)
+                self._restart(maker, f"gave no sign of life for {stall_s:g} s, and is started again")
             else:
                 self._poked[maker] = alive_s, now
                 self._fleet.poke(maker)
