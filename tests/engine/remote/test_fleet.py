@@ -16,7 +16,9 @@ import pytest
 
 import standpipe as sp
 from fleets import Makers
+from gates import Gate, Log
 from photos import WAIT_S, Watched, encoded, picture, write_list
+from programs import census, started_since
 from samples import Samples
 from standpipe.engine.remote import workers as remote
 from standpipe.engine.remote.copying import copying
@@ -275,6 +277,37 @@ def test_local_workers_go_on_while_no_maker_is_left(executor: Any, monkeypatch: 
         assert loader.bad_samples == bad
     assert found.hexdigest() == expected
     assert len(made.asked) > asked
+
+
+class LoadsAtGate(Samples):
+    """Samples that a worker server can load when the gate is open."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(lambda number: {"x": number}, ROWS)
+        self.gate = gate
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.gate.wait()
+
+
+def test_close_while_local_workers_start_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "ALONE_S", 0.05)
+    gate, before = Gate.closed(tmp_path / "gate"), census()
+    pipeline = sp.Pipeline(sp.MapSource(LoadsAtGate(gate))).batch(8)
+    made = fleet(pipeline, 1, "thread", fallback="local")
+    options: dict[str, Any] = {"executor": "process", "num_workers": 2, "slow_sample_s": 0.1}
+    with Log() as log, pipeline.loader(fleet=made, memory=MEMORY, **options) as loader:
+        iter(loader)
+        made.kill(0)
+        log.wait_for("the start of worker processes has taken", "loading the dataset")
+        (filling,) = (each for each in threading.enumerate() if each.name == "standpipe-fill")
+    assert started_since(before)
+    with gate.opened():
+        filling.join(WAIT_S)
+    assert not started_since(before)
 
 
 def test_a_batch_fails_while_no_maker_is_left_and_comes_when_one_is_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from standpipe.engine.remote.messages import assigned
 from standpipe.engine.start import started
 from standpipe.engine.watchdog.watch import Watch, Work
 from standpipe.engine.workers import Failure, Workers, WorkersMemory
+from standpipe.errors import StandpipeError
+from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats
 
@@ -23,25 +26,38 @@ class Local:
 
     def __init__(self, plan: Plan, bell: _native.Bell, watch: Watch, ring: _native.SlotRing) -> None:
         self._plan, self._bell, self._watch, self.ring = plan, bell, watch, ring
+        self._lock = threading.Lock()  # guards the two below
         self._workers: Workers | None = None
+        self._closed = False
         self._jobs: list[RemoteJob] = []
 
     def make(self, job: RemoteJob) -> None:
         """Make a batch with these workers. If they can't be started, the job fails with the reason."""
         try:
-            if self._workers is None:
-                at = job.assignment.at
-                _, self._workers, _ = started(self._plan, at, self._bell, self._watch, self.ring)
-                self._workers.start()
+            workers = self._started(job.assignment.at) if self._workers is None else self._workers
             assignment, job.again = assigned(self._plan, job.task, job.assignment.slot, job.assignment.views)
-            begun = self._workers.begin(assignment, self.ring)
+            begun = workers.begin(assignment, self.ring)
         except Exception as error:
             job.fail(error)
             self._bell.ring()
             return
         job.local = begun
         self._jobs = [*(each for each in self._jobs if not each.done), job]
-        self._workers.submit(begun)
+        workers.submit(begun)
+
+    def _started(self, at: Cursor) -> Workers:
+        """Start the workers, and return them. If the run is closed during the start, end them, and raise an error."""
+        _, workers, _ = started(self._plan, at, self._bell, self._watch, self.ring)
+        try:
+            with self._lock:
+                if self._closed:
+                    raise StandpipeError("the loader is closed")
+                workers.start()
+                self._workers = workers
+        except BaseException:
+            workers.close(0)
+            raise
+        return workers
 
     def exchange(self, job: RemoteJob) -> None:
         """Make the rows of a finished job again whose records were replaced."""
@@ -100,5 +116,10 @@ class Local:
         return 0 if self._workers is None else self._workers.waiting_bytes
 
     def close(self, patience_s: float) -> bool:
-        """End these workers; return False if some threads are still busy after ``patience_s``."""
+        """End these workers; return False if some threads are still busy after ``patience_s``.
+
+        Workers that are being started are ended by the thread that starts them.
+        """
+        with self._lock:
+            self._closed = True
         return self._workers is None or self._workers.close(patience_s)
