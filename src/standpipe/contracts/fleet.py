@@ -79,8 +79,8 @@ class Fleet(Protocol):
     def fallback(self) -> Fallback:
         """The reaction if no maker is left.
 
-        ``"local"``: workers in or beside this process make the batches. ``"wait"``: wait until a maker is back.
-        ``"raise"``: raise ``WorkerDiedError``.
+        ``"local"``: workers in or beside this process make the batches, also if no maker starts in time.
+        ``"wait"``: wait until a maker is back. ``"raise"``: raise ``WorkerDiedError``.
         """
 
     def describe(self) -> Sequence[str]:

@@ -115,7 +115,7 @@ class Run:
         else:
             from standpipe.engine.remote.start import in_fleet  # few loaders need it
 
-            plan, self._workers, self._ring = in_fleet(self._planned, self._bell, self._watch)
+            plan, self._workers, self._ring = in_fleet(self._planned, at, self._bell, self._watch)
         if plan.samples.suspects:
             warn(warning(plan.samples.suspects))
         workers, watch, times = self._workers, self._watch, RunTimes()

@@ -368,7 +368,8 @@ def start(
         Most bytes that an actor's workers and slots may take. Ray reserves them as its resource ``memory``.
     fallback : {"local", "wait", "raise"}, default "local"
         The reaction if no actor is left for two seconds. ``"local"``: the loader's own workers go on until an actor is
-        back. ``"wait"``: wait, for at most ``stall_timeout_s``, or ``start_timeout_s`` if that is more. ``"raise"``:
+        back; they begin if no actor starts in ``stall_timeout_s``, or ``start_timeout_s`` if that is more.
+        ``"wait"``: wait, for at most ``stall_timeout_s``, or ``start_timeout_s`` if that is more. ``"raise"``:
         the batch is a ``WorkerDiedError``; the next ``next()`` tries it again.
     ray_options : mapping, optional
         Further options of the actors, as Ray's ``options()`` takes them: ``scheduling_strategy`` for placement groups

@@ -355,6 +355,30 @@ def test_a_start_without_makers_ends_at_its_deadline(photos: Path) -> None:
         iter(loader)
 
 
+@pytest.mark.parametrize("name", ["bytes", "Python"])
+def test_local_workers_begin_if_no_maker_starts_in_time(
+    name: str, photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = PIPELINES[name](photos)
+    with pipeline.loader(num_workers=1, executor="thread", probe=False) as loader:
+        expected = [of_batch(batch) for _ in range(2) for batch in loader]
+    made = fleet(pipeline, 1, "thread", fallback="local")
+    made.dead.add(0)
+    options: dict[str, Any] = {"num_workers": 1, "executor": "thread", "stall_timeout_s": 2.0}
+    with (
+        caplog.at_level(logging.WARNING, "standpipe"),
+        pipeline.loader(fleet=made, memory=MEMORY, **options) as loader,
+    ):
+        found = [of_batch(batch) for batch in loader]
+        assert not made.asked
+        assert "1 makers in this process was not done" in caplog.text
+        assert "Workers here make the batches until a maker comes" in caplog.text
+        made.join(0)
+        found += [of_batch(batch) for batch in loader]
+    assert made.asked
+    assert found == expected
+
+
 def test_a_late_batch_is_made_twice_and_used_once(photos: Path) -> None:
     pipeline = images(photos)
     with pipeline.loader(num_workers=1) as loader:

@@ -21,15 +21,33 @@ from standpipe.stats.counters import Stats
 class Local:
     """Workers in or beside the trainer, which are started when they are first needed.
 
-    ring  the slots of the run
+    ring     the slots of the run
+    workers  the workers, if they exist already
     """
 
-    def __init__(self, plan: Plan, bell: _native.Bell, watch: Watch, ring: _native.SlotRing) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        bell: _native.Bell,
+        watch: Watch,
+        ring: _native.SlotRing,
+        workers: Workers | None,
+    ) -> None:
         self._plan, self._bell, self._watch, self.ring = plan, bell, watch, ring
         self._lock = threading.Lock()  # guards the two below
-        self._workers: Workers | None = None
+        self._workers = workers
         self._closed = False
         self._jobs: list[RemoteJob] = []
+
+    @property
+    def exist(self) -> bool:
+        """True if these workers were needed already."""
+        return self._workers is not None
+
+    def start(self) -> None:
+        """Start the workers that exist already."""
+        if self._workers is not None:
+            self._workers.start()
 
     def make(self, job: RemoteJob) -> None:
         """Make a batch with these workers. If they can't be started, the job fails with the reason."""

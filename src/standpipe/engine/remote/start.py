@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from standpipe import _native
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.inbox import Inbox, Joined, Refused, Report
 from standpipe.engine.remote.jobs import refusal
-from standpipe.engine.remote.workers import RemoteWorkers
+from standpipe.engine.remote.workers import RemoteWorkers, log_warning
+from standpipe.engine.start import started
 from standpipe.engine.start_common import new_ring, refusals
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Workers
 from standpipe.errors import StalledError
+from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
 from standpipe.system.user_warnings import warn
 
 
-def in_fleet(plan: Plan, bell: _native.Bell, watch: Watch) -> tuple[Plan, Workers, _native.SlotRing]:
+def in_fleet(
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+) -> tuple[Plan, Workers, _native.SlotRing]:
     """Start or find the makers of a fleet, and wait for the first one. See ``engine.start.started`` for the results.
 
-    Raises ``PlanError`` if a maker would make other batches, and ``StalledError`` if none comes.
+    If none comes in time, the trainer's own workers are started, or ``StalledError`` is raised, as ``fallback`` says.
+    Raises ``PlanError`` if a maker would make other batches.
     """
     assert plan.options.fleet is not None
     with refusals(plan):
         watch.start()
     inbox = Inbox(bell)
     fleet = plan.options.fleet.open(inbox)
-    try:
-        first, reports = _first(plan, inbox, bell, watch)
-        if plan.is_open:
-            plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
-        if warning := first.facts.get("warning"):
-            warn(warning)
-        if (error := difference(plan, first.name, first.facts)) is not None:
-            raise error
+    reports: list[Report] = []
+    with contextlib.ExitStack() as unless_workers_have_it:
+        unless_workers_have_it.callback(fleet.close)
+        local: Workers | None = None
+        try:
+            first = _first(plan, inbox, bell, watch, reports)
+        except StalledError as error:
+            if plan.options.fleet.fallback != "local":
+                raise
+            log_warning(f"{error}. Workers here make the batches until a maker comes")
+            plan, local, ring = started(plan, at, bell, watch)
+            unless_workers_have_it.callback(local.close, 0)
+        else:
+            if plan.is_open:
+                plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
+            if warning := first.facts.get("warning"):
+                warn(warning)
+            if (differs := difference(plan, first.name, first.facts)) is not None:
+                raise differs
+            with refusals(plan):
+                ring = new_ring(plan, bell)
         inbox.put_back(reports)
         with refusals(plan):
-            ring = new_ring(plan, bell)
-            return plan, RemoteWorkers(plan, fleet, inbox, bell, watch, ring), ring
-    except BaseException:
-        fleet.close()
-        raise
+            workers = RemoteWorkers(plan, fleet, inbox, bell, watch, ring, local)
+        unless_workers_have_it.pop_all()
+    return plan, workers, ring
 
 
-def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> tuple[Joined, list[Report]]:
-    """Wait for the first maker; return its report, and all reports so far. Raises the error of one that can't start."""
+def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch, reports: list[Report]) -> Joined:
+    """Wait for the first maker, and return its report. Raises the error of one that can't start.
+
+    reports  gets all reports so far
+    """
     stalled: list[StalledError] = []
-    reports: list[Report] = []
 
     def give_up(error: StalledError) -> None:
         stalled.append(error)
@@ -64,7 +84,7 @@ def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> tuple[
                 if isinstance(report, Refused):
                     raise refusal(report.error)
                 if isinstance(report, Joined):
-                    return report, reports
+                    return report
             if stalled:
                 raise stalled[0]
             seen = bell.wait_for(seen, INTERRUPTED_S)

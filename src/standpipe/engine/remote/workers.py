@@ -17,7 +17,7 @@ from standpipe.engine.remote.local import Local
 from standpipe.engine.remote.pulling import Pulling
 from standpipe.engine.remote.tally import Tally
 from standpipe.engine.watchdog.watch import Watch, Work
-from standpipe.engine.workers import Assignment, Failure, Substitutes, WorkersMemory
+from standpipe.engine.workers import Assignment, Failure, Substitutes, Workers, WorkersMemory
 from standpipe.errors import FIRST_KEY, PlanError, StalledError, WorkerDiedError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats
@@ -32,7 +32,8 @@ class RemoteWorkers:
 
     All methods but ``at_work``, ``stats`` and ``memory`` are called by the filling thread.
 
-    ring  the slots, which local workers fill too
+    ring   the slots, which local workers fill too
+    local  the trainer's own workers, if no maker came in time at the start; else None
     """
 
     helps = False
@@ -45,12 +46,13 @@ class RemoteWorkers:
         bell: _native.Bell,
         watch: Watch,
         ring: _native.SlotRing,
+        local: Workers | None = None,
     ) -> None:
         assert plan.options.fleet is not None
         self._plan, self._fleet, self._inbox, self._bell, self._watch = plan, fleet, inbox, bell, watch
         self._fallback = plan.options.fleet.fallback
         self._copiers = NativeWorkers(copying(plan), bell, watch.end)
-        self._local = Local(plan, bell, watch, ring)
+        self._local = Local(plan, bell, watch, ring, local)
         loaders = plan.steps.world_size if plan.options.fleet.shared else 1
         self._pulling = Pulling(window=plan.slots * TRIES, loaders=loaders, loader=plan.steps.rank)
         self._jobs: dict[int, RemoteJob] = {}  # jobs that await an answer, by the number of their task
@@ -59,7 +61,8 @@ class RemoteWorkers:
         self._names: dict[int, str] = {}
         self._poked: dict[int, tuple[float, float]] = {}  # a maker's last sign of life, and the last poke
         self._restarted: set[int] = set()  # makers that were started again, and haven't joined since
-        self._alone_s: float | None = time.monotonic()  # the time since when no maker is there
+        # The time since when no maker is there.
+        self._alone_s: float | None = time.monotonic() - (0.0 if local is None else ALONE_S)
         self._reason = "none of them has started yet"
         self._tally = Tally()
 
@@ -72,8 +75,9 @@ class RemoteWorkers:
         """Do nothing: a fleet isn't tuned."""
 
     def start(self) -> None:
-        """Start the threads that copy."""
+        """Start the threads that copy, and local workers that exist already."""
         self._copiers.start()
+        self._local.start()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> RemoteJob:
         """Return a job that asks a maker for the whole batch. Raises ``PlanError`` for records that have no number."""
@@ -222,11 +226,11 @@ class RemoteWorkers:
             self._alone_s = None
             self._poked[report.maker] = time.monotonic(), 0.0
             self._pulling.join(report.maker)
-        elif not self._pulling.answers and not self._pulling.makers:
+        elif not (self._pulling.answers or self._pulling.makers or self._local.exist):
             self._watch.end(refusal(error))
         else:
             self._reason = str(error)
-            _warn(f"{error}. The other makers go on without it")
+            log_warning(f"{error}. The other makers go on without it")
 
     def _lost(self, report: Lost) -> bool:
         """Ask other makers for the batches of one that has ended. Return True if a batch fails by that."""
@@ -263,7 +267,7 @@ class RemoteWorkers:
         return False
 
     def _restart(self, maker: int, why: str) -> None:
-        _warn(f"{self._names.get(maker)} {why}")
+        log_warning(f"{self._names.get(maker)} {why}")
         self._restarted.add(maker)
         self._fleet.restart(maker)
 
@@ -349,7 +353,8 @@ class RemoteWorkers:
         return [Work((self, alone_s), jobs[0].what, doing, "no maker", alone_s, self, least_s=least_s)]
 
 
-def _warn(text: str) -> None:
+def log_warning(text: str) -> None:
+    """Log a warning."""
     import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
     logging.getLogger("standpipe").warning("%s", text)
