@@ -1,13 +1,16 @@
 """Code that raises what nobody expects, and values that can't travel: an error that names the sample, never a wait."""
 
+import io
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import standpipe as sp
+from photos import encoded, picture
 from preloaded import SERVER
 from samples import Samples
 
@@ -73,6 +76,27 @@ def test_whatever_code_raises_names_the_sample_and_the_workers_go_on(
         assert [batch["x"].tolist() for batch in batches.steps(3)] == [
             list(range(first, first + 4)) for first in (12, 16, 20)
         ]
+
+
+@pytest.mark.parametrize("at", [0, 9])
+@pytest.mark.parametrize("settings", [*WORKERS, pytest.param({"executor": "inline"}, id="inline")])
+def test_a_value_that_becomes_no_array_names_its_sample(settings: dict[str, Any], at: int) -> None:
+    """A picture that can't be loaded: nobody tries before its shape is asked for, of the first sample too."""
+    jpeg = encoded(picture(1))
+
+    def sample(index: int) -> Image.Image:
+        return Image.open(io.BytesIO(jpeg[:-200] if index == at else jpeg))
+
+    dataset = Samples(sample, length=24)
+    with loader(dataset, **settings) as batches:
+        if at:
+            batches.skip_steps(at // 4)
+        with pytest.raises(sp.TransformError, match=f"OSError: .*truncated.*record {at}"):
+            next(iter(batches))
+    replaces = sp.Pipeline(sp.MapSource(dataset, fields="x")).on_error(sp.Replace(at_most=1)).batch(4)
+    with replaces.loader(memory="1GiB", **settings) as batches:
+        assert len(list(batches)) == 6
+        assert [each.index for each in batches.bad_samples] == [at]
 
 
 @pytest.mark.parametrize("settings", WORKERS)

@@ -115,8 +115,8 @@ class SampleMaker:
             self._images.moved = moved
             try:
                 return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate), moved)
-            except RowFailed as failed:
-                return failed.failure(0)
+            except Exception as error:
+                return row_failed(error).failure(0)
             finally:
                 set_back()
                 self._proves, self._images.moved = False, None
