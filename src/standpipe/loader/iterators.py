@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from standpipe.errors import SampleError, StalledError, WorkerDiedError
+from standpipe.errors import PlanError, SampleError, StalledError, WorkerDiedError
 from standpipe.order import Given
 from standpipe.spec import AnyArray
 
@@ -28,8 +28,13 @@ class Epoch:
         return self
 
     def __next__(self) -> dict[str, AnyArray]:
-        if not self._over and (batch := self._loader._deliver(self)) is not None:
-            return batch
+        loader = self._loader
+        if not self._over and (delivered := loader._deliver(self)) is not None:
+            batch = delivered.batch
+            # From here on nothing is called, so that an interrupt comes before this, or after the return.
+            loader._cursor = delivered.after
+            if batch is not None:
+                return batch
         self._over = True
         raise StopIteration
 
@@ -45,7 +50,8 @@ class GivenEpoch:
     def __init__(self, loader: Loader, order: Given, batches: Iterator[Iterable[int]], ahead: int) -> None:
         self._loader, self._order, self._batches = loader, order, batches
         self._ahead = ahead
-        self._coming = 0  # number of batches that were named and not delivered
+        self._broken: BaseException | None = None  # the error that came out of ``batches``
+        self._held: dict[str, AnyArray] | None = None  # a batch that an interrupt kept from the caller
         self._epoch: Epoch | None = None
         self._failed: Exception | None = None  # the error of the first batch, found at the start
         while self._coming < ahead and self._ask():
@@ -60,17 +66,23 @@ class GivenEpoch:
         return self
 
     def __next__(self) -> dict[str, AnyArray]:
-        if not self._coming and not self._ask():
-            raise StopIteration
-        place = self._loader._cursor.consumed
-        try:
-            batch = self._next()
-        except (SampleError, StalledError, WorkerDiedError):
-            self._loader._leave_out()
-            self._passed(place)
-            raise
-        self._passed(place)
+        if self._held is None:
+            if not self._coming and not self._ask():
+                raise StopIteration
+            try:
+                self._held = self._next()
+            except (SampleError, StalledError, WorkerDiedError):
+                self._loader._leave_out()
+                self._go_on()
+                raise
+        self._go_on()
+        batch, self._held = self._held, None
         return batch
+
+    @property
+    def _coming(self) -> int:
+        """The number of batches that were named and not delivered."""
+        return self._order.next - self._loader._cursor.consumed
 
     def _next(self) -> dict[str, AnyArray]:
         failed, self._failed = self._failed, None
@@ -78,22 +90,36 @@ class GivenEpoch:
             raise failed
         if self._epoch is None:
             self._epoch = self._loader._rest()
-        return next(self._epoch)
+        return self._epoch.__next__()  # unlike next(), with no moment for an interrupt before the return
 
-    def _passed(self, place: int) -> None:
-        self._order.forget(place)
-        self._coming -= 1
-        if self._ahead:
+    def _go_on(self) -> None:
+        """Forget the batch before the loader's place, and take the records of one more from the caller."""
+        self._order.forget(self._loader._cursor.consumed - 1)
+        if self._coming < self._ahead and self._broken is None:
             self._ask()
 
     def _ask(self) -> bool:
-        """Take the next batch's records from the caller; return False at the end."""
-        for records in self._batches:
-            self._order.give(records)
-            self._coming += 1
-            self._loader._look()
-            return True
-        return False
+        """Take the next batch's records from the caller; return False at the end.
+
+        A generator that an exception has left looks as if it had ended. Then this raises ``PlanError``.
+        """
+        if self._broken is not None:
+            raise PlanError(
+                f"from_batches(): the batches that are left are unknown, as their iterator raised {self._broken!r}. "
+                "Begin another epoch"
+            ) from self._broken
+        try:
+            self._order.give(next(self._batches))
+        except StopIteration:
+            return False
+        except BaseException as error:
+            if not isinstance(
+                error, PlanError
+            ):  # of ``give``, for an invalid batch: others can come after it
+                self._broken = error
+            raise
+        self._loader._look()
+        return True
 
 
 class SomeSteps:

@@ -25,6 +25,7 @@ from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn
 
 if TYPE_CHECKING:
+    from standpipe.engine.deliver import Delivered
     from standpipe.engine.run import Run
 
 
@@ -630,8 +631,8 @@ class Loader(Observable):
             self._sampler.close()
             raise
 
-    def _deliver(self, iterator: Epoch) -> dict[str, AnyArray] | None:
-        """Return the next batch, or None at the epoch's end.
+    def _deliver(self, iterator: Epoch) -> Delivered | None:
+        """Return the next batch, or None if the epoch has ended. The iterator advances the loader.
 
         iterator  the iterator that asks; raises ``StandpipeError`` if a later one has replaced it
         """
@@ -649,12 +650,10 @@ class Loader(Observable):
         with self._in_turn():
             self._entered = iterator.epoch
             try:
-                delivered = consumer.take(self._cursor, counts=not self._returns)
+                return consumer.take(self._cursor, counts=not self._returns)
             finally:
                 if consumer.drawing != self.plan.drawing:
                     self.plan = replace(self.plan, drawing=consumer.drawing)
-            self._cursor = delivered.after
-            return delivered.batch
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ class Given:
     most_rows  largest number of records in a batch
     epoch      the epoch of these batches
     begin      position of the first batch that is given
+    next       position of the batch that is given next
     """
 
     num_positions = MAX_POSITIONS // MAX_ROWS  # an upper limit
@@ -29,7 +30,7 @@ class Given:
     def __init__(self, most_rows: int, epoch: int = 0, begin: int = 0) -> None:
         self.most_rows, self.epoch = most_rows, epoch
         self._batches: dict[int, Int64Array] = {}
-        self._next = begin
+        self.next = begin
 
     def give(self, records: Iterable[int]) -> None:
         """Add the next batch, from its record numbers.
@@ -43,8 +44,8 @@ class Given:
                 f"{array.dtype} of "
                 f"shape {array.shape}"
             )
-        self._batches[self._next] = array.astype(np.int64)
-        self._next += 1
+        self._batches[self.next] = array.astype(np.int64)
+        self.next += 1
 
     def has(self, epoch: int, position: int) -> bool:
         """Return True if the batch at a position of an epoch was given and not yet forgotten."""

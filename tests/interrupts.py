@@ -1,0 +1,43 @@
+"""Ctrl-C at any moment of a test's choice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+UNHEARD = {
+    "<lambda>",
+    "<genexpr>",
+}  # callbacks of the collector, generators that are dropped: errors there reach nobody
+
+
+def names_from(frame: FrameType | None) -> Iterator[str]:
+    """Names of a function that runs, and of those that wait for it, up to the test."""
+    while frame is not None and not frame.f_code.co_name.startswith("test_"):
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+
+@contextmanager
+def interrupted(after: int) -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` where Python looks for signals, for the ``after``-th time: as a function begins, or
+    a call into C has ended.
+    """
+    left = after
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if event not in ("call", "c_return") or UNHEARD.intersection(names_from(frame)):
+            return
+        left -= 1
+        if left == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
