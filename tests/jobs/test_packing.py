@@ -309,11 +309,8 @@ def pack_again(photos: Path, tmp_path: Path) -> Path:
     return tmp_path / "others"
 
 
-@pytest.mark.parametrize(
-    "path", [".standpipe-unpacking", "../outside.jpg", "/outside.jpg", "cat/../../outside.jpg", "a\0b"]
-)
-def test_no_file_is_restored_outside(packed: Path, tmp_path: Path, path: str) -> None:
-    """Shards may come from others: a record's path there is no reason to write elsewhere."""
+def give_path(packed: Path, path: str) -> None:
+    """Give the first record of a pack another path."""
     shard, sums = packed / "shard-000000.tar", packed / "shard-000000.crc32c"
     text = json.dumps({"path": path}).encode().ljust(512, b" ")
     lines = sums.read_text().splitlines(keepends=True)
@@ -322,6 +319,71 @@ def test_no_file_is_restored_outside(packed: Path, tmp_path: Path, path: str) ->
     crc = _native.crc32c(np.frombuffer(text[:size], np.uint8))
     lines[1] = f"{crc:08x} {lines[1].split(' ', 1)[1]}"
     sums.write_text("".join(lines))
+
+
+def test_only_a_whole_mark_is_believed(packed: Path, photos: Path, tmp_path: Path) -> None:
+    """A folder is one to go on with if it has the shards' facts, not because a file has the mark's name."""
+    mark = ".standpipe-unpacking"
+    before = contents(photos)
+    for made in (Path.touch, os.mkfifo):
+        made(photos / mark)
+        with pytest.raises(sp.StandpipeError, match=r"has files in it|it is a pipe"):
+            sp.unpack_shards(packed, photos)
+        (photos / mark).unlink()
+        assert contents(photos) == before
+
+
+def test_no_link_in_an_interrupted_unpack_is_followed(packed: Path, photos: Path, tmp_path: Path) -> None:
+    restored, outside = tmp_path / "restored", tmp_path / "outside"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sp.unpack_shards(packed, restored, on_progress=interrupt)
+    (restored / "cat").rename(outside)
+    before = contents(outside)
+    (restored / "cat").symlink_to(outside)
+    with pytest.raises(sp.StandpipeError, match=r"can't write .*/cat/.*: Not a directory"):
+        sp.unpack_shards(packed, restored)
+    (restored / "cat").unlink()
+    (restored / "cat").mkdir()
+    changed = next(outside.iterdir())
+    (restored / "cat" / changed.name).symlink_to(changed)
+    with pytest.raises(sp.StandpipeError, match=r"can't write .*/cat/.*: Too many levels of symbolic links"):
+        sp.unpack_shards(packed, restored)
+    assert contents(outside) == before
+
+
+def test_two_records_of_one_path(packed: Path, photos: Path, tmp_path: Path) -> None:
+    """The same file twice is restored once; two files of one path are an error, in a folder to go on with too."""
+    twice = tmp_path / "twice.txt"
+    twice.write_text("cat/0.v2 copy.JPG\ncat/0.v2 copy.JPG\n")
+    sp.pack_shards(sp.FileList(twice, root=photos, labels=False), tmp_path / "same")
+    assert sp.unpack_shards(tmp_path / "same", tmp_path / "once").files == 2
+    assert list(contents(tmp_path / "once")) == ["cat/0.v2 copy.JPG"]
+
+    paths = [json.loads(content)["path"] for name, content in members(packed) if name.endswith(".json")]
+    give_path(packed, paths[-1])
+    for _ in range(2):
+        with pytest.raises(sp.StandpipeError, match=f"{paths[-1]} exists with other bytes: another record"):
+            sp.unpack_shards(packed, tmp_path / "restored")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".standpipe-unpacking",
+        ".standpipe-unpacking-1",
+        "../outside.jpg",
+        "/outside.jpg",
+        "cat/../../outside.jpg",
+        "a\0b",
+    ],
+)
+def test_no_file_is_restored_outside(packed: Path, tmp_path: Path, path: str) -> None:
+    """Shards may come from others: a record's path there is no reason to write elsewhere."""
+    give_path(packed, path)
     with pytest.raises(sp.StandpipeError, match="leads out of its folder"):
         sp.unpack_shards(packed, tmp_path / "restored")
     assert not (tmp_path / "outside.jpg").exists()

@@ -1,15 +1,49 @@
-"""Write files that appear complete or not at all, and tell their image type."""
+"""Open regular files, write files that appear complete or not at all, and tell their image type."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from standpipe.errors import PlanError, StandpipeError
+
+NOT_REGULAR = "it is a pipe, socket or device; save it as a regular file"
+READ_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def open_regular(
+    path: str | bytes | os.PathLike[str], flags: int = READ_FILE, folder: int | None = None
+) -> int:
+    """Open a regular file; return its file descriptor. It doesn't wait for a FIFO without a writer.
+
+    folder  file descriptor of the folder from which a relative ``path`` starts; None: the working directory
+
+    Raises ``OSError``, also for a folder, pipe, socket or device.
+    """
+    file = os.open(path, flags, dir_fd=folder)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, NOT_REGULAR, path)
+
+
+def read_regular(
+    path: str | os.PathLike[str], most: int, flags: int = READ_FILE, folder: int | None = None
+) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes. Raises ``OSError``, also for a larger file."""
+    with open(open_regular(path, flags, folder), "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", path)
+        return file.read()
 
 
 @contextmanager

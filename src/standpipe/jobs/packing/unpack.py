@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,9 +26,15 @@ from standpipe.jobs.packing.layout import (
 )
 from standpipe.source import shown
 from standpipe.spec import UInt8Array
+from standpipe.system.files import READ_FILE, open_regular, read_regular
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
 MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there
+DRAFT = f"{MARK}-"  # begins the name of a file that isn't complete
+LOCKS = 256
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_LEFT = READ_FILE | os.O_NOFOLLOW  # what an earlier call left
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ def unpack_shards(
     """Restore the files that ``pack_shards`` packed, with the same names and bytes.
 
     Each file's bytes are compared with the CRC-32C that they had when they were packed. If it is interrupted, the same
-    call writes all files again.
+    call goes on. It never changes an existing file.
 
     Parameters
     ----------
@@ -83,7 +92,7 @@ def unpack_shards(
     PlanError
         If the folder has no complete shards of ``pack_shards``, or ``to`` isn't empty.
     StandpipeError
-        If a shard is damaged or can't be read, or if a file can't be written.
+        If a shard is damaged or can't be read, if a file can't be written, or if one exists with other bytes.
 
     Examples
     --------
@@ -94,41 +103,62 @@ def unpack_shards(
     True
     """
     facts = packed_facts(folder)
-    target = Path(to)
-    _begin(target, json.dumps(asdict(facts)))
+    target, workers = Path(to), threads_of(num_workers)
     files = size_bytes = 0
-    unpacking = _Unpacking(os.fsencode(os.path.join(target, "")))  # noqa: PTH118 (as bytes)
-    for found in in_parts(Path(folder), facts, threads_of(num_workers), unpacking.restored):
-        if isinstance(found, StandpipeError):
-            raise found
-        for count, size in found:
-            files, size_bytes = files + count, size_bytes + size
-        if on_progress is not None:
-            on_progress("records", files, facts.records)
-    (target / MARK).unlink(missing_ok=True)
+    with _begun(target, json.dumps(asdict(facts)).encode()) as base:
+        unpacking = _Unpacking(target, base)
+        for found in in_parts(Path(folder), facts, workers, unpacking.restored):
+            if isinstance(found, StandpipeError):
+                raise found
+            for count, size in found:
+                files, size_bytes = files + count, size_bytes + size
+            if on_progress is not None:
+                on_progress("records", files, facts.records)
+        (target / MARK).unlink(missing_ok=True)
     return UnpackReport(files, size_bytes)
 
 
-def _begin(target: Path, facts: str) -> None:
-    """Create the folder of the files, and mark it as incomplete. Raises ``PlanError`` if it has other files."""
-    mark = target / MARK
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()) and not (
-            mark.is_file() and facts.startswith(mark.read_text("utf-8", "replace"))
-        ):
-            raise PlanError(f"{target} has files in it; use an empty folder")
-        mark.write_text(facts, "utf-8")
-    except OSError as error:
-        raise StandpipeError(f"can't write to {target}: {error.strerror}") from error
+@contextmanager
+def _begun(target: Path, facts: bytes) -> Iterator[int]:
+    """Create the folder of the files, mark it as incomplete, and yield its file descriptor.
+
+    Raises ``PlanError`` if it has other files than those that a call for the same shards left.
+    """
+    with ExitStack() as ends:
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            base = os.open(target, OPEN_FOLDER)
+            ends.callback(os.close, base)
+            fcntl.flock(base, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = set(os.listdir(base))  # noqa: PTH208 (a descriptor)
+            marked = MARK in found and read_regular(MARK, MOST_TEXT_BYTES, READ_LEFT, base) == facts
+            if found - {MARK} and not marked:
+                raise PlanError(f"{target} has files in it; use an empty folder")
+            for name in found:
+                if name.startswith(DRAFT) or (name == MARK and not marked):
+                    os.unlink(name, dir_fd=base)
+            if not marked:
+                with open(os.open(MARK, NEW_FILE, 0o644, dir_fd=base), "wb") as mark:  # noqa: PTH123 (a descriptor)
+                    mark.write(facts)
+        except BlockingIOError:
+            raise StandpipeError(f"another process unpacks into {target}; wait for its end") from None
+        except OSError as error:
+            raise StandpipeError(f"can't write to {target}: {error.strerror}") from error
+        yield base
 
 
 class _Unpacking:
-    """Restores files below a folder, ``base``, which has a slash at the end."""
+    """Restores files below the folder ``target``, which is open as ``base``.
 
-    def __init__(self, base: bytes) -> None:
-        self._base = base
+    A file gets its name when it is complete, and an existing file is never changed. Links aren't followed.
+    """
+
+    def __init__(self, target: Path, base: int) -> None:
+        self._target, self._base = target, base
         self._buffers = threading.local()
+        self._locks = [
+            threading.Lock() for _ in range(LOCKS)
+        ]  # one for each path, so that one thread makes a file
 
     def restored(self, shard: OpenShard, records: slice) -> tuple[int, int]:
         """Restore the files of some records of a shard; return how many, and their bytes."""
@@ -146,25 +176,72 @@ class _Unpacking:
             text = self._read(path, shard.file, begin[0], size[0])
             if _native.crc32c(text) != expected[row, 0]:
                 raise _damaged(path, names[row, 0])
-            target = self._base + _relative(path, text.tobytes())
-            if self._copied(path, shard.file, begin[-1], size[-1], target) != expected[row, -1]:
-                raise _damaged(path, names[row, -1])
+            to, crc = _relative(path, text.tobytes()), int(expected[row, -1])
+            with self._locks[hash(to) % LOCKS], self._writing(to), self._folder_of(to) as (folder, name):
+                if _exists(folder, name):
+                    self._compare(folder, name, to, size[-1], crc)
+                    continue
+                draft = f"{DRAFT}{threading.get_ident()}"
+                if self._copied(path, shard.file, begin[-1], size[-1], draft) != crc:
+                    raise _damaged(path, names[row, -1])
+                os.rename(draft, name, src_dir_fd=self._base, dst_dir_fd=folder)
         return count, int(sizes[:, -1].sum())
 
-    def _copied(self, path: Path, file: int, begin: int, size: int, target: bytes) -> int:
-        """Copy bytes of a shard to the file ``target``; return their CRC-32C."""
-        crc = 0
+    @contextmanager
+    def _writing(self, to: bytes) -> Iterator[None]:
+        """Turn the system's errors into ``StandpipeError``."""
         try:
-            out = _created(target)
-            try:
-                for at in range(0, size, PART_BYTES):
-                    part = self._read(path, file, begin + at, min(PART_BYTES, size - at))
-                    crc = _native.crc32c(part, crc)
-                    write_all(out, part.data, at)
-            finally:
-                os.close(out)
+            yield
         except OSError as error:
-            raise StandpipeError(f"can't write {shown(target)}: {error.strerror}") from error
+            raise StandpipeError(f"can't write {self._shown(to)}: {error.strerror}") from error
+
+    def _shown(self, to: bytes) -> str:
+        return shown(os.path.join(os.fsencode(self._target), to))  # noqa: PTH118 (as bytes)
+
+    @contextmanager
+    def _folder_of(self, to: bytes) -> Iterator[tuple[int, bytes]]:
+        """Open the folder of a file, and create it if needed; yield its descriptor, and the file's name there."""
+        *above, name = to.split(b"/")
+        folder = os.dup(self._base)
+        try:
+            for each in above:
+                with suppress(FileExistsError):
+                    os.mkdir(each, dir_fd=folder)
+                below = os.open(each, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            yield folder, name
+        finally:
+            os.close(folder)
+
+    def _compare(self, folder: int, name: bytes, to: bytes, size: int, crc: int) -> None:
+        """Raise ``StandpipeError`` unless the existing file of a record has its bytes."""
+        file = open_regular(name, READ_LEFT, folder)
+        try:
+            same = os.fstat(file).st_size == size and (
+                _native.crc32c_of_file(file, np.zeros(1, np.int64), np.array([size]))[0] == crc
+            )
+        except EOFError:
+            same = False
+        finally:
+            os.close(file)
+        if not same:
+            raise StandpipeError(
+                f"{self._shown(to)} exists with other bytes: another record of the shards has the same path, or the "
+                "file was changed; if it was, delete it, and run the same command again"
+            )
+
+    def _copied(self, path: Path, file: int, begin: int, size: int, draft: str) -> int:
+        """Copy bytes of a shard to the new file ``draft``; return their CRC-32C."""
+        crc = 0
+        out = os.open(draft, NEW_FILE, 0o644, dir_fd=self._base)
+        try:
+            for at in range(0, size, PART_BYTES):
+                part = self._read(path, file, begin + at, min(PART_BYTES, size - at))
+                crc = _native.crc32c(part, crc)
+                write_all(out, part.data, at)
+        finally:
+            os.close(out)
         return crc
 
     def _read(self, path: Path, file: int, begin: int, size: int) -> UInt8Array:
@@ -191,19 +268,17 @@ def _relative(path: Path, text: bytes) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StandpipeError(f"{path} has a record without a path: {text[:80]!r}") from error
     parts = found.split(b"/")
-    if b"\0" in found or not {b"", b".", b"..", MARK.encode()}.isdisjoint(parts):
+    if b"\0" in found or not {b"", b".", b".."}.isdisjoint(parts) or found.startswith(MARK.encode()):
         raise StandpipeError(f"{path} has a record whose path leads out of its folder: {shown(found)}")
     return bytes(found)
 
 
-def _created(path: bytes) -> int:
-    """Create a file, and the folders above it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+def _exists(folder: int, name: bytes) -> bool:
     try:
-        return os.open(path, flags, 0o644)
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 (bytes)
-        return os.open(path, flags, 0o644)
+        return False
+    return True
 
 
 def _damaged(path: Path, name: bytes) -> StandpipeError:
