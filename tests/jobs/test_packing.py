@@ -201,6 +201,10 @@ def test_a_shard_without_its_checksums_is_packed_again(photos: Path, packed: Pat
     [
         ({"shards": "x"}, "is damaged"),
         ({"shards": 10**30}, "is damaged"),
+        (
+            {"records": 10**17, "shards": 10**17},
+            "says that there are 100,000,000,000,000,000 shards, and the folder lacks",
+        ),
         ({"records": None}, "is damaged"),
         ({"more": 1}, "isn't a file of standpipe pack$"),
         (None, "is damaged"),
@@ -212,6 +216,21 @@ def test_facts_that_cant_be_used(packed: Path, changed: dict[str, object] | None
     (packed / "pack.json").write_text("[" * 100_000 if changed is None else json.dumps(facts | changed))
     with pytest.raises(sp.StandpipeError, match=rf"pack\.json {said}"):
         sp.verify_shards(packed)
+
+
+@pytest.mark.parametrize("name", ["pack.json", "shard-000000.crc32c", "shard-000000.tar"])
+def test_a_pipe_in_place_of_a_file(packed: Path, tmp_path: Path, name: str) -> None:
+    """Nobody writes into it, so a call that opened it as a file would wait for ever."""
+    (packed / name).unlink()
+    os.mkfifo(packed / name)
+    said = f"can't read {packed / name}: it is a pipe"
+    with pytest.raises(sp.StandpipeError, match=said):
+        sp.unpack_shards(packed, tmp_path / "restored")
+    if name == "pack.json":
+        with pytest.raises(sp.StandpipeError, match=said):
+            sp.verify_shards(packed)
+    else:
+        assert said in sp.verify_shards(packed).differences[0]
 
 
 def test_a_full_disk_is_an_error_and_no_end(photos: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.spec import Int64Array, UInt8Array
-from standpipe.system.files import drafted
+from standpipe.system.files import drafted, open_regular, read_regular
 from standpipe.system.machine import cpu_count
 from standpipe.units import is_count
 
@@ -40,10 +40,13 @@ PART_BYTES = 1 << 20  # that a thread reads or writes at once: it fits a core's 
 JOB_BYTES = 16 << 20  # of a shard that is checked or restored by one thread
 MOST_THREADS = 1 << 10
 FACTS = "pack.json"
+MOST_FACTS_BYTES = 1 << 20
+MOST_SUMS_BYTES = 1 << 26
 VERSION = 1
 BLOCK = tarfile.BLOCKSIZE
 NAME_BYTES, SIZE_AT, SIZE_DIGITS, SUM_AT, SUM_DIGITS = 100, 124, 11, 148, 6  # of a ustar header
 MOST_MEMBER_BYTES = 8**SIZE_DIGITS - 1
+MOST_MISSING = 1_000  # shards that verify names
 MOST_PACKED = 10**18  # of a pack
 FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d{1,18}) to (\d{1,18})")
 FIELDS = 4  # of a line
@@ -74,7 +77,7 @@ class PackFacts:
         """Return the facts of a folder; None if it has none. Raises ``StandpipeError`` if they can't be used."""
         path = folder / FACTS
         try:
-            found = json.loads(path.read_text(encoding="ascii"))
+            found = json.loads(read_regular(path, MOST_FACTS_BYTES).decode("ascii"))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -115,6 +118,12 @@ def packed_facts(folder: str | os.PathLike[str]) -> PackFacts:
         raise PlanError(f"{folder} has no {FACTS}: it isn't a folder that standpipe pack wrote")
     if facts.shards is None:
         raise PlanError(f"{folder} isn't complete yet; run the same standpipe pack again, and it goes on")
+    most = MOST_MISSING + sum(path.suffix == ".tar" for path in Path(folder).iterdir())
+    if facts.shards > most:  # looking for each would take for ever
+        raise StandpipeError(
+            f"{Path(folder) / FACTS} says that there are {facts.shards:,} shards, and the folder lacks more than "
+            f"{MOST_MISSING:,} of them; copy the folder again"
+        )
     return facts
 
 
@@ -208,7 +217,7 @@ class Sums:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file of checksums. Raises ``StandpipeError`` if it is damaged, ``OSError`` if it can't be read."""
-        text = path.read_text(encoding="ascii", errors="replace")
+        text = read_regular(path, MOST_SUMS_BYTES).decode("ascii", "replace")
         first, _, rest = text.partition("\n")
         head, fields = FIRST_LINE.fullmatch(first), rest.removesuffix(LAST_LINE).split()
         try:
@@ -256,7 +265,7 @@ class OpenShard:
                 raise StandpipeError(
                     f"{sums} is damaged: its records don't follow those of the shard before it"
                 )
-            return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), found)
+            return cls(path, open_regular(path), found)
         except FileNotFoundError as error:
             raise StandpipeError(f"{error.filename} is missing") from error
         except OSError as error:

@@ -245,6 +245,8 @@ class _Packer:
             sums = Sums.read(sums_path(self.folder, number))
         except FileNotFoundError as error:
             raise StandpipeError(f"{error.filename} is missing; {advice}") from error
+        except OSError as error:
+            raise StandpipeError(f"can't read {error.filename}: {error.strerror}; {advice}") from error
         except StandpipeError as error:
             raise StandpipeError(f"{error}; {advice}") from error
         if sums.start != start or path.stat().st_size != sums.members.shard_bytes:
