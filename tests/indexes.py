@@ -9,7 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from standpipe import _native
-from standpipe.source._index_file import Section, read_index  # only a program writes such a file
+from standpipe.source._index_file import (
+    PREAMBLE,
+    Section,
+    preamble,
+    read_index,
+)  # only a program writes such a file
+
+
+def index_of_facts(facts: bytes) -> bytes:
+    """The content of an index that has only facts, with the right checksum."""
+    return preamble(PREAMBLE.size + len(facts), PREAMBLE.size, facts) + facts
 
 
 def change_section(index: Path, name: str, change: Callable[[bytearray], None]) -> None:

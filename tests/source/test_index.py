@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import standpipe as sp
-from indexes import change_section
+from indexes import change_section, index_of_facts
 from programs import open_below
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError, StandpipeError
@@ -399,7 +399,11 @@ def test_an_index_that_is_cut_while_it_is_in_use(cache: Path, tmp_path: Path) ->
             ask()
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"standpipe" + bytes(200), os.urandom(5000)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x", b"standpipe" + bytes(200), os.urandom(5000), index_of_facts(b"[" * 100_000)],
+    ids=["empty", "short", "name", "noise", "deep"],
+)
 def test_foreign_files_are_no_index(
     cache: Path, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import standpipe as sp
-from standpipe.system.files import drafted, whole_file
+from standpipe.system.files import NotRegularError, drafted, open_regular, whole_file
+
+SOURCE = Path(sp.__file__).parent
 
 
 def test_it_takes_the_place_of_the_file_before(tmp_path: Path) -> None:
@@ -46,3 +49,37 @@ def test_a_device_is_written_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(sp.StandpipeError, match="No space left"), whole_file(tmp_path / "x") as file:
         file.write("text")
     assert os.path.exists("/dev/full")  # noqa: PTH110
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    """A pipe that nobody writes into doesn't stop the caller."""
+    os.mkfifo(tmp_path / "pipe")
+    for path, error in ((tmp_path / "pipe", NotRegularError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error):
+            open_regular(path)
+    with pytest.raises(OSError, match="pipe, socket or device"):
+        sp.load_tuning(tmp_path / "pipe")
+
+
+def test_what_others_could_have_written_is_opened_by_one_function() -> None:
+    """``open_regular`` opens indexes, lists, shards, caches and states. Images are read by native code."""
+    reads = re.compile(
+        r"\.read_(text|bytes)\(|\bopen\(.*\"rb?\"(?!.*opener=open_regular)|os\.open\([^)]*O_RDONLY"
+    )
+    known = (
+        "O_DIRECTORY",
+        "os.path.dirname",
+        ">>>",
+        "/sys",
+        "BOOT",
+        "node /",
+        "disk /",
+    )  # folders, examples, the system
+    found = {
+        f"{path.relative_to(SOURCE)}: {line.strip()}"
+        for part in ("source", "cache", "order", "plan", "jobs/packing")
+        for path in (SOURCE / part).rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if reads.search(line) and not any(each in line for each in known)
+    }
+    assert found == set()

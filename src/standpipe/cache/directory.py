@@ -26,7 +26,7 @@ from typing import Any
 
 from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
-from standpipe.system.files import is_at
+from standpipe.system.files import is_at, open_regular
 
 VERSION = "v1"
 FOLDERS = ("sessions", "sets", "spilled", "temporary")
@@ -307,7 +307,7 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     """
     import json
 
-    file = open_regular(folder, name)
+    file = open_regular(name, READ_FILE, folder)
     try:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
     except ValueError as error:
@@ -319,20 +319,6 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise Damaged(f"{name} is damaged: it isn't a JSON object")
     return facts
-
-
-def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
-    """Open the regular file ``name`` in a folder; return its file descriptor.
-
-    folder  file descriptor of the folder
-
-    Raises ``OSError``, also if ``name`` is a link, a folder or a device.
-    """
-    file = os.open(name, flags, dir_fd=folder)
-    if stat.S_ISREG(os.fstat(file).st_mode):
-        return file
-    os.close(file)
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
 
 
 def damage_of(error: OSError) -> str | None:

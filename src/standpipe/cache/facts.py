@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from standpipe import _native
 from standpipe.cache.description import Cache
-from standpipe.cache.directory import READ_FOLDER, Access, Damaged, Home, open_home, open_regular, refused
+from standpipe.cache.directory import READ_FILE, READ_FOLDER, Access, Damaged, Home, open_home, refused
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.removal import USERS
 from standpipe.cache.room import ENTRY_BYTES, free_bytes, room, taken
@@ -24,6 +24,7 @@ from standpipe.cache.spilled import Spilled, names_of_sets
 from standpipe.cache.users import Counts, usage
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
+from standpipe.system.files import open_regular
 
 TABLE = "table"
 HEADER_BYTES = _native.CACHE_HEADER_BYTES
@@ -272,7 +273,7 @@ def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
 
     folder  file descriptor of the set's folder. An array has at most 65,536 entries, one per record.
     """
-    file = open_regular(folder, TABLE)
+    file = open_regular(TABLE, READ_FILE, folder)
     try:
         for first, stop in _written(file):
             for at in range(first, stop, ENTRIES_AT_ONCE):

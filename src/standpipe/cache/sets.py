@@ -19,7 +19,6 @@ from standpipe.cache.directory import (
     new_folder,
     open_folder,
     open_home,
-    open_regular,
     publish,
     refused,
     settle,
@@ -34,7 +33,7 @@ from standpipe.cache.users import User
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import is_at
+from standpipe.system.files import is_at, open_regular
 
 QUEUE_BYTES = 16 << 20  # size of the queue of rows that are being written to a disk
 QUEUE_ROWS = 4  # rows that the queue has room for at least
@@ -231,7 +230,7 @@ def _may_write(folder: int) -> bool:
     folder  file descriptor of the set's folder
     """
     try:
-        os.close(open_regular(folder, TABLE, WRITE_FILE))
+        os.close(open_regular(TABLE, WRITE_FILE, folder))
     except PermissionError:
         return False
     return True

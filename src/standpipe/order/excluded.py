@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from standpipe.order._arguments import MAX_POSITIONS
 from standpipe.order.columns import Columns
 from standpipe.order.table import ROWS_AT_ONCE
 from standpipe.spec import Int64Array
+from standpipe.system.files import open_regular
 
 MOST_LINE_BYTES = 1 << 20
 
@@ -149,7 +148,7 @@ class ExcludeFile:
     def _read(self) -> tuple[Exclude, list[Entry], str | None]:
         if not self._known:
             try:
-                with open(self.path, "rb", opener=_regular) as file:
+                with open(self.path, "rb", opener=open_regular) as file:
                     entries, source = self._parsed(file)
             except OSError as error:
                 raise PlanError(f"exclude('{self.path}') can't be read: {error.strerror}") from error
@@ -215,18 +214,6 @@ def exclusion(records: object) -> Exclude | ExcludeFile:
     Raises ``PlanError`` for other values.
     """
     return ExcludeFile(Path(records)) if isinstance(records, str | os.PathLike) else Exclude.of(records)
-
-
-def _regular(path: str, flags: int) -> int:
-    """Open a regular file, as an ``opener`` for ``open()``; return its descriptor.
-
-    Raises ``OSError`` for other files. It doesn't wait for a FIFO without a writer.
-    """
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return descriptor
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

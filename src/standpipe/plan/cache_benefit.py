@@ -16,6 +16,7 @@ from standpipe.cache import file_system
 from standpipe.contracts import KnownHere, OpenSource
 from standpipe.pipeline.mix import OpenMixture
 from standpipe.source import OpenConcat, cache_folder
+from standpipe.system.files import open_regular
 
 # Where no loader has measured it. Of benchmarks/cache_engine.py and eval_cache.py on one core of a server: writing into
 # memory that nobody has used yet, reading from there, and decoding.
@@ -92,7 +93,7 @@ def payoff(row_bytes: float, room: int, records: int, without_s: float) -> Payof
 def costs_of(source: OpenSource) -> Costs:
     """Return the costs of a source's records, as a loader measured them here, or else of a usual machine."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        with open(_path(source), "rb") as file:  # noqa: PTH123 (pathlib has no bytes)
+        with open(_path(source), "rb", opener=open_regular) as file:
             known = json.loads(file.read(4096))
         return Costs(float(known["read_s"]), float(known["make_s"]), float(known["file_bytes"]), True)
     size = mean_file_bytes(source)

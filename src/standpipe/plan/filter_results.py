@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from standpipe.pipeline.content_filter import ByContent
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.source import cache_folder, is_believed
 from standpipe.spec import PIXEL_CONTRACT
+from standpipe.system.files import open_regular
 from standpipe.transform import decoder_version
 
 BLOCK = 256  # records
@@ -121,7 +121,7 @@ def is_answered(question: Question) -> bool:
 def _answers(question: Question) -> Iterator[int | None]:
     """Open the file with all answers; None if there is none, or it is damaged or unfinished."""
     try:
-        file = os.open(question.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = open_regular(question.path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         yield None
         return
@@ -133,7 +133,7 @@ def _answers(question: Question) -> Iterator[int | None]:
 
 def _is_whole(file: int, question: Question) -> bool:
     """Return True if a file is trusted and has all answers."""
-    if not stat.S_ISREG(os.fstat(file).st_mode) or not is_believed(question.path):
+    if not is_believed(question.path):
         return False
     return whole_blocks(file, question) == question.blocks
 

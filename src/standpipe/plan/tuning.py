@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from standpipe.errors import PlanError
 from standpipe.plan.options import MOST_PREFETCH, MOST_WORKERS, checked_executor
 from standpipe.plan.plan import Plan
 from standpipe.spec import ExecutorName
-from standpipe.system.files import whole_file
+from standpipe.system.files import open_regular, whole_file
 from standpipe.units import is_count
 
 VERSION = 1
@@ -148,7 +147,7 @@ def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
     >>> sp.load_tuning("tuned.json")
     {'num_workers': 1, 'prefetch': 1, 'executor': 'thread'}
     """
-    with Path(path).open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         text = file.read(MOST_FILE_BYTES + 1)
     try:
         return _settings(_parsed(text))

@@ -14,6 +14,7 @@ from standpipe.contracts import Encoded, Files, OpenSource
 from standpipe.errors import StandpipeError
 from standpipe.formats import FORMATS
 from standpipe.spec import Decoding
+from standpipe.system.files import open_regular
 from standpipe.transform.foreign import Undecodable, decode_foreign
 
 LOOKED_AT = 16  # samples, evenly over the source
@@ -72,15 +73,10 @@ def _frame(path: Path, offset: int, length: int, decoding: Decoding) -> WholeFra
         asked = size
         return "nothing is decoded yet"
 
-    with contextlib.suppress(OSError, Undecodable), open(path, "rb", opener=_at_once) as file:
+    with contextlib.suppress(OSError, Undecodable), open(path, "rb", opener=open_regular) as file:
         size_bytes = length if length >= 0 else os.fstat(file.fileno()).st_size - offset
         file.seek(offset)
         head = np.frombuffer(file.read(min(HEADER_BYTES, size_bytes)), np.uint8)
         if head[:2].tobytes() != JPEG:
             decode_foreign(head, decoding, refuse)
     return WholeFrame(asked + size_bytes - head.nbytes, size_bytes) if asked else WholeFrame()
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, without waiting for a writer if it is a FIFO; return its descriptor."""
-    return os.open(path, flags | os.O_NONBLOCK)

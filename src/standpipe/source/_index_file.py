@@ -12,7 +12,6 @@ covers its data.
 from __future__ import annotations
 
 import os
-import stat
 import struct
 import weakref
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from standpipe import _native
 from standpipe.errors import StandpipeError
 from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.system.files import NotRegularError, open_regular
 
 MAGIC = b"stndpipe"
 VERSION = 4
@@ -223,12 +223,13 @@ def read_fully(file: int, size: int, at: int) -> bytes:
 
 def read_index(path: bytes) -> IndexFile:
     """Open an index file. Raises ``Damaged`` if it isn't an undamaged index, ``OSError`` if it can't be read."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        info = os.fstat(file)
-        if not stat.S_ISREG(info.st_mode):
-            raise Damaged("it isn't a regular file")
-        return IndexFile(file, path, info.st_size, held=False, facts=read_facts(file, info.st_size))
+        file = open_regular(path)
+    except (NotRegularError, IsADirectoryError) as error:
+        raise Damaged("it isn't a regular file") from error
+    try:
+        size = os.fstat(file).st_size
+        return IndexFile(file, path, size, held=False, facts=read_facts(file, size))
     except BaseException:
         os.close(file)
         raise
@@ -265,7 +266,7 @@ def read_facts(file: int, size: int) -> Facts:
 
     try:
         facts = _facts(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"its facts are invalid: {error!r}") from error
     _check(facts, facts_at)
     return facts

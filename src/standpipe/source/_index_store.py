@@ -27,6 +27,7 @@ from standpipe.source._index_file import (
 from standpipe.source._index_writer import Room, TooLarge, Writer
 from standpipe.source._paths import shown
 from standpipe.source.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, published
+from standpipe.system.files import open_regular
 
 if TYPE_CHECKING:
     import logging
@@ -262,7 +263,7 @@ def build_at(
 def _refuse_others(path: bytes) -> None:
     """Raise ``PlanError`` if the file at ``path`` isn't an index, so that no other file is overwritten."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 (a path in bytes)
+        with open(path, "rb", opener=open_regular) as file:
             head = file.read(len(MAGIC))
     except OSError:  # writing the index raises the error
         return

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from standpipe.errors import PlanError
+from standpipe.system import files
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -69,13 +68,7 @@ def open_regular(path: bytes) -> BinaryIO:
     Raises ``PlanError`` for anything else. It doesn't wait for a FIFO without a writer.
     """
     with reading(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            return os.fdopen(descriptor, "rb", buffering=0)
-        os.close(descriptor)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        raise PlanError(
-            f"can't read {shown(path)}: it is a pipe, socket or device; save it as a regular file"
-        )
+        try:
+            return os.fdopen(files.open_regular(path), "rb", buffering=0)
+        except files.NotRegularError as error:
+            raise PlanError(f"can't read {shown(path)}: {error.strerror}") from error

@@ -13,31 +13,34 @@ from typing import TextIO
 
 from standpipe.errors import PlanError, StandpipeError
 
-NOT_REGULAR = "it is a pipe, socket or device; save it as a regular file"
-READ_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+class NotRegularError(OSError):
+    """A file is a pipe, socket or device."""
 
 
 def open_regular(
-    path: str | bytes | os.PathLike[str], flags: int = READ_FILE, folder: int | None = None
+    path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY, folder: int | None = None
 ) -> int:
     """Open a regular file; return its file descriptor. It doesn't wait for a FIFO without a writer.
 
+    It is an ``opener`` for ``open()`` too.
+
     folder  file descriptor of the folder from which a relative ``path`` starts; None: the working directory
 
-    Raises ``OSError``, also for a folder, pipe, socket or device.
+    Raises ``OSError``: ``IsADirectoryError`` for a folder, ``NotRegularError`` for a pipe, socket or device.
     """
-    file = os.open(path, flags, dir_fd=folder)
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
     mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
         return file
     os.close(file)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, NOT_REGULAR, path)
+    raise NotRegularError(errno.EINVAL, "it is a pipe, socket or device; save it as a regular file", path)
 
 
 def read_regular(
-    path: str | os.PathLike[str], most: int, flags: int = READ_FILE, folder: int | None = None
+    path: str | os.PathLike[str], most: int, flags: int = os.O_RDONLY, folder: int | None = None
 ) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes. Raises ``OSError``, also for a larger file."""
     with open(open_regular(path, flags, folder), "rb", buffering=0) as file:

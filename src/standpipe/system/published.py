@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from standpipe.system.files import open_regular
+
 SHARED_MEMORY = Path("/dev/shm")
 MOST_BYTES = 1 << 20  # most bytes that are read of a file
 TRIES = 5  # to make a file, which a reader may remove before it is locked, and to read a file that is being written
@@ -152,7 +154,7 @@ def _read(path: Path) -> bytes:
 
     Raises ``ValueError`` if the file has no message or was removed.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    file = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         if _locks(file):
             path.unlink()

@@ -26,14 +26,14 @@ from standpipe.jobs.packing.layout import (
 )
 from standpipe.source import shown
 from standpipe.spec import UInt8Array
-from standpipe.system.files import READ_FILE, open_regular, read_regular
+from standpipe.system.files import open_regular, read_regular
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
 MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there
 DRAFT = f"{MARK}-"  # begins the name of a file that isn't complete
 LOCKS = 256
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-READ_LEFT = READ_FILE | os.O_NOFOLLOW  # what an earlier call left
+READ_LEFT = os.O_RDONLY | os.O_NOFOLLOW  # what an earlier call left
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
