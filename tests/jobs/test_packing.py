@@ -299,6 +299,14 @@ def test_lists_of_checksums_that_dont_follow_one_another_are_damaged(packed: Pat
             sp.unpack_shards(packed, tmp_path / wrong)
 
 
+def test_names_of_members_are_those_of_the_list(packed: Path) -> None:
+    sums = packed / "shard-000000.crc32c"
+    sums.write_text(sums.read_text().replace(" 000000000.cls", " 000000009.cls"))
+    assert sp.verify_shards(packed).differences == (
+        "shard-000000.tar: the header of 000000009.cls has changed",
+    )
+
+
 def test_damaged_shards_arent_unpacked(packed: Path, tmp_path: Path) -> None:
     overwrite(packed / "shard-000001.tar", 3000, b"damage")
     with pytest.raises(sp.StandpipeError, match=r"shard-000001.tar is damaged: \d+.jpg has changed"):

@@ -10,7 +10,15 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import StandpipeError
-from standpipe.jobs.packing.layout import BLOCK, OpenShard, Progress, in_parts, packed_facts, threads_of
+from standpipe.jobs.packing.layout import (
+    BLOCK,
+    Members,
+    OpenShard,
+    Progress,
+    in_parts,
+    packed_facts,
+    threads_of,
+)
 
 MOST_NAMED = 10  # members of a shard
 
@@ -135,7 +143,9 @@ def _compared(shard: OpenShard, records: slice) -> _Found:
         found = _native.crc32c_of_file(shard.file, places, lengths).reshape(count, 2)
     except (OSError, EOFError) as error:
         raise StandpipeError(f"can't read {shard.path}: {getattr(error, 'strerror', error)}") from error
-    header = found[:, 0] != shard.sums.headers[part][:count]
+    named = Members(members.names[part][:count], sizes).headers()
+    named_sums = _native.crc32c_of(named.reshape(-1), np.arange(count) * BLOCK, np.full(count, BLOCK))
+    header = (found[:, 0] != shard.sums.headers[part][:count]) | (found[:, 0] != named_sums)
     wrong = header | (found[:, 1] != shard.sums.content[part][:count])
     for member in np.flatnonzero(wrong).tolist():
         what = "the header" if header[member] else "the content"
