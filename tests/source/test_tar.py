@@ -391,15 +391,22 @@ def test_a_shard_cut_anywhere_is_an_error(tmp_path: Path) -> None:
         assert cut == 0 or re.search(r"cut|isn't a tar|damaged|no label", said), said
 
 
-def test_a_shard_without_its_end_mark_is_read_and_named(tmp_path: Path) -> None:
+def test_a_shard_without_its_end_mark_is_read_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Many programs write none, and Python's tarfile reads such archives."""
     whole = shard(tmp_path / "whole.tar", labelled(0, 3)).read_bytes()
     with tarfile.open(tmp_path / "whole.tar") as tar:
         end = max(member.offset_data + BLOCK for member in tar)
     for name in ("b.tar", "c.tar"):
         raw(tmp_path / name, whole[:end])
-    opened = sp.TarShards(tmp_path / "{whole,b,c}.tar").open()
+    with caplog.at_level("WARNING", "standpipe"):
+        opened = sp.TarShards(tmp_path / "{whole,b,c}.tar").open()
     assert opened.num_records == 9
+    (warned,) = caplog.messages
+    assert warned.startswith(
+        f"{tmp_path}/b.tar (ends without an end mark, as 1 other shards, so it may be cut); copy"
+    )
     assert "shards without an end mark, which may be cut: 2, first b.tar" in opened.index_note
     assert list(opened.skipped()) == [
         f"{tmp_path}/b.tar (ends without an end mark, as 1 other shards, so it may be cut)"

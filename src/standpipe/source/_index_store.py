@@ -127,12 +127,12 @@ def open_index(subject: Subject) -> IndexFile:
             if why.old is not None:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
-                _logger().warning(
+                logger().warning(
                     "the index %s isn't used: %s; run standpipe index to renew it", shown(path), why
                 )
             elif isinstance(why.__cause__, Damaged) and path == subject.index:
                 _refuse_others(path)
-                _logger().warning(
+                logger().warning(
                     "the index %s can't be read: %s. It is built again without the columns that were added to it; add "
                     "them again",
                     shown(path),
@@ -228,7 +228,7 @@ def build_shared(subject: Subject, path: bytes, finish: Finish | None = None) ->
             return fitting(path, subject)
         except Unfit as why:
             reason = f": {why}" if str(why) else ""
-            _logger().info("indexing %s in %s%s", subject.name, shown(path), reason)
+            logger().info("indexing %s in %s%s", subject.name, shown(path), reason)
         return build_at(subject, file, path, finish=finish)
 
 
@@ -332,7 +332,7 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
     try:
         return build_shared(subject, path, finish)
     except NoRoom as error:
-        _logger().warning(
+        logger().warning(
             "can't write %s (%s): every process indexes %s for itself, in an unnamed file in %s; pass the source "
             "another path as index=",
             shown(path),
@@ -358,7 +358,8 @@ def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> 
     return finish
 
 
-def _logger() -> logging.Logger:
+def logger() -> logging.Logger:
+    """Return standpipe's log."""
     import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
 
     return logging.getLogger("standpipe")

@@ -14,7 +14,7 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source._idx_lists import SUFFIX as INDEX_SUFFIX
 from standpipe.source._idx_lists import indexed_shards
 from standpipe.source._index_file import HEADERS, PLACE, REPEATED, IndexFile
-from standpipe.source._index_store import Subject, open_index
+from standpipe.source._index_store import Subject, logger, open_index
 from standpipe.source._listing import SKIPPED, Listing
 from standpipe.source._paths import AnyPath, absolute, open_regular, shown
 from standpipe.source._shard_names import shard_paths
@@ -47,7 +47,8 @@ class TarShards:
     - ``explain()`` counts members that aren't read, by extension, and groups without an image.
       ``standpipe scan`` names the groups, and records whose key the shard has twice.
     - A shard that ends too soon, or isn't a tar file, is a ``PlanError`` with shard, member and byte. If it ends
-      behind a whole member, only without the zeros at the end of a tar file, it is read, and ``explain()`` names it.
+      behind a whole member, only without the zeros at the end of a tar file, it is read; a warning in the log, and
+      ``explain()``, name it.
     - Compressed shards, sparse members and archives in several volumes are refused.
     - A member that may be a pickle (.pth, .pt, .pkl, .pickle, .npy with objects) is refused, unless ``fields=``
       leaves it out.
@@ -188,8 +189,14 @@ class ShardListing(Listing):
 
     @classmethod
     def open(cls, subject: Subject) -> ShardListing:
-        """Find or build the index of shards."""
-        return cls.of(subject, open_index(subject))
+        """Find or build the index of shards. A warning in the log names the first shard that may be cut."""
+        opened = cls.of(subject, open_index(subject))
+        for unmarked in opened._unmarked():
+            logger().warning(
+                "%s; copy it again unless its writer leaves the mark out, as records behind the cut are missing",
+                unmarked,
+            )
+        return opened
 
     @classmethod
     def of(cls, subject: Subject, index: IndexFile) -> ShardListing:
@@ -244,6 +251,11 @@ class ShardListing(Listing):
         folder = shown(self.subject.base)
         for name in Listing.skipped(self):
             yield f"{name} (no image of this key, below {folder})"
+        yield from self._unmarked()
+
+    def _unmarked(self) -> Iterator[str]:
+        """Yield the first shard that may be cut, and how many others there are."""
+        folder = shown(self.subject.base)
         for name, count in self.index.facts.seen.items():
             if name.startswith(UNMARKED):
                 more = f", as {count - 1:,} other shards" if count > 1 else ""
