@@ -8,7 +8,6 @@ tests of each transform compare them one by one: ``tests/transform/``.
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -297,19 +296,12 @@ def files() -> dict[str, bytes]:
             **{f"JPEG {kind}": jpegs[kind] for kind in chosen},
             **{f"PNG {mode}": png(rgb, mode) for mode in ("RGB", "L", "1", "P", "RGBA", "LA")},
             "PNG P, transparent": png(rgb, "P", transparency=3),
-            "PNG I;16": sixteen_bits(rgb),
             "GIF": saved(rgb, "GIF"),
             "WEBP": saved(rgb, "WEBP", lossless=True),
             "TIFF CMYK": saved(rgb, "TIFF", "CMYK"),
         }.items():
             made[f"{name}, {width} × {height}"] = data
     return made
-
-
-def sixteen_bits(rgb: UInt8Array) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(rgb[..., 0].astype(np.uint16) * 257).save(out, "PNG")
-    return out.getvalue()
 
 
 def wrong(contract: Contract, row: AnyArray, image: Picture, position: int, after: bool) -> str:

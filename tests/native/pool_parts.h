@@ -28,6 +28,7 @@ inline std::shared_ptr<Program> program(int side) {
     Head& head = made->heads.front();
     head.passes = passes_of({stage});
     head.format.height = head.format.width = side;
+    made->limits = {1 << 22, 100};
     return made;
 }
 

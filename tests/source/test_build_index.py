@@ -78,7 +78,8 @@ def test_columns_are_fields_of_a_batch(listed: Path) -> None:
     added = {"length": last_digit, "box": listed.parent / "box.npy", "old": np.array([1, 0, 0, 1, 1], bool)}
     built = sp.build_index(sp.FileList(listed), columns=added)
     assert built.columns == ("length", "box", "old")
-    pipeline = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8)).batch(5)
+    crop = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8), unmoved=("box",))
+    pipeline = crop.batch(5)
     with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         batch = next(iter(loader))
         assert batch["length"].dtype == np.int64

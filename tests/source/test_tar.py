@@ -490,7 +490,7 @@ def test_two_images_need_code_that_decodes_the_second(tmp_path: Path) -> None:
     files = source.open().locate(np.array([2])).files
     places = [(int(files[name].offset[0]), int(files[name].length[0])) for name in ("image", "right")]
     assert [path.read_bytes()[at : at + size] for at, size in places] == [PHOTOS[2]] * 2
-    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8), unmoved=("right",))
     with pytest.raises(sp.PlanError, match="'right' is an encoded image that no transform decodes"):
         pipeline.batch(2).plan()
     for executor in ("thread", "process"):

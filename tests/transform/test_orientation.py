@@ -13,7 +13,8 @@ from PIL import Image, ImageOps
 
 import standpipe as sp
 from jpegs import photo, saved
-from reference import centred, decoded, delivered, explain_difference, in_order, listed
+from model.pictures import centred
+from reference import decoded, delivered, explain_difference, in_order, listed
 
 SIZE = (40, 40)
 
@@ -75,8 +76,8 @@ def test_every_format_is_turned_as_pillow_does(tmp_path: Path) -> None:
     names, files = zip(*odd_places(), strict=True)
     pipeline = in_order(listed(tmp_path, files), sp.CenterCrop((64, 60))).decode(orientation="apply")
     for name, data, row in zip(names, files, delivered(pipeline), strict=True):
-        wanted = centred(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"), 64, 60)
-        assert explain_difference(row, np.asarray(wanted)) == "", name
+        upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+        assert explain_difference(row, centred(np.asarray(upright), 64, 60)) == "", name
     (whole,) = delivered(
         sp.Pipeline(sp.MapSource([files[1]], encoded="image")).decode(orientation="apply").batch(1)
     )
@@ -90,8 +91,8 @@ def test_hugging_faces_images_are_those_of_its_own_decoding() -> None:
     rows = delivered(pipeline.decode(orientation="apply").batch(4), executor="inline")
     for struct_, row in zip(structs, rows, strict=True):
         image = Image.open(io.BytesIO(struct_["image"]["bytes"]))
-        wanted = centred(ImageOps.exif_transpose(image), 45, 45)
-        assert explain_difference(row, np.asarray(wanted)) == "", struct_["label"]
+        wanted = centred(np.asarray(ImageOps.exif_transpose(image)), 45, 45)
+        assert explain_difference(row, wanted) == "", struct_["label"]
 
 
 def test_masks_are_turned_as_their_own_data_say() -> None:
