@@ -370,3 +370,59 @@ def test_the_main_module_never_runs_again(tmp_path: Path) -> None:
     """
     done = run(script(tmp_path, {}, program))
     assert (done.stdout, done.stderr) == ("once\n", "")
+
+
+def test_objects_that_the_script_has_not_changed_stay_and_others_take_their_place(tmp_path: Path) -> None:
+    """Sentinels stay themselves, frozen settings are replaced, and what raises at every question is left alone."""
+    config = """
+        import dataclasses
+
+        class Missing:
+            __slots__ = ()
+
+        MISSING = Missing()
+
+        def is_missing(value=MISSING):
+            return value is MISSING
+
+        class Size(int):
+            pass
+
+        SIZE = Size(1)
+
+        @dataclasses.dataclass(frozen=True, slots=True)
+        class Slotted:
+            size: int = 1
+
+        @dataclasses.dataclass(frozen=True)
+        class Frozen:
+            size: int = 1
+
+        SLOTTED, FROZEN = Slotted(), Frozen()
+
+        def default(value=FROZEN):
+            return value.size
+
+        class Lazy:
+            def asked(self):
+                raise RuntimeError("settings are not configured")
+
+            __class__ = property(asked)
+
+        LAZY = Lazy()
+    """
+    program = """
+        import socket
+
+        import config
+
+        def seen():
+            sizes = config.SIZE, config.SLOTTED.size, config.FROZEN.size, config.default()
+            return config.is_missing(), *sizes
+
+        socket.setdefaulttimeout(0.05)
+        config.SIZE, config.SLOTTED, config.FROZEN = config.Size(5), config.Slotted(6), config.Frozen(7)
+        theirs = of_workers()[0]
+        assert theirs == seen() == (True, 5, 6, 7, 1), theirs
+    """
+    output(script(tmp_path, {"config": config}, program))

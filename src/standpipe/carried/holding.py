@@ -13,7 +13,7 @@ from typing import Any
 
 from standpipe.carried.settings import SETTINGS
 from standpipe.carried.trainer import Carried, Content
-from standpipe.carried.values import fill, is_same, kind_of
+from standpipe.carried.values import fill, kind_of, pickled
 
 MOST_NAMED = 10  # values that a warning names
 _ABSENT = object()
@@ -68,9 +68,8 @@ class Held:
         self.report = Report()
         self._settings = carried.settings
         self._contents = dict(carried.contents)
-        self._here: dict[
-            int, Any
-        ] = {}  # objects of this process, by the address of their equal in the trainer
+        self._own = carried.own
+        self._here: dict[int, Any] = {}  # objects of this process, by the address of the trainer's
         self.set_settings()
         for name in carried.modules:
             with contextlib.suppress(BaseException):  # unpickling meets the same error, and reports it
@@ -131,42 +130,51 @@ class Held:
         self.report.lost += [
             f"{name}.{path} ({content.others[path]})" for path in differs if not _is_private(path)
         ]
-        for path, value in content.values.items():
-            if (owner := _owner(module, path)) is None:
+        for path, (address, data) in content.values.items():
+            there = _found(module, path)
+            if (owner := _owner(module, path)) is None or self._is_as_there(there, address, data):
                 continue
             try:
-                given = pickle.loads(value.data)
                 if keeps_its_own and _is_private(path):
-                    same = is_same(_found(module, path), given)
-                    self.report.lost += [] if same else [f"{name}.{path}"]
-                elif self._set_value(owner, path.rpartition(".")[2], given, value.address):
-                    self.report.values.append(f"{name}.{path}")
+                    self.report.lost.append(f"{name}.{path}")
+                    continue
+                if not self._fills(there, address, data):
+                    setattr(owner, path.rpartition(".")[2], self._object(address, data))
+                self.report.values.append(f"{name}.{path}")
             except (
                 BaseException
-            ) as error:  # of the user's code: a module that it needs, or a class that refuses it
+            ) as error:  # of the user's code: a class that refuses it, or one that isn't there
                 self.report.lost.append(f"{name}.{path} ({type(error).__name__}: {error})")
 
-    def _set_value(self, owner: ModuleType | type, name: str, given: Any, address: int | None) -> bool:
-        """Set an attribute to a value of the trainer, unless it is equal. Return True if it was different.
+    def _is_as_there(self, there: Any, address: int, data: bytes) -> bool:
+        """Return True if an object of this process is as the trainer's at ``address``, which is pickled in ``data``."""
+        if address in self._here:
+            return self._here[address] is there
+        if there is _ABSENT or (address and self._is_taken(there)) or pickled(there, self._own) != data:
+            return False
+        if address:
+            self._here[address] = there
+        return True
 
-        address  the object's address in the trainer, whose names all get one object here; None if that doesn't matter
-        """
-        there = vars(owner).get(name, _ABSENT)
-        if address is None:
-            ours, differs = given, not is_same(there, given)
-        elif address in self._here:
-            ours = self._here[address]
-            differs = ours is not there
-        else:
-            is_taken = any(
-                each is there for each in self._here.values()
-            )  # another object of the trainer is it
-            differs = not is_same(there, given)
-            ours = there if not differs or (not is_taken and fill(there, given)) else given
-            self._here[address] = ours
-        if differs and ours is not there:
-            setattr(owner, name, ours)
-        return differs
+    def _fills(self, there: Any, address: int, data: bytes) -> bool:
+        """Change an object to be as the trainer's. Return False if another object must take its place."""
+        if (
+            not address
+            or address in self._here
+            or self._is_taken(there)
+            or not fill(there, pickle.loads(data))
+        ):
+            return False
+        self._here[address] = there
+        return True
+
+    def _object(self, address: int, data: bytes) -> Any:
+        """Return this process's object for the trainer's at ``address``: the same one for each name that has it."""
+        return self._here.setdefault(address, pickle.loads(data)) if address else pickle.loads(data)
+
+    def _is_taken(self, there: Any) -> bool:
+        """Return True if an object of this process stands for another one of the trainer already."""
+        return any(each is there for each in self._here.values())
 
 
 def _is_being_imported(module: ModuleType) -> bool:
@@ -186,7 +194,10 @@ def _found(module: ModuleType, path: str) -> Any:
 
 
 def _kind_in(module: ModuleType, path: str) -> str:
-    return kind_of(_found(module, path))
+    try:
+        return kind_of(_found(module, path))
+    except Exception:  # of a class of the user's
+        return ""
 
 
 def _is_private(path: str) -> bool:

@@ -7,39 +7,25 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from standpipe.carried.settings import SETTINGS
-from standpipe.carried.values import SCALARS, is_found, is_shared, kind_of, pickled
+from standpipe.carried.values import FIXED, kind_of, pickled
 from standpipe.identity.modules import is_installed
-
-MOST_TEXT = 64 << 10  # items of a string or of bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A plain value of a module.
-
-    data     the pickled value
-    address  the object's address in the trainer, if it can change in place; None for others
-    """
-
-    data: bytes
-    address: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """The content of one of the user's modules, by name: ``"SIZE"``, or ``"Config.size"`` of a class.
 
-    values  plain values
+    values  plain values, pickled, each with the object's address in the trainer; 0 if it can't change in place
     others  all other values, as texts of ``kind_of``
     """
 
-    values: Mapping[str, Value]
+    values: Mapping[str, tuple[int, bytes]]
     others: Mapping[str, str]
 
 
@@ -50,11 +36,13 @@ class Carried:
     modules   modules that the dataset and the functions need
     settings  known settings by their names, each pickled
     contents  contents of the user's modules, in the order in which the trainer imported them
+    own       names of the user's modules, and of others whose classes have plain objects
     """
 
     modules: Sequence[str]
     settings: Mapping[str, bytes]
     contents: Mapping[str, Content]
+    own: frozenset[str]
 
 
 def read(modules: Sequence[str] = ()) -> Carried:
@@ -62,7 +50,10 @@ def read(modules: Sequence[str] = ()) -> Carried:
 
     modules  modules that the dataset and the functions need
     """
-    return Carried(modules, dict(_settings()), _contents())
+    users = {name: module for name, module in sys.modules.copy().items() if _is_users(name, module)}
+    own = frozenset([*users, "__main__", *cloudpickle.list_registry_pickle_by_value()])
+    contents = {name: _content(name, module, own) for name, module in users.items()}
+    return Carried(modules, dict(_settings()), contents, own)
 
 
 def _settings() -> Iterator[tuple[str, bytes]]:
@@ -71,12 +62,6 @@ def _settings() -> Iterator[tuple[str, bytes]]:
         with contextlib.suppress(Exception):  # a module of another version, or a value that can't be pickled
             if module is not None:
                 yield each.name, cloudpickle.dumps(each.read(module))
-
-
-def _contents() -> dict[str, Content]:
-    users = {name: module for name, module in sys.modules.copy().items() if _is_users(name, module)}
-    own = frozenset([*users, "__main__", *cloudpickle.list_registry_pickle_by_value()])
-    return {name: _content(name, module, own) for name, module in users.items()}
 
 
 def _is_users(name: str, module: object) -> bool:
@@ -96,39 +81,32 @@ def _is_users(name: str, module: object) -> bool:
 
 
 def _content(name: str, module: ModuleType, own: frozenset[str]) -> Content:
-    values: dict[str, Value] = {}
+    values: dict[str, tuple[int, bytes]] = {}
     others: dict[str, str] = {}
     for path, value in _named(name, module):
-        data = None
-        if type(value) in SCALARS:
-            if not isinstance(value, str | bytes) or len(value) <= MOST_TEXT:
-                data = cloudpickle.dumps(value)
-        elif isinstance(value, type | FunctionType | BuiltinFunctionType):
-            if value.__module__ in own and (value.__module__ == "__main__" or is_found(value)):
-                data = pickled(value, own)
+        if (data := pickled(value, own)) is not None:
+            values[path] = 0 if issubclass(type(value), FIXED) else id(value), data
         else:
-            data = pickled(value, own)
-        if data is None:
-            others[path] = kind_of(value)
-        else:
-            values[path] = Value(data, id(value) if is_shared(value) else None)
+            with contextlib.suppress(Exception):  # of a class of the user's, asked for a name or a length
+                others[path] = kind_of(value)
     return Content(values, others)
 
 
 def _named(name: str, module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a module, and of its classes, without its own functions and other modules."""
     for attribute, value in _items(module):
-        is_own = getattr(value, "__module__", None) == name
+        kind = type(value)  # not isinstance(), which asks the object's own __class__
+        is_own = issubclass(kind, type | FunctionType) and value.__module__ == name
         if (
             is_own
-            and isinstance(value, type)
+            and issubclass(kind, type)
             and value.__qualname__ == attribute
             and not issubclass(value, Enum)
         ):
             for inner, held in _items(value):
-                if not isinstance(held, type | FunctionType | staticmethod | classmethod | property):
+                if not issubclass(type(held), type | FunctionType | staticmethod | classmethod | property):
                     yield f"{attribute}.{inner}", held
-        elif not (is_own and isinstance(value, type | FunctionType)):
+        elif not is_own:
             yield attribute, value
 
 
@@ -136,5 +114,5 @@ def _items(owner: ModuleType | type) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(owner).copy().items()
-        if name.isidentifier() and not name.startswith("__") and not isinstance(value, ModuleType)
+        if name.isidentifier() and not name.startswith("__") and not issubclass(type(value), ModuleType)
     ]

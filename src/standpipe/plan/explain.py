@@ -260,9 +260,8 @@ def _workers(plan: Plan) -> str:
 
 def _batch(plan: Plan) -> list[str]:
     rows = f"≤{plan.batch.layout.rows}" if plan.steps.unit == "batches" else str(plan.batch.layout.rows)
-    workers = f"{plan.pool.workers} worker{'s' if plan.pool.workers > 1 else ''}"
-    if plan.pool.most_workers > plan.pool.workers:
-        workers += f", up to {plan.pool.most_workers} are tried"
+    tried = f", up to {most} are tried" if (most := plan.pool.most_workers) > plan.pool.workers else ""
+    workers = f"{plan.pool.workers} worker{'s' if plan.pool.workers > 1 else ''}{tried}"
     return [
         *(
             f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}"

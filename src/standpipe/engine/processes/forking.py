@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from standpipe.engine.processes.inherited import Objects, adopt
-from standpipe.engine.processes.messages import Ended, hang_up, receive, send, talk
+from standpipe.engine.processes.messages import Ended, channel_pair, hang_up, receive, send, talk
 from standpipe.engine.processes.outline import outline
 from standpipe.engine.processes.preloaded import Order, fork_on_demand
 from standpipe.engine.processes.server import bootstrap, forked, status_of
@@ -178,7 +178,7 @@ class Preloaded:
         self._files = _file_times({}, self._modules)
         self._surroundings = _surroundings()
         read_end, self._pipe = os.pipe()
-        self._control, theirs = socket.socketpair()
+        self._control, theirs = channel_pair()
         self._stacks = Stacks()
         self._process: subprocess.Popen[bytes] | Forked
         try:

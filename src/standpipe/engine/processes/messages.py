@@ -145,6 +145,21 @@ def send_parcel(channel: socket.socket, sent: Parcel) -> None:
     send_encoded(channel, sent.data[done:])
 
 
+def channel_of(descriptor: int) -> socket.socket:
+    """Return the socket of a descriptor. It waits as long as it takes, whatever ``socket.setdefaulttimeout`` says."""
+    channel = socket.socket(fileno=descriptor)
+    channel.settimeout(None)
+    return channel
+
+
+def channel_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets, which wait as ``channel_of`` says."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(None)
+    theirs.settimeout(None)
+    return ours, theirs
+
+
 def send_files(channel: socket.socket, files: Sequence[int]) -> None:
     """Send any number of descriptors, which stay open here. Raises ``Ended`` if the other side has ended."""
     send(channel, len(files))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from standpipe import _native
 from standpipe.carried import Report
-from standpipe.engine.processes.messages import Ended, receive, send
+from standpipe.engine.processes.messages import Ended, channel_of, receive, send
 from standpipe.engine.processes.server import forked, ignore_interrupts, other_threads, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
 
@@ -73,7 +73,7 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
         Path("/proc/self/comm").write_text(NAME)  # a zombie keeps it, but not its command line
     servers: set[int] = set()
     idle_s: float | None = None
-    with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
+    with contextlib.suppress(Ended), channel_of(control) as channel:
         while True:
             _await_message(channel, servers, idle_s)
             asked = receive(channel)
@@ -136,7 +136,7 @@ def _prepare(asked: Order) -> None:
 
 def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int]) -> None:
     if threads := other_threads():
-        with socket.socket(fileno=os.dup(given[0])) as answers:
+        with channel_of(os.dup(given[0])) as answers:
             send(answers, ("ready", (threads, Report())))
         return
 

@@ -33,6 +33,7 @@ from standpipe.engine.processes.answers import Answers
 from standpipe.engine.processes.messages import (
     Ended,
     Parcel,
+    channel_of,
     encoded,
     parcel,
     receive,
@@ -88,7 +89,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     ignore_interrupts()
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # workers inherit this handler
-    with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
+    with contextlib.suppress(Ended), channel_of(control) as channel:
         send(channel, ("begun", os.getpid()))
         carried: Carried | None = None
         report = Report()
@@ -197,7 +198,7 @@ class Server:
             be_worker(number)
             _native.end_with(self.pipe, self.trainer)
             side = _native.SideArena(self.side, number)
-            channel = socket.socket(fileno=descriptor)
+            channel = channel_of(descriptor)
             with contextlib.suppress(Ended):
                 Worker(channel, self.recipe, side, heartbeat_of(self.heartbeats, number)).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number

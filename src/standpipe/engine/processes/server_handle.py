@@ -18,6 +18,7 @@ from standpipe.engine.processes.forking import Forked, Unforkable, fork_from, fo
 from standpipe.engine.processes.messages import (
     Ended,
     Unreadable,
+    channel_pair,
     hang_up,
     receive,
     send,
@@ -230,7 +231,7 @@ class WorkerServer:
                 self.packed_bytes = luggage.lists.size_bytes
                 # A server that is started again, by another thread, gets what was set at the start.
                 self._carried = self._carried or read(luggage.modules)
-            control, their_end = socket.socketpair()
+            control, their_end = channel_pair()
             ours.callback(control.close)
             theirs.callback(their_end.close)
             # The server and its workers end when the only write end of this pipe is closed, also by our own end.
@@ -306,7 +307,7 @@ class WorkerServer:
         self.wait_until_ready()
 
     def _fork(self, number: int) -> tuple[socket.socket, int]:
-        ours, theirs = socket.socketpair()
+        ours, theirs = channel_pair()
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
             with theirs:
