@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,6 +128,10 @@ class Epoch(_BaseDataLoaderIter):
             else None
         )
         self._batches: Iterator[Any] | None = None
+        self._fetched: Any = None  # the engine's next batch, while it isn't delivered
+        self._is_ahead = (
+            False  # True if the engine may have given more than was delivered, as after an interrupt
+        )
         self._nest: Nest | None = None
         self._named: Named | None = None
         self._place.delivered = saved.delivered
@@ -143,12 +147,12 @@ class Epoch(_BaseDataLoaderIter):
                 most_rows=most_rows,
             )
             self._named.leave_out(saved.delivered)
-            if saved.delivered and self._named.digest != saved.digest:
+            if saved.delivered and self._named.at.digest != saved.digest:
                 raise sp.StateError(
                     "the sampler gives another order than when the state was saved. Either the dataset has changed, "
                     "or the sampler uses random numbers from elsewhere than generator= or torch's global generator"
                 )
-            self._place.digest = self._named.digest
+            self._place.digest = self._named.at.digest
             # Draw the first batch now, while the generator still has the state from the epoch's start.
             is_left = self._named.look(
                 max(self._ahead, saved is not self._place and saved.random is not None)
@@ -170,20 +174,30 @@ class Epoch(_BaseDataLoaderIter):
                 self._engine.set_epoch(self._place.number)
             if self._place.delivered:
                 self._engine.skip_steps(self._place.delivered)
-        if isinstance(self._engine, InTurn):
-            self._batches = iter(self._engine)
-        elif self._named is None:
-            self._batches = begun(self._engine)
-        else:
-            self._batches = self._engine.from_batches(self._named.batches(), ahead=self._ahead)
+        try:
+            if isinstance(self._engine, InTurn):
+                self._batches = iter(self._engine)
+            elif self._named is None:
+                self._batches = begun(self._engine)
+            else:
+                self._batches = self._engine.from_batches(self._named.batches(), ahead=self._ahead)
+        except BaseException:  # the engine may have begun the epoch, and wouldn't begin it again
+            self._stop()
+            raise
 
     def _next_data(self) -> Any:
+        if self._is_ahead:
+            self._stop()  # it begins again at the place
+        self._is_ahead = self._named is not None  # a stream isn't read again: its batch stays in ``_fetched``
         try:
             if self._place.ended:
                 raise StopIteration
             data = self._next_batch()
+            if self._pin_memory:
+                data = _pinned(data, self._pin_memory_device)
+            self._passed()
         except StopIteration:
-            self._place.ended = True
+            self._place.ended, self._is_ahead = True, False
             if not self._persistent_workers:
                 self._stop()
             raise
@@ -193,9 +207,9 @@ class Epoch(_BaseDataLoaderIter):
             key = index if self._here is not None else self._keys.get(index, index)
             self._passed()
             raise _told(error, self._limit, key) from error.__cause__
-        self._passed()
-        if self._pin_memory:
-            data = _pinned(data, self._pin_memory_device)
+        except sp.StandpipeError:
+            self._is_ahead = False
+            raise
         return data
 
     def _next_batch(self) -> Any:
@@ -205,14 +219,16 @@ class Epoch(_BaseDataLoaderIter):
                 self._start()
             assert self._batches is not None
             try:
-                made = next(self._batches)
-                return made if self._here is not None else self._made(made)
+                if self._fetched is None:
+                    # Unlike next(), with no moment for an interrupt before the assignment.
+                    self._fetched = self._batches.__next__()
+                return self._fetched if self._here is not None else self._made(self._fetched)
             except StopIteration:
                 if self._named is None or self._named.waits is None:
                     raise
                 self._stop()
                 if not self._named.waits:
-                    return self._made_of_none(self._named)
+                    return self._made_of_none()
                 self._named.make_room()
             except sp.SampleError as error:
                 if misfit is not None:
@@ -223,9 +239,8 @@ class Epoch(_BaseDataLoaderIter):
                 misfit, self._course.collates = error, True
                 self._stop()
 
-    def _made_of_none(self, named: Named) -> Any:
+    def _made_of_none(self) -> Any:
         """Return ``collate_fn([])`` for a batch for which the sampler gave no records, as torch does."""
-        named.hand_out()
         try:
             return self._collate_fn([])
         except Exception as error:
@@ -251,18 +266,23 @@ class Epoch(_BaseDataLoaderIter):
 
     def _passed(self) -> None:
         """Advance the position by one batch, which was delivered or raised an error."""
-        self._place.delivered += 1
-        if self._named is not None:
-            self._named.delivered()
-            self._place.digest = self._named.digest
-            self._place.ended = bool(self._ahead) and not self._named.is_left()
+        named, passed = self._named, replace(self._place, delivered=self._place.delivered + 1)
+        if named is not None:
+            passed.ended = bool(self._ahead) and not named.is_left()
+            at = named.next_place()
+            passed.digest = at.digest
+        # From here on nothing is called, so that an interrupt comes before all of this or after it.
+        if named is not None:
+            named.at = at
+        self._place = self._course.place = passed
+        self._fetched, self._is_ahead = None, False
 
     def _stop(self) -> None:
         if self._engine is not None:
             self._engine.close()
             self._course.bad += self._engine.bad_samples
             self._course.engine = None
-        self._engine = self._batches = self._nest = None
+        self._engine = self._batches = self._fetched = self._nest = None
 
 
 def planned(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import operator
 from array import array
-from collections import deque
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain, islice
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import standpipe as sp
 
@@ -17,8 +16,25 @@ Records = list[Any]
 FIRST_KEY = sp.MapSource.FIRST_KEY
 
 
+class At(NamedTuple):
+    """A place between two batches of an epoch.
+
+    number  number of batches that were delivered
+    before  records of the last one
+    hash    the hash of the record numbers of all of them
+    digest  the same in hexadecimal
+    after   batches that the sampler has yielded and that weren't delivered, the oldest first
+    """
+
+    number: int
+    before: Records
+    hash: Any
+    digest: str
+    after: list[Records]
+
+
 class Named:
-    """The batches that a sampler yields, and the count of those that were delivered.
+    """The batches that a sampler yields, and the place behind those that were delivered.
 
     The engine needs integers as record numbers. A sampler's value that is no such integer gets a number.
 
@@ -26,6 +42,8 @@ class Named:
                delivered. None: values aren't numbered and are passed on as they are
     many       True: the sampler yields a list for each batch; False: single records
     most_rows  the most records of a batch that a slot has room for; None: ``look`` finds it out
+    at         the place, which the caller sets to ``next_place()`` when a batch was delivered
+    waits      the next batch, if it is empty or too large for a slot, so that ``batches()`` ended before it; else None
     """
 
     def __init__(
@@ -34,76 +52,82 @@ class Named:
         self._many, self._keys = many, keys
         # Undelivered batches of an earlier iterator may still use lower numbers.
         self._next_key: int = max(keys or (), default=FIRST_KEY - 1) + 1
-        self._names: Iterator[Records] = map(self._records, sampler)
+        self._sampler = sampler
+        self._broken: BaseException | None = None  # the error that came out of the sampler
         self._fixed = most_rows
         self.most_rows = most_rows or 1
-        # The next batch, if it is empty or too large for a slot; else None.
         self.waits: Records | None = None
-        self._pending: deque[Records] = deque()  # yielded by batches(), not yet delivered
-        self._digest = blake2b(digest_size=16)
-
-    @property
-    def digest(self) -> str:
-        """Digest of the record numbers of all delivered batches, in hexadecimal."""
-        return self._digest.hexdigest()
-
-    def is_left(self) -> bool:
-        """Return True if an undelivered batch is left. If none is in progress, this calls the sampler."""
-        if self._pending or self.waits is not None:
-            return True
-        first = list(islice(self._names, 1))
-        self._names = chain(first, self._names)
-        return bool(first)
+        none = blake2b(digest_size=16)
+        self.at = At(0, [], none, none.hexdigest(), [])
 
     def look(self, ahead: int) -> bool:
         """Take ``ahead`` batches from the sampler now. Return False if it gave none.
 
         If ``most_rows`` was None, the largest of these batches sets it.
         """
-        first = list(islice(self._names, ahead))
-        self._names = chain(first, self._names)
+        self._take(ahead)
         if self._fixed is None:
-            self.most_rows = max([1, *map(len, first)])
-        return bool(first)
+            self.most_rows = max([1, *map(len, self.at.after)])
+        return bool(self.at.after)
 
     def leave_out(self, number: int) -> None:
         """Skip the first ``number`` batches, and count them as delivered."""
-        for records in islice(self._names, number):
-            self._enter(records)
+        while self.at.number < number and self._take(1):
+            self.at = self.next_place()
 
     def batches(self) -> Iterator[Records]:
         """Yield the undelivered batches, up to the first one that is empty or too large for the memory."""
-        again, self._pending = self._pending, deque()
-        for records in chain(again, self._names):
+        self.waits = None
+        number = self.at.number
+        while number < self.at.number + len(self.at.after) or self._take(1):
+            records = self.at.after[number - self.at.number]
             if not 0 < len(records) <= self.most_rows:
                 self.waits = records
                 return
-            self._pending.append(records)
+            number += 1
             yield records
 
     def make_room(self) -> None:
-        """Put the waiting batch back in front, and raise ``most_rows`` to twice its number of records."""
+        """Raise ``most_rows`` to twice the number of records of the waiting batch."""
         assert self.waits is not None
         self.most_rows = 2 * len(self.waits)
-        self._names = chain([self.waits], self._names)
-        self.waits = None
 
-    def hand_out(self) -> None:
-        """Mark the waiting empty batch as in progress, so that ``delivered`` can count it."""
-        assert self.waits == []
-        self._pending.append(self.waits)
-        self.waits = None
-
-    def delivered(self) -> None:
-        """Count the oldest batch as delivered."""
-        self._enter(self._pending.popleft())
-
-    def _enter(self, records: Records) -> None:
-        keys = records if not self._keys else [self._keys.pop(each, each) for each in records]
+    def next_place(self) -> At:
+        """Return the place behind the oldest batch that wasn't delivered."""
+        at = self.at
+        records, *after = at.after
+        if self._keys:
+            for each in at.before:
+                self._keys.pop(each, None)
+        keys = [self._keys.get(each, each) for each in records] if self._keys else records
+        digest = at.hash.copy()
         try:
-            self._digest.update(array("q", keys))  # in a sixth of the time that repr() takes
+            digest.update(array("q", keys))  # in a sixth of the time that repr() takes
         except (TypeError, OverflowError):
-            self._digest.update(repr(keys).encode())
+            digest.update(repr(keys).encode())
+        return At(at.number + 1, records, digest, digest.hexdigest(), after)
+
+    def is_left(self) -> bool:
+        """Return True if there is a batch behind ``next_place()``. If none is in progress, this calls the sampler."""
+        return len(self.at.after) > 1 or self._take(1)
+
+    def _take(self, number: int) -> bool:
+        """Take up to ``number`` batches from the sampler. Return False if it gave none.
+
+        A generator that an exception has left looks as if it had ended. Then this raises ``StandpipeError``.
+        """
+        if self._broken is not None:
+            raise sp.StandpipeError(
+                f"the rest of this epoch is unknown, as its sampler raised {self._broken!r}. iter() begins the next "
+                "epoch; after load_state_dict(state_dict()) it begins the rest of this one"
+            ) from self._broken
+        before = len(self.at.after)
+        try:
+            self.at.after.extend(map(self._records, islice(self._sampler, number)))
+        except BaseException as error:
+            self._broken = error
+            raise
+        return len(self.at.after) > before
 
     def _records(self, named: Any) -> Records:
         records = list(named) if self._many else [named]

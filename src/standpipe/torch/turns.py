@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, Self
@@ -86,26 +85,53 @@ class InTurn:
 
 
 class _Turns:
+    """An iterator over the batches of several workers.
+
+    An interrupt at any moment loses no batch: each stays in ``_fetched`` until it is delivered.
+    """
+
     def __init__(self, epochs: list[Iterator[dict[str, Any]]], rows: int, drop_last: bool) -> None:
-        self._epochs, self._rows, self._drop_last = deque(epochs), rows, drop_last
-        self._first: deque[dict[str, Any] | None] = deque()  # batches that were compared
+        self._epochs, self._rows, self._drop_last = epochs, rows, drop_last
+        self._turn = tuple(range(len(epochs)))  # workers that haven't ended, the next one first
+        self._fetched: dict[int, dict[str, Any] | None] = {}  # by worker; None at the end of its epoch
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        while self._epochs:
-            epoch = self._epochs.popleft()  # an epoch that raises has ended, as a generator that raised
-            batch = self._first.popleft() if self._first else next(epoch, None)
-            if batch is not None and (len(batch["index"]) == self._rows or not self._drop_last):
-                self._epochs.append(epoch)
+        while self._turn:
+            worker, *others = self._turn
+            rest = tuple(others)
+            try:
+                batch = self._next_of(worker)
+            except (
+                sp.SampleError,
+                sp.StalledError,
+                sp.WorkerDiedError,
+            ):  # as a generator, it has ended by that
+                self._turn = rest
+                raise
+            if batch is not None and self._drop_last and len(batch["index"]) < self._rows:
+                batch = None
+            # From here on nothing is called, so that an interrupt comes before this, or after the return.
+            self._turn = rest if batch is None else (*rest, worker)
+            del self._fetched[worker]
+            if batch is not None:
                 return batch
         raise StopIteration
 
+    def _next_of(self, worker: int) -> dict[str, Any] | None:
+        """Return a worker's next batch; None at the end of its epoch."""
+        if worker not in self._fetched:
+            try:
+                self._fetched[worker] = self._epochs[worker].__next__()
+            except StopIteration:
+                self._fetched[worker] = None
+        return self._fetched[worker]
+
     def compare(self) -> None:
         """Take each worker's first batch. Raise ``PlanError`` if all of these are equal."""
-        self._first.extend(next(epoch, None) for epoch in self._epochs)
-        one, *others = self._first
+        one, *others = [self._next_of(worker) for worker in self._turn]
         if one is not None and others and all(_equal(one, other) for other in others):
             raise sp.PlanError(
                 f"all {1 + len(others)} workers begin with the same batch: the dataset calls {ASKED}(), but "
