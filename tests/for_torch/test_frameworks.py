@@ -304,18 +304,23 @@ from transformers import Trainer, TrainingArguments
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer, self.seen, self.evaluated = torch.nn.Linear(3, 48), [], []
+        self.layer, self.seen, self.drawn, self.evaluated = torch.nn.Linear(3, 48), [], [], []
     def forward(self, x, labels):
         if self.training:
             self.seen.append(labels.tolist())
+            self.drawn.append(x[:, 0].tolist())
         else:
             self.evaluated += labels.tolist()
         logits = self.layer(x)
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
+def noisy(x, rng: np.random.Generator):
+    return x + rng.random(3, np.float32)
+
 class OurTrainer(Trainer):
     def get_train_dataloader(self):
-        return self.accelerator.prepare(loader(fields={"x": "x", "labels": "label"}))
+        drawing = train.map(noisy, field="x")
+        return self.accelerator.prepare(loader(drawing, executor="thread", fields={"x": "x", "labels": "label"}))
     def get_eval_dataloader(self, eval_dataset=None):
         return self.accelerator.prepare(loader(evaluation, shard=False, fields={"x": "x", "labels": "label"}))
 
@@ -329,11 +334,12 @@ def trained(resume=None, save_steps=1000):
 
 model, trainer = trained(save_steps=5 if torch.distributed.get_world_size() == 1 else 4)
 metrics = trainer.evaluate()
-resumed = {}
+resumed, drawn = {}, {}
 for checkpoint in sorted(pathlib.Path(folder, "out").glob("checkpoint-*")):
     step = int(checkpoint.name.split("-")[1])
-    resumed[step] = model.seen[:step] + trained(checkpoint)[0].seen
-tell(seen=model.seen, evaluated=model.evaluated, resumed=resumed)
+    again, _ = trained(checkpoint)
+    resumed[step], drawn[step] = model.seen[:step] + again.seen, model.drawn[:step] + again.drawn
+tell(seen=model.seen, drawn=model.drawn, evaluated=model.evaluated, resumed=resumed, drawn_again=drawn)
 """
 
 
@@ -349,6 +355,7 @@ def test_transformers_trainer(tmp_path: Path, ranks: int) -> None:
         assert rank["evaluated"] == list(range(48))
         assert len(rank["resumed"]) >= 3
         assert all(resumed == rank["seen"] for resumed in rank["resumed"].values())
+        assert all(drawn == rank["drawn"] for drawn in rank["drawn_again"].values())
 
 
 def test_stateful_dataloader_of_torchdata(tmp_path: Path) -> None:
