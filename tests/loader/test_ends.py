@@ -312,8 +312,10 @@ def is_as_before():
 
 def test_a_thousand_breaks_leave_no_thread_and_no_descriptor() -> None:
     program = """
+import logging
 from standpipe.observe import loaders
 
+logging.getLogger("standpipe").setLevel("ERROR")  # it says once what iter() does after a break
 loader = make()
 next(iter(loader))
 while not any(found.pid == os.getpid() for found in loaders()):
@@ -355,6 +357,8 @@ def test_a_forked_child_gets_an_error_and_ends(leave: str) -> None:
         FORK
         + f"""
 if child == 0:
+    import logging
+    logging.getLogger("standpipe").setLevel("ERROR")  # it says once what iter() does after a break
     for attempt in (lambda: next(iterator), lambda: next(iter(loader)), loader.stats):
         try:
             attempt()
