@@ -69,7 +69,7 @@ def test_a_run_goes_on_without_a_file_that_is_free(executor: str) -> None:
     if {executor!r} == "thread":
         pipeline = pipeline.map(np.negative, field="x")
     with pipeline.batch(4).loader(memory="256MiB") as loader:
-        next(iter(loader))
+        assert len(list(loader)) == 16
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         with contextlib.suppress(OSError):
             while True:

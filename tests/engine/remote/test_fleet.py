@@ -295,7 +295,7 @@ def test_close_while_local_workers_start_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "ALONE_S", 0.05)
-    gate, before = Gate.closed(tmp_path / "gate"), census()
+    gate, before, threads = Gate.closed(tmp_path / "gate"), census(), set(threading.enumerate())
     pipeline = sp.Pipeline(sp.MapSource(LoadsAtGate(gate))).batch(8)
     made = fleet(pipeline, 1, "thread", fallback="local")
     options: dict[str, Any] = {"executor": "process", "num_workers": 2, "slow_sample_s": 0.1}
@@ -303,7 +303,8 @@ def test_close_while_local_workers_start_leaves_no_process(
         iter(loader)
         made.kill(0)
         log.wait_for("the start of worker processes has taken", "loading the dataset")
-        (filling,) = (each for each in threading.enumerate() if each.name == "standpipe-fill")
+        started = set(threading.enumerate()) - threads
+        (filling,) = (each for each in started if each.name == "standpipe-fill")
     assert started_since(before)
     with gate.opened():
         filling.join(WAIT_S)

@@ -11,6 +11,7 @@ import numpy as np
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.rows import Place, RowFailed, Sample
 from standpipe.engine.workers import CantWorkError, Failure
+from standpipe.errors import StandpipeError
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import Function, callable_name
 from standpipe.transform.values import in_form, is_picture, out_of_form
@@ -111,6 +112,8 @@ def said(error: BaseException) -> str:
 
 def row_failed(error: Exception) -> RowFailed:
     """Return the ``RowFailed`` of an error: itself, or that of a value, such as a picture that Pillow can't load."""
+    if isinstance(error, StandpipeError):  # of the run, which ends
+        raise error
     return error if isinstance(error, RowFailed) else RowFailed("batch", said(error), error)
 
 

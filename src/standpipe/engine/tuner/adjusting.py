@@ -97,7 +97,7 @@ class Adjuster:
         now = time.monotonic()
         if now < self.due_s:
             return
-        self.due_s = now + self._window_s / 4
+        self.due_s = now + (SETTLING_S if self._begin is None else self._window_s / 4)
         stats = run.stats()
         if self._start is None:
             self._start = self._changed = stats
