@@ -253,12 +253,12 @@ class Worker:
 
     def run(self) -> None:
         """Call the user's initializer, and answer the trainer's messages in order, until ``Ended`` is raised."""
-        self._initialize()
+        refused = self._initialize()
         while True:
             kind, *message = receive(self._channel)
             match kind:
                 case "measure":
-                    send(self._channel, _sendable(self._ended or self._maker.measure(*message)))
+                    send(self._channel, _sendable(refused or self._maker.measure(*message)))
                 case "probe":
                     send(self._channel, probed(self._maker, *message))
                 case "slots":
@@ -279,11 +279,14 @@ class Worker:
                         self._answers.given()
                     self._heartbeat[STEP] = IDLE
 
-    def _initialize(self) -> None:
+    def _initialize(self) -> Failure | None:
+        """Call the user's initializer. Return its failure, with which every task is answered then."""
         try:
             initialize(self._maker.recipe.initializer)
         except CantWorkError as error:
             self._ended = Failure(0, "source", str(error), error, whole=True)
+            return self._ended
+        return None
 
     def _kept(self, recipe: Recipe) -> Kept | None:
         """Open the recipe's cache, and return it; None without a cache, or if it can't be opened."""
