@@ -140,9 +140,11 @@ class Loader(Observable):
         """Return an iterator over the next epoch; after ``load_state_dict`` over the rest of the saved one."""
         self._check_open()
         self._check_not_given()
-        self._advise()
+        left = self._cursor
         self._enter()
-        return self._rest()
+        epoch = self._rest()
+        self._advise(left)  # last, as a loader that can't go on says only that
+        return epoch
 
     def peek(self) -> dict[str, AnyArray]:
         """Return a copy of the next batch, without taking it.
@@ -530,10 +532,10 @@ class Loader(Observable):
     ) -> None:
         self.close()
 
-    def _advise(self) -> None:
-        """Log once what ``iter()`` does, if the present epoch was left after its first batch."""
-        epoch = self._cursor.epoch
-        is_after_first = self._entered == epoch and self._cursor == self.plan.steps.after(Cursor(epoch))
+    def _advise(self, left: Cursor) -> None:
+        """Log once what ``iter()`` does, if it left the epoch of the cursor ``left`` after its first batch."""
+        epoch = left.epoch
+        is_after_first = self._entered == epoch and left == self.plan.steps.after(Cursor(epoch))
         if self._has_advised or not is_after_first:
             return
         import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy

@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from standpipe.errors import PlanError, SampleError, TooManyBadSamples
@@ -123,7 +123,8 @@ class Ledger:
 
     def start(self, epoch: int, rows: int) -> None:
         """Set the epoch whose bad rows are counted, and set the count to ``rows``."""
-        self._taken = _Taken(samples=self._taken.samples, epoch=epoch, rows=rows)
+        taken = self._taken
+        self._taken = _Taken(samples=taken.samples, samples_bytes=taken.samples_bytes, epoch=epoch, rows=rows)
         self._logged = None, []
 
     def rows(self, until: Cursor) -> int:
@@ -206,15 +207,17 @@ class Ledger:
 class _Taken:
     """The bad samples that the ledger has counted.
 
-    samples  the newest bad samples that fit ``BAD_SAMPLES_BYTES``, at most 1,000, oldest first
-    epoch    the epoch that is counted
-    rows     number of bad rows in that epoch that count against the limit
-    kinds    number of bad samples in that epoch by ``BadSample.kind``; those beyond 100 kinds are ``OTHERS``
-    newest   the cursor where the newest batch with bad samples begins; None: no batch yet
-    before   the counts before that batch
+    samples        the newest bad samples that fit ``BAD_SAMPLES_BYTES``, at most 1,000, oldest first
+    samples_bytes  memory that they take
+    epoch          the epoch that is counted
+    rows           number of bad rows in that epoch that count against the limit
+    kinds          number of bad samples in that epoch by ``BadSample.kind``; those beyond 100 kinds are ``OTHERS``
+    newest         the cursor where the newest batch with bad samples begins; None: no batch yet
+    before         the counts before that batch
     """
 
     samples: tuple[BadSample, ...] = ()
+    samples_bytes: int = 0
     epoch: int = 0
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -231,8 +234,14 @@ class _Taken:
         rows, kinds = (self.rows, self.kinds.copy()) if epoch == self.epoch else (0, Counter[str]())
         for kind in (sample.kind for sample in samples):
             kinds[kind if kind in kinds or len(kinds) < KINDS_KEPT else OTHERS] += 1
+        kept = (*self.samples, *samples)
+        kept_bytes, first = self.samples_bytes + sum(map(_memory, samples)), 0
+        while len(kept) - first > KEPT or kept_bytes > BAD_SAMPLES_BYTES:
+            kept_bytes -= _memory(kept[first])
+            first += 1
         return _Taken(
-            samples=_newest((*self.samples, *samples)),
+            samples=kept[first:],
+            samples_bytes=kept_bytes,
             epoch=epoch,
             rows=rows + len({sample.position for sample in samples if sample.counts}),
             kinds=kinds,
@@ -241,20 +250,14 @@ class _Taken:
         )
 
 
-def _newest(samples: tuple[BadSample, ...]) -> tuple[BadSample, ...]:
-    """Return the newest of these bad samples for which there is memory."""
-    room, first = BAD_SAMPLES_BYTES, len(samples)
-    for sample in reversed(samples[-KEPT:]):
-        room -= NUMBERS_BYTES + sys.getsizeof(sample.reason) + sys.getsizeof(sample.path)
-        if room < 0:
-            break
-        first -= 1
-    return samples[first:]
+def _memory(sample: BadSample) -> int:
+    """Return how many bytes a bad sample takes in memory."""
+    return NUMBERS_BYTES + sys.getsizeof(sample.reason) + sys.getsizeof(sample.path)
 
 
 def _facts(sample: BadSample) -> dict[str, object]:
     """Return a bad sample's line in the log file as a dict; ``padding`` marks a row that only pads its batch."""
-    facts = asdict(sample)
+    facts = {name: getattr(sample, name) for name in BadSample.__slots__}
     if facts.pop("counts"):
         return facts
     return {**facts, "padding": True}
