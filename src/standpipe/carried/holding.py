@@ -24,20 +24,25 @@ _OF_ONE_MODULE = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 
 @dataclass(slots=True)
 class Report:
-    """The result in a worker server: names of what it has set, and of what it couldn't set.
+    """The result in a worker server or a worker: names of what it has set, and of what it couldn't set.
 
     settings  names of known settings that were different there
     values    names of values that were different there, such as ``"config.SIZE"``
     lost      names of values that are different there, with what the trainer has
+    threads   why each worker loads the dataset by itself, such as ``"importing polars starts a thread"``; empty if the
+              worker server loads it for all
     """
 
     settings: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    threads: str = ""
 
     def describe(self) -> list[str]:
         """Return the lines of ``explain()``."""
+        alone = f"dataset: loaded by each worker, with imports in its own memory, as {self.threads}"
         return [
+            *([alone] if self.threads else []),
             f"settings: {', '.join(self.settings) or 'all are as in a new process'}",
             f"values of modules: {', '.join(self.values) or 'none has changed'}",
             *([f"different in workers: {', '.join(self.lost)}"] if self.lost else []),

@@ -11,6 +11,7 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.engine.processes.asked import Asked
+from standpipe.engine.processes.late import CantLoad
 from standpipe.engine.processes.memory_per_worker import (
     WorkerMemory,
     too_much_from_the_start,
@@ -25,6 +26,7 @@ from standpipe.engine.processes.messages import (
     send_encoded,
 )
 from standpipe.engine.processes.outside_slots import Apart
+from standpipe.engine.processes.server_handle import cant_rebuild
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.python.jobs import JobQueue
 from standpipe.engine.python.slot_job import Piece, is_whole
@@ -33,6 +35,7 @@ from standpipe.engine.watchdog.board import (
     ANSWERING,
     FOR_MEMORY,
     IDLE,
+    LOADING,
     PIECE,
     ROW,
     SINCE,
@@ -165,7 +168,9 @@ class Driver:
             heartbeat[SINCE],
         )
         # A worker writes the number first. If that hasn't changed, the other words belong to the same task.
-        if number == heartbeat[PIECE] == asked.number and step != IDLE:
+        if step == LOADING:
+            doing = "loading the dataset"
+        elif number == heartbeat[PIECE] == asked.number and step != IDLE:
             row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = worker.process, asked.number, row, begin_s
@@ -217,6 +222,11 @@ class Driver:
         except Ended:
             self._leave_for(self._replace)
         else:
+            if isinstance(answer, CantLoad):
+                self._over = True
+                self._asked.clear()
+                self._queue.break_with(cant_rebuild(answer.error))
+                return
             if self._hands_over:
                 self._apart.add(self._asked[0].piece.job.slot, size)
             self._finish(self._answered(), answer)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from standpipe.engine.processes.inherited import Objects, adopt
+from standpipe.engine.processes.late import threads_of
 from standpipe.engine.processes.messages import Ended, channel_pair, hang_up, receive, send, talk
 from standpipe.engine.processes.outline import outline
 from standpipe.engine.processes.preloaded import Order, fork_on_demand
@@ -142,9 +143,9 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
     threads. As in torch, other libraries' threads aren't checked. The use of CUDA isn't checked either: torch
     itself refuses CUDA in a fork.
     """
-    if _own_threads():
+    if own_threads():
         gc.collect()  # reference cycles may hold loaders, such as an exception with its frames
-    if ours := _own_threads():
+    if ours := own_threads():
         raise Unforkable(
             f"standpipe runs {len(ours)} threads in it already ({ours[0]}, …), and a fork copies the locks of these "
             "threads, but not the threads"
@@ -360,7 +361,8 @@ def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
             return heir_of(server, found.inherited)
         if server._process is not None and not server._process.is_as_new:
             server.close()
-        _preloaded(server).prepare(list(found.modules), server.idle_s)
+        modules = [name for name in found.modules if threads_of((name,)) is None]
+        _preloaded(server).prepare(modules, server.idle_s)
     return server
 
 
@@ -402,7 +404,7 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _own_threads() -> list[str]:
+def own_threads() -> list[str]:
     """Return the names of standpipe's threads in this process."""
     return [each.name for each in threading.enumerate() if each.name.startswith("standpipe")]
 

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from standpipe import _native
 from standpipe.carried import Report
+from standpipe.engine.processes.late import Threads, ThreadWatch
 from standpipe.engine.processes.messages import Ended, channel_of, receive, send
-from standpipe.engine.processes.server import forked, ignore_interrupts, other_threads, serve, status_of
+from standpipe.engine.processes.server import forked, ignore_interrupts, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
 
 GIVEN = 7  # number of descriptors that a worker server gets
@@ -68,6 +69,7 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
     control, pipe, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
+    watch = ThreadWatch()
     show_stacks_on_signal(stacks)  # of imports that hang
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(NAME)  # a zombie keeps it, but not its command line
@@ -86,9 +88,10 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
                 _, descriptors, _, _ = socket.recv_fds(channel, 1, GIVEN)
                 if not descriptors:  # the trainer has ended
                     return
-            _prepare(asked)
+            with watch:
+                _prepare(asked)
             if descriptors:
-                _fork(channel, descriptors, trainer, servers)
+                _fork(channel, descriptors, trainer, servers, watch.threads())
             for descriptor in descriptors:
                 os.close(descriptor)
 
@@ -134,8 +137,10 @@ def _prepare(asked: Order) -> None:
     gc.enable()
 
 
-def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int]) -> None:
-    if threads := other_threads():
+def _fork(
+    channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int], threads: Threads
+) -> None:
+    if threads.names:
         with channel_of(os.dup(given[0])) as answers:
             send(answers, ("ready", (threads, Report())))
         return

@@ -16,6 +16,7 @@ import pickle
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +28,12 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.batch import SlotLayout
-from standpipe.carried import Carried, Held, Report
+from standpipe.carried import Report
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
+from standpipe.engine.processes.late import CantLoad, Loaded, Sent, ThreadWatch
 from standpipe.engine.processes.messages import (
+    CHUNK_BYTES,
     Ended,
     Parcel,
     channel_of,
@@ -41,7 +44,6 @@ from standpipe.engine.processes.messages import (
     send,
     send_parcel,
 )
-from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
 from standpipe.engine.python.calls import initialize, said, unforeseen
 from standpipe.engine.python.functions import apply, gather, probed
@@ -51,6 +53,7 @@ from standpipe.engine.rows import PartOfRows, Rows
 from standpipe.engine.watchdog.board import (
     ANSWERING,
     IDLE,
+    LOADING,
     PIECE,
     STEP,
     Heartbeat,
@@ -63,8 +66,6 @@ from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
 from standpipe.system.workers import be_worker
-
-OWN_THREADS = 2  # the main thread, and the native thread that watches the trainer
 
 
 def main() -> None:
@@ -88,39 +89,44 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     control, pipe, recipe_file, lists_file, board, side, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
+    watch = ThreadWatch()
     show_stacks_on_signal(stacks)  # workers inherit this handler
     with contextlib.suppress(Ended), channel_of(control) as channel:
         send(channel, ("begun", os.getpid()))
-        carried: Carried | None = None
-        report = Report()
+        loaded: Recipe | Sent
         try:
             if recipe is None:
-                files = receive_files(channel)
-                carried = receive(channel)
-                held = Held(carried)
-                report = held.report
-                recipe = unpack(recipe_file, lists_file, files)
-                held.set_settings()
+                loaded, report = _received(channel, recipe_file, lists_file, watch)
+            else:
+                loaded, report = recipe, Report()
         except BaseException as error:
             send(channel, ("failed", _told(error)))
             return
-        if carried is not None:
+        if recipe is None:
             gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
             _native.give_back_free_memory()  # from now on freed memory is reused, and not returned each time
         gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
-        send(channel, ("ready", (other_threads(), report)))
-        Server(channel, recipe, shared_words(board), _shared_side(side), pipe, trainer).run()
+        send(channel, ("ready", (watch.threads(), report)))
+        Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
+
+
+def _received(
+    channel: socket.socket, recipe_file: int, lists_file: int, watch: ThreadWatch
+) -> tuple[Recipe | Sent, Report]:
+    """Receive the recipe and load it, except in late mode. Return it, and what was set."""
+    files = receive_files(channel)
+    carried, late = receive(channel)
+    sent = Sent(recipe_file, lists_file, files, carried)
+    if late:
+        return sent, Report()
+    with watch:
+        return sent.load()
 
 
 def ignore_interrupts() -> None:
     """Ignore and unblock SIGINT in this process. The trainer handles Ctrl-C, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
-def other_threads() -> int:
-    """Return the number of this process's threads that aren't standpipe's. Above 0, the process must not fork."""
-    return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
 
 
 def forked(run: Callable[[], object]) -> int:
@@ -165,7 +171,7 @@ class Server:
     """A worker server: it forks workers, and reports how they ended.
 
     control     the channel to the trainer
-    recipe      the recipe that all workers share
+    recipe      the recipe that all workers share; in late mode, as the trainer sent it: each worker loads it
     heartbeats  shared memory with the heartbeats of all workers
     side        the side arena: memory for large images
     pipe        read end of a pipe that is closed when the trainer ends
@@ -173,7 +179,7 @@ class Server:
     """
 
     control: socket.socket
-    recipe: Recipe
+    recipe: Recipe | Sent
     heartbeats: Heartbeat
     side: _native.SharedSide
     pipe: int
@@ -198,14 +204,31 @@ class Server:
             be_worker(number)
             _native.end_with(self.pipe, self.trainer)
             side = _native.SideArena(self.side, number)
-            channel = channel_of(descriptor)
+            channel, heartbeat = channel_of(descriptor), heartbeat_of(self.heartbeats, number)
             with contextlib.suppress(Ended):
-                Worker(channel, self.recipe, side, heartbeat_of(self.heartbeats, number)).run()
+                recipe, loaded = self.recipe, None
+                if isinstance(recipe, Sent):
+                    recipe, loaded = _loaded_here(recipe, channel, heartbeat)
+                Worker(channel, recipe, side, heartbeat, loaded).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
 
         process = forked(work)
         os.close(descriptor)
         return process
+
+
+def _loaded_here(sent: Sent, channel: socket.socket, heartbeat: Heartbeat) -> tuple[Recipe, Loaded]:
+    """Load the recipe in this worker. If that fails, send the error, and raise ``Ended`` once the channel has ended."""
+    heartbeat[STEP] = LOADING
+    begin_s = time.monotonic()
+    try:
+        recipe, report = sent.load()
+    except BaseException as error:
+        send(channel, CantLoad(_told(error)))
+        while channel.recv(CHUNK_BYTES):  # the trainer may send tasks before it reads the error
+            pass
+        raise Ended("the recipe can't be loaded") from error
+    return recipe, Loaded(report, time.monotonic() - begin_s)
 
 
 def _shared_side(descriptor: int) -> _native.SharedSide:
@@ -228,12 +251,20 @@ def status_of(process: int) -> int | None:
 
 
 class Worker:
-    """A worker process: it makes rows for one trainer until its channel is closed."""
+    """A worker process: it makes rows for one trainer until its channel is closed.
+
+    loaded  the answer to ``"loaded"`` in late mode; None: the worker server loaded the recipe
+    """
 
     def __init__(
-        self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, heartbeat: Heartbeat
+        self,
+        channel: socket.socket,
+        recipe: Recipe,
+        side: _native.SideArena,
+        heartbeat: Heartbeat,
+        loaded: Loaded | None,
     ) -> None:
-        self._channel, self._heartbeat = channel, heartbeat
+        self._channel, self._heartbeat, self._loaded = channel, heartbeat, loaded
         self._notes: list[str] = []
         self._ended: Failure | None = None
         self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
@@ -257,6 +288,8 @@ class Worker:
         while True:
             kind, *message = receive(self._channel)
             match kind:
+                case "loaded":
+                    send(self._channel, self._loaded)
                 case "measure":
                     send(self._channel, _sendable(refused or self._maker.measure(*message)))
                 case "probe":

@@ -14,7 +14,16 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.carried import Carried, Report, read
-from standpipe.engine.processes.forking import Forked, Unforkable, fork_from, fork_here, fresh, heir_of
+from standpipe.engine.processes.forking import (
+    Forked,
+    Unforkable,
+    fork_from,
+    fork_here,
+    fresh,
+    heir_of,
+    own_threads,
+)
+from standpipe.engine.processes.late import Threads, remember, threads_of
 from standpipe.engine.processes.messages import (
     Ended,
     Unreadable,
@@ -37,6 +46,10 @@ from standpipe.system.workers import WorkerContext
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 
+FORK_REMEDY = (
+    "start workers as forks of this process, which have it: mp_context='fork' (of a DataLoader: "
+    "multiprocessing_context='fork')"
+)
 # Seconds for the server to fork a worker, which takes milliseconds, or to report how one ended.
 ANSWER_S = 30.0
 
@@ -54,6 +67,8 @@ class WorkerServer:
     side          the side arena: memory for large images, counted per worker
     stacks        reads the stacks of the server and its workers
     packed_bytes  bytes of the dataset's packed lists and arrays, which all workers share
+    late          why this server has loaded nothing, so that each worker loads the recipe; None: it has loaded it
+    found_late    True if this server found the reason, and not one before it
     """
 
     def __init__(
@@ -71,6 +86,8 @@ class WorkerServer:
         self._server: subprocess.Popen[bytes] | Forked
         self._carried: Carried | None = None
         self.packed_bytes = 0
+        self.late: Threads | None = None
+        self.found_late = False
         self._lock = threading.Lock()
         self._pipes: list[FileIO] = []
         self._over = False
@@ -107,41 +124,47 @@ class WorkerServer:
     def wait_until_ready(self) -> Report:
         """Wait until the server has loaded the dataset and the functions. Return what it has set as it is here.
 
+        If loading starts threads, the server is started again in late mode, and loads nothing.
         Raises ``PlanError`` if the server can't load them or can't fork, and ``WorkerDiedError`` if the server ends.
         """
+        while True:
+            threads, report, has_recipe = self._loaded()
+            if not threads.names:
+                return report
+            if isinstance(self._mp_context, ForkServer) and not has_recipe:
+                self._mp_context.close()  # the threads are its own: another one is started
+            if self.late is not None:
+                raise PlanError(
+                    f"a new Python process has {threads.count()} before it loads anything, with which no process can "
+                    "be forked. Don't start them when Python starts, as in a sitecustomize module, or use "
+                    "executor='thread'"
+                )
+            remember(threads, self._modules, loaded=has_recipe)
+            self.found_late = True
+            self._start_again()
+
+    def _loaded(self) -> tuple[Threads, Report, bool]:
+        """Wait until the server has loaded the recipe. Return its threads, what it has set, and True.
+
+        Return False instead of True if the threads are a fork server's, which can't fork the server.
+        """
+        has_begun = False
         try:
             kind, fact = receive(self._control)
             if kind == "begun":
+                has_begun = True
                 if isinstance(self._server, Forked):
                     self._server.begun(fact)
                 if self._carried is not None:
-                    send(self._control, self._carried)
+                    send(self._control, (self._carried, self.late is not None))
                 kind, fact = receive(self._control)
         except Unreadable as error:  # the server sent an error that can't be unpickled here
             kind, fact = "failed", error
         except Ended as ended:
             raise WorkerDiedError(f"the worker server {ending(self._server.wait())}") from ended
         if kind == "failed":
-            hint = (
-                ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its "
-                "full path"
-                if isinstance(fact, ModuleNotFoundError)
-                else ""
-            )
-            raise PlanError(
-                f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}{hint}"
-            ) from fact
-        report: Report
-        other_threads, report = fact
-        if other_threads > 0:
-            if isinstance(self._mp_context, ForkServer):
-                self._mp_context.close()  # other loaders then start a new one
-            threads, them = ("a thread", "it") if other_threads == 1 else (f"{other_threads} threads", "them")
-            raise PlanError(
-                f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "
-                f"can be forked. Start {them} at first use, or use executor='thread'"
-            )
-        return report
+            raise cant_rebuild(fact)
+        return *fact, has_begun
 
     def fork(self, number: int) -> tuple[socket.socket, int]:
         """Fork a worker, and return its channel and its process number.
@@ -213,7 +236,8 @@ class WorkerServer:
         if self._luggage is not None:
             luggage, self._luggage = self._luggage, None
             return luggage
-        return pack(self._recipe, parts=self._parts(), pack=self._pack_lists)
+        remedy = "" if own_threads() else f"; or {FORK_REMEDY}"
+        return pack(self._recipe, parts=self._parts(), pack=self._pack_lists, remedy=remedy)
 
     def _parts(self) -> dict[str, Any]:
         """Return the dataset and the user's functions, by their names in error messages."""
@@ -228,6 +252,10 @@ class WorkerServer:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if luggage is not None:
                 theirs.callback(luggage.close)
+                self._modules = luggage.modules
+                self.late = threads_of(self._modules)
+                if not self._starts_again:  # a single worker
+                    self.late = self.late or Threads()
                 self.packed_bytes = luggage.lists.size_bytes
                 # A server that is started again, by another thread, gets what was set at the start.
                 self._carried = self._carried or read(luggage.modules)
@@ -275,7 +303,8 @@ class WorkerServer:
             known = self._mp_context if isinstance(self._mp_context, ForkServer) else None
             self._mp_context = heir_of(known, luggage.inherited)
         if isinstance(self._mp_context, ForkServer):
-            return fork_from(self._mp_context, luggage.modules, given)
+            modules = luggage.modules if self.late is None else ()
+            return fork_from(self._mp_context, modules, given)
         return fresh("standpipe.engine.processes.server", given)
 
     def _unforkable(self, reason: Unforkable, luggage: Luggage | None) -> str:
@@ -300,11 +329,17 @@ class WorkerServer:
             raise WorkerDiedError(
                 "the worker server has ended, and this process can't be forked again: it has threads now"
             )
+        self._start_again()
+        self.wait_until_ready()
+
+    def _start_again(self) -> None:
+        """End the server, if it still runs, and start a new one."""
         self._control.close()
         self._server.kill()
         self._server.wait()
         self._start()
-        self.wait_until_ready()
+        if self._over:  # another thread has called ``end`` meanwhile, perhaps for the server before
+            self.end()
 
     def _fork(self, number: int) -> tuple[socket.socket, int]:
         ours, theirs = channel_pair()
@@ -319,6 +354,20 @@ class WorkerServer:
 
     def _answer(self) -> Any:
         return receive(self._control, patience_s=ANSWER_S)
+
+
+def cant_rebuild(error: Exception) -> PlanError:
+    """Return the error for a recipe that another process can't load, because of ``error`` there."""
+    hint = (
+        ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its full path"
+        if isinstance(error, ModuleNotFoundError)
+        else ""
+    )
+    refusal = PlanError(
+        f"a worker process can't rebuild the dataset and its functions: {type(error).__name__}: {error}{hint}"
+    )
+    refusal.__cause__ = error
+    return refusal
 
 
 def ending(code: int) -> str:

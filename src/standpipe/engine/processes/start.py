@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from standpipe import _native
+from standpipe.carried import Report
 from standpipe.engine.cache import opened
+from standpipe.engine.processes.late import Threads
 from standpipe.engine.processes.messages import Ended
 from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.processes.worker_handle import WorkerProcess
@@ -30,6 +32,7 @@ from standpipe.plan.plan import Plan
 from standpipe.system.fork_server import SHARED
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
 from standpipe.system.user_warnings import warn
+from standpipe.units import show_bytes
 
 
 def in_processes(
@@ -63,12 +66,15 @@ def in_processes(
             least_s=plan.options.start_timeout_s or 0.0,
         ):
             carried = server.wait_until_ready()
-        if carried.warning:
-            warn(carried.warning)
-        plan = replace(plan, carried=carried)
         server.side.cap_bytes = plan.memory.forecast.side
         with refusals(plan):
             workers.append(WorkerProcess(server, 0))
+        load_s = 0.0
+        if server.late is not None:
+            carried, load_s = _loaded_by(workers[0], server.late, plan, watch)
+        if carried.warning:
+            warn(carried.warning)
+        plan = replace(plan, carried=carried)
 
         def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
             return _measured_in(workers, server, watch, (key, inputs, epoch))
@@ -76,6 +82,8 @@ def in_processes(
         samples, record = measured_by(plan, at, measure, watch)
         with refusals(plan):
             plan = measured_plan(plan, samples, record, _cost(plan, server, workers))
+            if server.late is not None and server.found_late:
+                _log_late(server.late, load_s, plan.pool.cost.each)
             if plan.in_turn:  # a new first worker is needed, as this one has made a sample already
                 workers[0].kill()
                 workers[0].close()
@@ -109,6 +117,39 @@ def _can_be_had(cache: CachePlan) -> bool:
     if found is not None:
         found.close()
     return found is not None
+
+
+def _loaded_by(worker: WorkerProcess, late: Threads, plan: Plan, watch: Watch) -> tuple[Report, float]:
+    """Wait until the first worker has loaded the recipe by itself.
+
+    late  the threads because of which it does
+
+    Return what it has set, and the seconds that loading took.
+    """
+    with watch.own_task(
+        "the start of worker processes",
+        "loading the dataset",
+        str(worker),
+        where=worker.where,
+        give_up=lambda _: worker.kill(),
+        least_s=plan.options.start_timeout_s or 0.0,
+    ):
+        loaded = worker.wait_until_loaded()
+    return replace(loaded.report, threads=late.describe()), loaded.seconds
+
+
+def _log_late(late: Threads, load_s: float, each: int) -> None:
+    """Log once that each worker loads the dataset by itself, and what that costs."""
+    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
+
+    logging.getLogger("standpipe").warning(
+        "%s, with which no process can be forked. So each worker process loads the dataset by itself: in %.1f s, with "
+        "%s of its own memory. Packed lists and large arrays stay shared. This is logged once; later loaders with "
+        "these modules start so at once",
+        late.describe(),
+        load_s,
+        show_bytes(each),
+    )
 
 
 def _measured_in(

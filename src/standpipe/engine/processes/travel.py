@@ -129,13 +129,16 @@ class Luggage:
         self.shared.close()
 
 
-def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None) -> Luggage:
+def pack(
+    value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None, remedy: str = ""
+) -> Luggage:
     """Pickle a value into an anonymous file, and its long lists and arrays into another.
 
     parts       the user's objects in ``value``, by their names in error messages
     pack        True: pack long lists too, not only those in a ``SharedList``
     most_bytes  limit of each file's size, with which objects that only a fork can have are refused, and tensors in
                 shared memory are copied; None: no limit
+    remedy      another way out for the error's message; empty: there is none
 
     Raises ``PlanError`` with the name of the part that can't be pickled.
     """
@@ -158,7 +161,7 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
         part, reason = _first_culprit(parts.items()) or ("the pipeline", str(error))
         raise PlanError(
             f"{part} can't be sent to worker processes: {reason}. Create it in the worker, at its first use; or "
-            "leave it out in __getstate__; or use executor='thread'"
+            f"leave it out in __getstate__; or use executor='thread'{remedy}"
         ) from error
     modules = [name for name in packing.modules if name != "__main__"]
     return Luggage(descriptor, lists, modules, inherited, shared)
@@ -188,8 +191,9 @@ def unpack(descriptor: int, lists: int, shared: Sequence[int] = ()) -> Any:
     shared      of tensors in shared memory
     """
     file = SharedFile(lists)
-    with open(descriptor, "rb") as source:
-        source.seek(0)
+    # Opened again, as other workers that inherited the descriptor move the same position.
+    with open(f"/proc/self/fd/{descriptor}", "rb") as source:
+        os.close(descriptor)
         return _Unpacking(source, file, shared).load()
 
 
