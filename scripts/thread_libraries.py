@@ -4,7 +4,7 @@
 
 Each library is installed, from wheels only, into a virtual environment of its own, which is removed afterwards. The
 largest takes 2 GB of disk. There, a dataset whose module imports the library and uses it for each sample is read by two
-worker processes. A library that can't be installed is skipped. docs/understand/threads.md has the table.
+worker processes. A library that can't be installed is skipped. docs/guide/python.md has the table.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def main() -> int:
         name = library.package.partition("==")[0]
         if chosen and name not in chosen:
             continue
-        with tempfile.TemporaryDirectory(prefix="standpipe-threads-") as folder:
+        with tempfile.TemporaryDirectory(prefix="thread-libraries-") as folder:
             row, good = _row(library, name, Path(folder))
         print(f"| {name} | {row} |", flush=True)
         works &= good

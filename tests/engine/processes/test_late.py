@@ -6,16 +6,17 @@ import importlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import standpipe as sp
-from interrupts import interrupted
 from photos import WAIT_S
 from programs import census, check_nothing_is_left, started_since, wait_for_end
 from standpipe.engine.processes.server_handle import WorkerServer
@@ -181,37 +182,31 @@ class Large(Rows):
         self.names = [f"name {number}" for number in range(5000)]
     def __getitem__(self, index):
         row = super().__getitem__(index)
-        total, address = self.array.sum(), self.array.ctypes.data
-        found, facts = False, {}
+        total, address, found = self.array.sum(), self.array.ctypes.data, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             first, *rest = line.split()
             if "-" in first:
                 begin, end = (int(each, 16) for each in first.split("-"))
-                found = begin <= address < end
-                inode = rest[3]
-            elif found:
-                facts[first] = int(rest[0]) if first != "VmFlags:" else 0
-        return {**row, "total": total, "dirty": facts["Private_Dirty:"], "file": int(inode_of(address)),
-                "name": self.names[index], "packed": type(self.names).__name__}
-
-def inode_of(address):
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        begin, end = (int(each, 16) for each in line.split()[0].split("-"))
-        if begin <= address < end:
-            return line.split()[4]
+                if found := begin <= address < end:
+                    file = int(rest[3])
+            elif found and first == "Anonymous:":
+                copied = int(rest[0])
+        return {**row, "total": total, "copied": copied, "file": file, "packed": type(self.names).__name__}
 """
     )
     with loader(of_users.Large(), num_workers=2) as batches:
         taken = list(batches)
         assert is_late(batches)
-    assert len({process for batch in taken for process in batch["process"].tolist()}) == 2
-    assert {total for batch in taken for total in batch["total"].tolist()} == {
-        (1 << 20) * ((1 << 20) - 1) // 2
-    }
-    (file,) = {file for batch in taken for file in batch["file"].tolist()}
+
+    def values(name: str) -> set[Any]:
+        return {value for batch in taken for value in np.asarray(batch[name]).tolist()}
+
+    assert len(values("process")) == 2
+    assert values("total") == {(1 << 20) * ((1 << 20) - 1) // 2}
+    (file,) = values("file")
     assert file > 0
-    assert {dirty for batch in taken for dirty in batch["dirty"].tolist()} == {0}
-    assert {kind for batch in taken for kind in batch["packed"]} == {"SharedList"}
+    assert values("copied") == {0}
+    assert values("packed") == {"SharedList"}
 
 
 def test_imports_count_for_each_worker(module: Module) -> None:
@@ -288,10 +283,17 @@ def test_an_import_that_fails_after_it_has_started_a_thread(module: Module, tmp_
     assert loads(tmp_path) == 2  # once for the module, and once as the recipe was unpacked
 
 
+HANGS = """
+if not IS_TRAINER:
+    while loaded():
+        {before}
+        signal.pause()
+    start_thread()
+"""
+
+
 def test_an_import_that_hangs_in_a_worker_is_ended(module: Module) -> None:
-    of_users = module(
-        "if not IS_TRAINER:\n    if loaded(): _thread.allocate_lock().acquire() and signal.pause()\n    start_thread()"
-    )
+    of_users = module(HANGS.format(before="pass"))
     before = census()
     with (
         pytest.raises(sp.StalledError, match=r"the start of worker processes .*importing .*in worker 0"),
@@ -302,10 +304,7 @@ def test_an_import_that_hangs_in_a_worker_is_ended(module: Module) -> None:
 
 
 def test_an_interrupt_while_a_worker_loads_leaves_no_process(module: Module) -> None:
-    of_users = module(
-        "if not IS_TRAINER:\n    if loaded():\n        os.kill(TRAINER, signal.SIGINT)\n        signal.pause()\n"
-        "    start_thread()"
-    )
+    of_users = module(HANGS.format(before="os.kill(TRAINER, signal.SIGINT)"))
     before = census()
     with pytest.raises(KeyboardInterrupt), loader(of_users.Rows()) as batches:
         rows(batches)
@@ -313,27 +312,26 @@ def test_an_interrupt_while_a_worker_loads_leaves_no_process(module: Module) -> 
     check_nothing_is_left(before)
 
 
-def test_interrupts_of_the_second_start_leave_no_process(
-    module: Module, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_an_interrupt_of_the_second_start_leaves_no_process(
+    module: Module, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
-    """At every sixteenth moment of it."""
-    again, ended = WorkerServer._start_again, []
-    before = census()
-    for after in itertools.count(1, 16):
+    start, starts = WorkerServer._start, itertools.count()
 
-        def start_again(server: WorkerServer, after: int = after) -> None:
-            with interrupted(after):
-                again(server)
-            ended.append(after)
+    def interrupted(server: WorkerServer) -> None:
+        again = next(starts) == 1
+        if again and first:
+            os.kill(os.getpid(), signal.SIGINT)
+        start(server)
+        if again and not first:
+            os.kill(os.getpid(), signal.SIGINT)
 
-        monkeypatch.setattr(WorkerServer, "_start_again", start_again)
-        try:
-            with loader(module().Rows()) as batches:
-                rows(batches)
-        except KeyboardInterrupt:
-            assert wait_for_end(started_since(before), WAIT_S) == []
-        if ended:
-            break
+    monkeypatch.setattr(WorkerServer, "_start", interrupted)
+    of_users, before = module(), census()
+    with pytest.raises(KeyboardInterrupt), loader(of_users.Rows()) as batches:
+        rows(batches)
+    assert next(starts) == 2
+    assert wait_for_end(started_since(before), WAIT_S) == []
     check_nothing_is_left(before)
 
 

@@ -223,9 +223,7 @@ class Driver:
             self._leave_for(self._replace)
         else:
             if isinstance(answer, CantLoad):
-                self._over = True
-                self._asked.clear()
-                self._queue.break_with(cant_rebuild(answer.error))
+                self._refuse(answer.error)
                 return
             if self._hands_over:
                 self._apart.add(self._asked[0].piece.job.slot, size)
@@ -315,12 +313,9 @@ class Driver:
         suspects = self._suspects()
         doing = step_text(self._plan, int(worker.heartbeat[STEP])) if suspects else ""
         how = worker.death()
-        lost = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
-        self._asked.clear()
-        self._waiting = None
         self._stalled = None
         guilty = False
-        for number, asked in enumerate(lost):
+        for number, asked in enumerate(self._taken_back()):
             verdict = self._verdict(asked.piece, doing, how, stalled)
             guilty |= bool(self._queue.lose(asked.piece, suspects if number == 0 else (), verdict))
         self.deaths += stalled is None
@@ -334,6 +329,21 @@ class Driver:
             return False
         worker.close()
         return self._succeed(f"{worker} {how}")
+
+    def _taken_back(self) -> list[Asked]:
+        """Return the tasks of the worker, which isn't to do them any more, the oldest first."""
+        tasks = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
+        self._asked.clear()
+        self._waiting = None
+        return tasks
+
+    def _refuse(self, error: Exception) -> None:
+        """End the run, since the worker couldn't load the recipe because of ``error``."""
+        refusal = cant_rebuild(error)
+        for asked in self._taken_back():
+            self._queue.lose(asked.piece, (), lambda row: Failure(row, "source", str(refusal), refusal))
+        self._over = True
+        self._queue.break_with(refusal)
 
     def _recycle(self) -> bool:
         """Measure the idle worker's memory, and replace the worker if it uses more than allowed.

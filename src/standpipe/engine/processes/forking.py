@@ -30,8 +30,8 @@ from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 # Set to 1 in workers. Otherwise these libraries start a thread per CPU in each worker, though workers already use the
 # CPUs.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
-# Read by pyarrow's allocator. Otherwise importing pyarrow starts a thread that frees memory, and a server that has a
-# second thread refuses to fork.
+# Read by pyarrow's allocator. Otherwise importing pyarrow starts a thread that frees memory, and each worker would have
+# to import it by itself.
 ARROW_CONF, NO_THREAD = "JE_ARROW_MALLOC_CONF", "background_thread:false"
 ANSWER_S = 30.0  # seconds to wait for the report how a server ended
 PATIENCE_S = 1.0  # seconds that a process has to end after the request

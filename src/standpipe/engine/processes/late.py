@@ -1,13 +1,14 @@
 """Late mode: each worker loads the recipe by itself, after its fork, since loading it starts threads.
 
-A process with threads must not be forked. So a worker server in late mode loads nothing. The trainer remembers for which
-modules servers start in this mode.
+A process with threads must not be forked. So a worker server in late mode loads nothing. The trainer remembers for
+which modules servers start in this mode.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from standpipe.carried import Carried, Held, Report
+from standpipe.engine.processes.messages import receive, receive_files
 from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.recipe import Recipe
 
@@ -105,7 +107,8 @@ class ThreadWatch:
     """
 
     def __init__(self) -> None:
-        self._own = {os.getpid(), max(_tasks())}
+        others = _tasks() - {os.getpid()}  # of several, the newest is ours
+        self._own = {os.getpid(), max(others, default=0)}
         self._number = _number()
         self._importing: list[str] = []
         self._modules: dict[str, None] = {}
@@ -171,6 +174,19 @@ class _WatchedSpec(ModuleSpec):
         else:
             self.__dict__.pop("watch")._leave()
             self.__class__ = ModuleSpec  # type: ignore[assignment]  # the class that it had
+
+
+def received(
+    channel: socket.socket, recipe_file: int, lists_file: int, watch: ThreadWatch
+) -> tuple[Recipe | Sent, Report]:
+    """Receive the recipe and load it, except in late mode. Return it, and what was set."""
+    files = receive_files(channel)
+    carried, late = receive(channel)
+    sent = Sent(recipe_file, lists_file, files, carried)
+    if late:
+        return sent, Report()
+    with watch:
+        return sent.load()
 
 
 _late: dict[frozenset[str], Threads] = {}  # threads by modules: a server that needs all of them starts late

@@ -31,7 +31,7 @@ from standpipe.batch import SlotLayout
 from standpipe.carried import Report
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
-from standpipe.engine.processes.late import CantLoad, Loaded, Sent, ThreadWatch
+from standpipe.engine.processes.late import CantLoad, Loaded, Sent, ThreadWatch, received
 from standpipe.engine.processes.messages import (
     CHUNK_BYTES,
     Ended,
@@ -40,7 +40,6 @@ from standpipe.engine.processes.messages import (
     encoded,
     parcel,
     receive,
-    receive_files,
     send,
     send_parcel,
 )
@@ -96,7 +95,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
         loaded: Recipe | Sent
         try:
             if recipe is None:
-                loaded, report = _received(channel, recipe_file, lists_file, watch)
+                loaded, report = received(channel, recipe_file, lists_file, watch)
             else:
                 loaded, report = recipe, Report()
         except BaseException as error:
@@ -108,19 +107,6 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
         gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
         send(channel, ("ready", (watch.threads(), report)))
         Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
-
-
-def _received(
-    channel: socket.socket, recipe_file: int, lists_file: int, watch: ThreadWatch
-) -> tuple[Recipe | Sent, Report]:
-    """Receive the recipe and load it, except in late mode. Return it, and what was set."""
-    files = receive_files(channel)
-    carried, late = receive(channel)
-    sent = Sent(recipe_file, lists_file, files, carried)
-    if late:
-        return sent, Report()
-    with watch:
-        return sent.load()
 
 
 def ignore_interrupts() -> None:

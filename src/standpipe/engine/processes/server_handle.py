@@ -338,7 +338,7 @@ class WorkerServer:
         self._server.kill()
         self._server.wait()
         self._start()
-        if self._over:  # another thread has called ``end`` meanwhile, perhaps for the server before
+        if self._over:  # another thread has called ``end`` during this, perhaps for the server before
             self.end()
 
     def _fork(self, number: int) -> tuple[socket.socket, int]:

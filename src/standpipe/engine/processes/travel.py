@@ -8,6 +8,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -192,7 +193,7 @@ def unpack(descriptor: int, lists: int, shared: Sequence[int] = ()) -> Any:
     """
     file = SharedFile(lists)
     # Opened again, as other workers that inherited the descriptor move the same position.
-    with open(f"/proc/self/fd/{descriptor}", "rb") as source:
+    with Path(f"/proc/self/fd/{descriptor}").open("rb") as source:
         os.close(descriptor)
         return _Unpacking(source, file, shared).load()
 
