@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
+import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+import pytest
 
 UNHEARD = {
     "<lambda>",
@@ -41,3 +46,14 @@ def interrupted(after: int) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(None)
+
+
+def hears_ctrl_c(native: Callable[[], Any]) -> bool:
+    """Return True if a native function raises the ``KeyboardInterrupt`` of a Ctrl-C that came right before it.
+
+    No Python code runs between the two. A function that looks for no signals returns, and Python raises afterwards.
+    """
+    returned: list[Any] = []
+    with pytest.raises(KeyboardInterrupt):
+        returned.extend(map(operator.call, (_thread.interrupt_main, native)))
+    return len(returned) == 1

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,6 +45,27 @@ class Numbers {
 };
 
 using Int64s = Numbers<int64_t>;
+
+// Looks for signals such as Ctrl-C's during long work without the GIL: at once, and then every 0.1 s.
+class SignalCheck {
+  public:
+    // Whether a signal's handler has raised; the GIL isn't held.
+    bool raised() {
+        const auto now = std::chrono::steady_clock::now();
+        if (raised_ || now < next_) return raised_;
+        next_ = now + std::chrono::milliseconds(100);
+        nb::gil_scoped_acquire locked;
+        return raised_ = PyErr_CheckSignals() != 0;
+    }
+    // Raises what the handler did, if it has; the GIL is held.
+    void rethrow() const {
+        if (raised_) throw nb::python_error();
+    }
+
+  private:
+    bool raised_ = false;
+    std::chrono::steady_clock::time_point next_{};
+};
 
 // Text of a file or of an error, for people.
 inline nb::object printable(const std::string& text) {

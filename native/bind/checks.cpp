@@ -31,16 +31,18 @@ std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<
     check_paths(blob, ends);
     const size_t count = ends.shape(0);
     Int64s sizes(count), times(count);
+    SignalCheck signals;
     {
         nb::gil_scoped_release unlocked;
         const auto* text = reinterpret_cast<const char*>(blob.data());
         int64_t begin = 0;
-        for (size_t i = 0; i < count; begin = ends.data()[i++]) {
+        for (size_t i = 0; i < count && !signals.raised(); begin = ends.data()[i++]) {
             const FileMark mark = mark_of({text + begin, static_cast<size_t>(ends.data()[i] - begin)});
             sizes.values()[i] = mark.size;
             times.values()[i] = mark.mtime_ns;
         }
     }
+    signals.rethrow();
     return {std::move(sizes).array(), std::move(times).array()};
 }
 
@@ -48,7 +50,8 @@ std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<
 
 void bind_checks(nb::module_& m) {
     m.def("file_marks", &file_marks, "blob"_a, "ends"_a,
-          "(sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked.");
+          "(sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked. Raises "
+          "what a signal's handler does.");
 
     nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
         .def_prop_ro("kind", &kind_name,

@@ -66,17 +66,13 @@ void bind_reads(nb::module_& m) {
                           seconds,
                           patience_s,
                           buffer_bytes};
-            bool is_over = false;  // a signal's handler has raised
-            const auto interrupted = [&is_over] {
-                nb::gil_scoped_acquire locked;
-                return is_over = PyErr_CheckSignals() != 0;
-            };
+            SignalCheck signals;
             ReadTimes times;
             {
                 nb::gil_scoped_release unlocked;
-                times = time_reads(std::move(task), policy, interrupted);
+                times = time_reads(std::move(task), policy, [&signals] { return signals.raised(); });
             }
-            if (is_over) throw nb::python_error();
+            signals.rethrow();
             return times;
         },
         "blob"_a, "ends"_a, "offset"_a, "length"_a, "max_bytes"_a, "again"_a, "threads"_a, "seconds"_a,

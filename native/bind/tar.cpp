@@ -27,8 +27,9 @@ nb::ndarray<nb::numpy, const Value, nb::shape<-1>> view_of(const std::vector<Val
 nb::bytes bytes_of(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
 const char* name_of(TarFault fault) {
-    constexpr const char* names[] = {"none",   "cant_read", "compressed", "not_tar", "bad_header", "cut",
-                                     "no_end", "more",      "too_long",   "sparse",  "volumes"};
+    constexpr const char* names[] = {"none",       "cant_read", "compressed", "not_tar",
+                                     "bad_header", "cut",       "no_end",     "more",
+                                     "zeros",      "too_long",  "sparse",     "volumes"};
     return names[static_cast<int>(fault)];
 }
 
@@ -68,7 +69,12 @@ auto column_of(nb::pointer_and_handle<TarRecords> records, size_t field) {
 nb::tuple members_of(int file, uint64_t size, uint64_t at, size_t most) {
     TarReader reader(file, size, at);
     nb::list members;
-    for (TarMember member; members.size() < most && reader.next(member);)
+    TarMember member;
+    const auto next = [&] {
+        nb::gil_scoped_release unlocked;
+        return reader.next(member);
+    };
+    while (members.size() < most && next())
         members.append(
             nb::make_tuple(member.header, member.data, member.size, member.regular, bytes_of(member.name)));
     return nb::make_tuple(members, fault_of(reader));
@@ -96,9 +102,20 @@ void bind_tar(nb::module_& m) {
             "begin", [](TarRecords& records, int file, uint64_t size) { records.begin(file, size); },
             "file"_a, "size"_a, "Begin with another shard, of ``size`` bytes.")
         .def(
-            "take", [](TarRecords& records, size_t most) { return records.take(most); }, "most"_a, Unlocked(),
+            "take",
+            [](TarRecords& records, size_t most) {
+                SignalCheck signals;
+                bool more = false;
+                {
+                    nb::gil_scoped_release unlocked;
+                    more = records.take(most, [&signals] { return signals.raised(); });
+                }
+                signals.rethrow();
+                return more;
+            },
+            "most"_a,
             "Take up to ``most`` records in the place of those before; False at the shard's end, and for a "
-            "fault.")
+            "fault. Raises what a signal's handler does.")
         .def_prop_ro(
             "headers", [](nb::pointer_and_handle<TarRecords> r) { return view_of(r.p->headers(), r.h); },
             "(n,) from an image's first header to its data, in blocks of 512 bytes.")

@@ -14,6 +14,7 @@ namespace standpipe {
 constexpr uint64_t kTarBlock = 512;
 constexpr uint64_t kLongestMemberName = (1 << 16) - 1;
 constexpr uint64_t kMostExtended = 1 << 20;                     // bytes of a long name or a pax header
+constexpr uint64_t kMostPadding = 16 << 20;                     // bytes of zeros at the end
 constexpr uint64_t kMostHeaders = ((1 << 16) - 1) * kTarBlock;  // bytes of all headers of a member
 
 enum class TarFault : int {
@@ -25,6 +26,7 @@ enum class TarFault : int {
     cut,         // the archive ends inside of a member or its headers
     no_end,      // the archive ends without the zeros that mark its end, and not behind a whole member
     more,        // something follows the zeros
+    zeros,       // more zeros than the padding of an archive
     too_long,    // a name or an extended header is longer than allowed
     sparse,      // a member is stored without its holes
     volumes,     // the archive is a part of one in several volumes

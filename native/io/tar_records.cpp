@@ -56,7 +56,7 @@ void TarRecords::begin(int file, uint64_t size) {
     keys_.clear();
 }
 
-bool TarRecords::take(size_t most) {
+bool TarRecords::take(size_t most, const std::function<bool()>& stops) {
     taken_ = num_skipped_ = 0;
     headers_.clear();
     names_.clear();
@@ -68,7 +68,7 @@ bool TarRecords::take(size_t most) {
         columns.numbers.clear();
     }
     TarMember member;
-    while (!at_end_ && fault_ == TarRecordFault::none && taken_ + num_skipped_ < most) {
+    while (!at_end_ && fault_ == TarRecordFault::none && taken_ + num_skipped_ < most && !stops()) {
         if (reader_->next(member)) {
             if (!add(member)) break;
         } else if (reader_->fault() != TarFault::none) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,8 +44,9 @@ class TarRecords {
     void begin(int file, uint64_t size);
 
     // Takes records in the place of those that were taken before, `most` at most, or as many groups without
-    // an image. False at the shard's end and for a fault, with the last records.
-    bool take(size_t most);
+    // an image, or fewer if `stops` is true, which is asked before each member. False at the shard's end and
+    // for a fault, with the last records.
+    bool take(size_t most, const std::function<bool()>& stops = [] { return false; });
 
     size_t num_fields() const noexcept { return fields_.size(); }
 

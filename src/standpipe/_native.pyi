@@ -185,7 +185,7 @@ class TarRecords:
 
     def take(self, most: int) -> bool:
         """
-        Take up to ``most`` records in the place of those before; False at the shard's end, and for a fault.
+        Take up to ``most`` records in the place of those before; False at the shard's end, and for a fault. Raises what a signal's handler does.
         """
 
     @property
@@ -1156,7 +1156,7 @@ def file_marks(
     Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    (sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked.
+    (sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked. Raises what a signal's handler does.
     """
 
 class CheckedFile:

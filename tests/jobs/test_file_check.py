@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,12 @@ import pytest
 
 import standpipe as sp
 from forked import output
+from interrupts import hears_ctrl_c
 from jpegs import kinds, marked, saved, with_precision, with_size
 from photos import deep_png, encoded, numbers, picture, write_list
 from programs import BEGIN
+from standpipe import _native
+from standpipe.jobs.file_check.store import Store
 from standpipe.reports import FileCheckReport
 
 GOOD = encoded(picture(0), quality=90)
@@ -423,6 +429,29 @@ print(sp.check_files(source).looked)
 """
     )
     assert text == "interrupted\n0\n0\n"
+
+
+ENDLESS = """CREATE TEMP VIEW files AS
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS record, 0 AS label, i AS digest FROM n"""
+
+
+def test_ctrl_c_ends_the_search_for_copies() -> None:
+    """Private parts, as no search in a test takes long enough: here it goes through numbers without an end."""
+    store = Store.open("endless", fresh=True)
+    store._connection.execute(ENDLESS)
+
+    def press(statement: str) -> None:
+        if "CREATE TABLE copies" in statement:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    store._connection.set_trace_callback(press)
+    with pytest.raises(KeyboardInterrupt):
+        store.finish()
+
+
+def test_ctrl_c_ends_the_examination_of_files() -> None:
+    """A private function: on slow storage 4,096 files, as many as are asked for at once, take seconds."""
+    assert hears_ctrl_c(partial(_native.file_marks, np.frombuffer(b"/", np.uint8), np.ones(1, np.int64)))
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -10,8 +10,13 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +25,8 @@ import standpipe as sp
 from forked import run
 from photos import encoded, picture
 from standpipe import _native
+from standpipe.jobs.packing.layout import OpenShard, end_early, in_parts, packed_facts
+from standpipe.source._index_file import read_index
 
 PHOTOS = 24
 
@@ -153,6 +160,16 @@ PACK = "sp.pack_shards(sp.ImageFolder({photos!r}), {out!r}, shard_size='32KiB', 
 KILLS = ["pack.write=kill@1", "pack.write=kill@4", "pack.publish.before=kill@2", "pack.publish.after=kill@2"]
 
 
+def index_of(folder: Path) -> dict[str, Any]:
+    """What an index says, without what differs from file to file: times, and the keys of checksums."""
+    (path,) = folder.glob("*.standpipe-index")
+    facts = asdict(read_index(os.fsencode(path)).facts)
+    del facts["began_ns"], facts["sections"]["shards"]["digest"]  # the shards' sizes and modification times
+    for section in facts["sections"].values():
+        del section["key"]
+    return facts
+
+
 @pytest.mark.parametrize("kill", KILLS)
 def test_it_goes_on_after_a_kill_with_the_same_bytes(photos: Path, tmp_path: Path, kill: str) -> None:
     whole = sp.pack_shards(sp.ImageFolder(photos), tmp_path / "whole", shard_size="32KiB")
@@ -165,6 +182,7 @@ def test_it_goes_on_after_a_kill_with_the_same_bytes(photos: Path, tmp_path: Pat
     report = sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB")
     assert report.written == whole.shards - complete
     assert contents(out) == contents(tmp_path / "whole")
+    assert index_of(out) == index_of(tmp_path / "whole")
     assert sp.pack_shards(sp.ImageFolder(photos), out, shard_size="32KiB").written == 0
 
 
@@ -311,6 +329,40 @@ def test_damaged_shards_arent_unpacked(packed: Path, tmp_path: Path) -> None:
     overwrite(packed / "shard-000001.tar", 3000, b"damage")
     with pytest.raises(sp.StandpipeError, match=r"shard-000001.tar is damaged: \d+.jpg has changed"):
         sp.unpack_shards(packed, tmp_path / "restored")
+
+
+def test_work_on_a_shard_ends_with_its_caller(packed: Path) -> None:
+    """Private functions, as here work on the second shard never ends by itself; Ctrl-C closes the generator."""
+    began, ended = threading.Event(), threading.Event()
+
+    def work(shard: OpenShard, _: slice) -> None:
+        while shard.path.name != "shard-000000.tar":
+            began.set()
+            if not os.pread(shard.file, 1, 0):
+                ended.set()
+                return
+
+    with closing(in_parts(packed, packed_facts(packed), 2, work)) as parts:
+        next(parts)
+        began.wait()
+        assert not ended.is_set()
+    assert ended.is_set()
+
+
+def test_writing_to_a_shard_ends_early(tmp_path: Path) -> None:
+    began = threading.Event()
+    with (tmp_path / "shard").open("wb") as file, ThreadPoolExecutor(1) as pool:
+
+        def write_for_ever() -> None:
+            while True:
+                os.pwrite(file.fileno(), b"x", 0)
+                began.set()
+
+        running, waiting = pool.submit(write_for_ever), pool.submit(write_for_ever)
+        began.wait()
+        end_early(file.fileno(), [running, waiting])
+        assert isinstance(running.exception(), OSError)
+        assert waiting.cancelled()
 
 
 def test_an_interrupted_unpack_starts_again(packed: Path, photos: Path, tmp_path: Path) -> None:

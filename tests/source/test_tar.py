@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import standpipe as sp
+from interrupts import hears_ctrl_c
 from photos import age, encoded, picture, write_list
 from standpipe import _native
 from standpipe.contracts import check_source
@@ -372,6 +374,44 @@ def test_shards_that_cant_be_read_are_refused(content: bytes, text: str, tmp_pat
     said = refusal(sp.TarShards(path))
     assert re.search(text, said, re.DOTALL), said
     assert "bad.tar" in said
+
+
+@pytest.mark.parametrize("before", [b"", header(b"a.jpg", 1) + padded(b"a") + END])
+def test_a_shard_that_is_a_hole_is_refused_at_once(before: bytes, tmp_path: Path) -> None:
+    """An incomplete download, of 8 TiB; reading all of it would take hours."""
+    path = raw(tmp_path / "bad.tar", before)
+    os.truncate(path, 8 << 40)
+    said = refusal(sp.TarShards(path))
+    assert "bad.tar has more than 16 MiB of zeros where it should end" in said
+    assert f"(byte {len(before) and 1024:,})" in said
+
+
+def test_zeros_after_the_end_mark_are_padding(tmp_path: Path) -> None:
+    """As ``tar -b`` writes for tapes."""
+    path = raw(tmp_path / "a.tar", header(b"a.jpg", 1) + padded(b"a") + END)
+    os.truncate(path, 1024 + (16 << 20))
+    assert sp.TarShards(path).open().num_records == 1
+    os.truncate(path, 1024 + (16 << 20) + 1)
+    assert "16 MiB of zeros" in refusal(sp.TarShards(path))
+
+
+def test_a_member_that_is_a_hole_is_skipped(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.tar", header(b"a.jpg", 1) + padded(b"a") + header(b"a.bin", 7 << 30))
+    with path.open("r+b") as file:
+        file.seek(7 << 30, os.SEEK_END)
+        file.write(header(b"b.jpg", 1) + padded(b"b") + END)
+    assert found(sp.TarShards(path)) == [b"a", b"b"]
+
+
+def test_ctrl_c_ends_the_reading_of_headers(shards: Path) -> None:
+    path = shards / "train-000.tar"
+    records = _native.TarRecords([(["jpg"], False)], [], [])
+    with path.open("rb") as file:
+        records.begin(file.fileno(), path.stat().st_size)
+        assert hears_ctrl_c(partial(records.take, 100))
+        assert len(records.headers) == 0
+        assert records.take(100) is False
+    assert len(records.headers) == 4
 
 
 def test_a_shard_cut_anywhere_is_an_error(tmp_path: Path) -> None:

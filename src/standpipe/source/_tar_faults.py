@@ -18,6 +18,8 @@ FAULTS = {
     "bad_header": "is damaged: the bytes there are no header of a member; copy it again",
     "no_end": "ends without the zeros that mark the end of a tar archive, so it may be cut; copy it again",
     "more": "goes on after its end mark, as two archives that were joined do; unpack both and pack them again",
+    "zeros": "has more than 16 MiB of zeros where it should end, as a copy or download that isn't complete; copy it "
+    "again",
     "too_long": "has a name or an extended header of more than a member's may have, 65,535 bytes and 1 MiB; pack it "
     "again",
     "sparse": "has a sparse member, which is stored without its holes; pack it again without tar's --sparse",

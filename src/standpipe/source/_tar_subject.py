@@ -31,7 +31,7 @@ from standpipe.source._wids import ListedShard
 
 MOST_NAMED = 9  # extensions in a message
 RECORDS_AT_ONCE = 1 << 14
-MEMBERS_AT_ONCE = 1 << 10
+MEMBERS_AT_ONCE = 1 << 6  # on slow storage each takes about a millisecond, and Ctrl-C waits for all
 IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
 NUMBERS = (
     "cls",

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from standpipe.spec import Int64Array
 VERSION = 3
 UNKNOWN = -2  # size and time of a file that must be checked
 CACHE_KIB = 8192
+STEPS = 100_000  # of SQLite's, some milliseconds, after which it asks
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
@@ -125,10 +128,25 @@ class Store:
         """Find files with the same bytes, store them in the table ``copies``, and release the write lock."""
         with _told():
             self._connection.execute("DROP TABLE IF EXISTS copies")
-            self._connection.execute(_COPIES)
+            self._execute_long(_COPIES)
             self._connection.commit()
             self._connection.execute("PRAGMA locking_mode = NORMAL").fetchone()
             self._connection.execute("SELECT 1 FROM files").fetchone()  # SQLite releases the lock here
+
+    def _execute_long(self, statement: str) -> None:
+        """Execute a statement that takes seconds, 8 for a million files, so that Ctrl-C ends it.
+
+        SQLite doesn't look for signals, so another thread executes it, and SQLite asks whether it is still wanted.
+        """
+        given_up = threading.Event()
+        self._connection.set_progress_handler(given_up.is_set, STEPS)
+        with ThreadPoolExecutor(1, "standpipe store") as thread:
+            try:
+                thread.submit(self._connection.execute, statement).result()
+            except BaseException:
+                given_up.set()
+                raise
+        self._connection.set_progress_handler(None, 0)
 
     def one(self, query: str) -> Any:
         """Return the first value of an SQL query's first row."""

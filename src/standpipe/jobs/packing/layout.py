@@ -19,7 +19,7 @@ import os
 import re
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -297,24 +297,22 @@ Result = TypeVar("Result")
 
 def in_parts(
     folder: Path, facts: PackFacts, workers: int, work: Callable[[OpenShard, slice], Result]
-) -> Iterator[list[Result] | StandpipeError]:
+) -> Generator[list[Result] | StandpipeError, None, None]:
     """Call ``work`` for parts of the records of all shards, in threads; yield the results, shard by shard.
 
     A shard that can't be opened gives its error. While the parts of one shard are at work, the next one is opened.
+    If the caller closes the generator early, ``work`` can't read its shard any more, and ends.
     """
     shards = facts.shards or 0
     waiting: deque[tuple[OpenShard, list[Future[Result]]] | StandpipeError] = deque()
 
     def finished() -> list[Result] | StandpipeError:
-        first = waiting.popleft()
-        if isinstance(first, StandpipeError):
-            return first
-        shard, jobs = first
-        try:
-            return [job.result() for job in jobs]
-        finally:
-            wait(jobs)
-            os.close(shard.file)
+        first = waiting[0]
+        results = first if isinstance(first, StandpipeError) else [job.result() for job in first[1]]
+        waiting.popleft()
+        if not isinstance(first, StandpipeError):
+            os.close(first[0].file)
+        return results
 
     with ThreadPoolExecutor(workers, "standpipe shards") as pool:
         try:
@@ -324,9 +322,9 @@ def in_parts(
                 try:
                     shard = OpenShard.open(folder, number, begin, facts.records if last else None)
                     begin = shard.sums.stop
-                    waiting.append(
-                        (shard, [pool.submit(work, shard, part) for part in shard.parts(JOB_BYTES)])
-                    )
+                    jobs: list[Future[Result]] = []
+                    waiting.append((shard, jobs))
+                    jobs.extend(pool.submit(work, shard, part) for part in shard.parts(JOB_BYTES))
                 except StandpipeError as error:
                     begin = None
                     waiting.append(error)
@@ -335,7 +333,22 @@ def in_parts(
             while waiting:
                 yield finished()
         finally:
-            pool.shutdown(cancel_futures=True)
+            for each in waiting:
+                if not isinstance(each, StandpipeError):
+                    end_early(each[0].file, each[1])
+                    os.close(each[0].file)
+
+
+def end_early(file: int, jobs: Iterable[Future[Result]]) -> None:
+    """Cancel jobs, and wait for those that have begun: whatever they read from ``file`` or write to it next fails.
+
+    file  descriptor that the jobs use. The caller closes it afterwards, as its number may be another file's then
+    """
+    for job in jobs:
+        job.cancel()
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a descriptor)
+        os.dup2(nothing.fileno(), file, inheritable=False)
+    wait(jobs)
 
 
 def threads_of(num_workers: int | None) -> int:

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from standpipe.jobs.packing.layout import (
     PackFacts,
     Progress,
     Sums,
+    end_early,
     parts_of,
     shard_path,
     sums_path,
@@ -356,12 +357,17 @@ class _Packer:
             np.empty(len(ends), np.uint32),
             _native.crc32c_of(headers.reshape(-1), np.arange(len(ends)) * BLOCK, np.full(len(ends), BLOCK)),
         )
-        jobs = [
-            self._pool.submit(self._write_part, file, shard, part, begins, headers, whole.content)
-            for part in parts_of(ends[each - 1 :: each], PART_BYTES)
-        ]
-        for job in jobs:
-            self._progress(shard.start + job.result())
+        jobs: list[Future[int]] = []
+        try:
+            jobs.extend(
+                self._pool.submit(self._write_part, file, shard, part, begins, headers, whole.content)
+                for part in parts_of(ends[each - 1 :: each], PART_BYTES)
+            )
+            for job in jobs:
+                self._progress(shard.start + job.result())
+        except BaseException:
+            end_early(file, jobs)
+            raise
         return whole
 
     def _write_part(

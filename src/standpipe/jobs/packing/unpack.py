@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -105,9 +105,11 @@ def unpack_shards(
     facts = packed_facts(folder)
     target, workers = Path(to), threads_of(num_workers)
     files = size_bytes = 0
-    with _begun(target, json.dumps(asdict(facts)).encode()) as base:
-        unpacking = _Unpacking(target, base)
-        for found in in_parts(Path(folder), facts, workers, unpacking.restored):
+    with (
+        _begun(target, json.dumps(asdict(facts)).encode()) as base,
+        closing(in_parts(Path(folder), facts, workers, _Unpacking(target, base).restored)) as parts,
+    ):
+        for found in parts:
             if isinstance(found, StandpipeError):
                 raise found
             for count, size in found:

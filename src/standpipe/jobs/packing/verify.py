@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,15 +93,16 @@ def verify_shards(
     path, facts = Path(folder), packed_facts(folder)
     shards = facts.shards or 0
     members, size_bytes, differences = 0, 0, []
-    for number, found in enumerate(in_parts(path, facts, threads_of(num_workers), _compared), 1):
-        if isinstance(found, StandpipeError):
-            differences.append(str(found))
-        else:
-            members += sum(part.members for part in found)
-            size_bytes += sum(part.size_bytes for part in found)
-            differences += _named([each for part in found for each in part.differences])
-        if on_progress is not None:
-            on_progress("shards", number, shards)
+    with closing(in_parts(path, facts, threads_of(num_workers), _compared)) as parts:
+        for number, found in enumerate(parts, 1):
+            if isinstance(found, StandpipeError):
+                differences.append(str(found))
+            else:
+                members += sum(part.members for part in found)
+                size_bytes += sum(part.size_bytes for part in found)
+                differences += _named([each for part in found for each in part.differences])
+            if on_progress is not None:
+                on_progress("shards", number, shards)
     return ShardCheckReport(shards, members, size_bytes, tuple(differences))
 
 
