@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import pytest
@@ -24,6 +26,7 @@ from standpipe.system.machine import process_memory_bytes
 # Semaphores of multiprocessing, which standpipe has none of, and folders of the doctor, of benchmarks and of the cache:
 # other tests make them meanwhile.
 OF_OTHERS = ("sem.", "standpipe-doctor-", "standpipe-bench-", f"standpipe-{os.geteuid()}", "standpipe-group-")
+PLACES = ("standpipe/engine/", "standpipe/loader/")  # of ``at_call``
 LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
 
 BEGIN = """
@@ -165,6 +168,33 @@ def what_is_more(now: Census, before: Census) -> list[object]:
         *files.elements(),
         *({*now.processes, *now.shared} - {*before.processes, *before.shared}),
     ]
+
+
+@contextmanager
+def at_call(number: int, act: Callable[[], object]) -> Iterator[list[str]]:
+    """Something happens as this thread enters a function of the engine for the ``number``-th time, from 0.
+
+    That is where Python looks for signals. Yields what was entered, in order.
+    """
+    entered: list[str] = []
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and any(place in frame.f_code.co_filename for place in PLACES):
+            entered.append(frame.f_code.co_qualname)
+            if len(entered) == number + 1:
+                sys.setprofile(None)
+                act()
+
+    sys.setprofile(look)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(None)
+
+
+def interrupt() -> None:
+    """Raises KeyboardInterrupt at once, or when this thread unblocks SIGINT."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def is_alive(process: int) -> bool:

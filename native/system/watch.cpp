@@ -1,6 +1,7 @@
 #include "system/watch.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,7 +42,9 @@ void end_with(int pipe, int process) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        std::thread(wait_for_end, pipe, opened).detach();
+        std::thread thread(wait_for_end, pipe, opened);
+        pthread_setname_np(thread.native_handle(), "standpipe-end");  // system/threads.py knows it by this name
+        thread.detach();
     } catch (const std::system_error&) {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         throw;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import pickle
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 from standpipe.carried.settings import SETTINGS
 from standpipe.carried.trainer import Carried, Content
 from standpipe.carried.values import fill, kind_of, pickled
+from standpipe.system.threads import count_text, import_all
 
 MOST_NAMED = 10  # values that a warning names
 _ABSENT = object()
@@ -24,23 +24,32 @@ _OF_ONE_MODULE = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 
 @dataclass(slots=True)
 class Report:
-    """The result in a worker server or a worker: names of what it has set, and of what it couldn't set.
+    """The result in a worker server or a worker: what it has set, what it couldn't set, and its threads.
 
     settings  names of known settings that were different there
     values    names of values that were different there, such as ``"config.SIZE"``
     lost      names of values that are different there, with what the trainer has
-    threads   why each worker loads the dataset by itself, such as ``"importing polars starts a thread"``; empty if the
-              worker server loads it for all
+    starting  names of modules whose import started threads
+    threads   names of its threads that aren't standpipe's; with any it can't be forked, and each worker loads the
+              dataset by itself
     """
 
     settings: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    threads: str = ""
+    starting: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+
+    def reason(self) -> str:
+        """Return text such as ``"importing reader starts 2 threads (polars-0, polars-1)"``."""
+        what = (
+            f"importing {self.starting[0]}" if self.starting else "rebuilding the dataset and its functions"
+        )
+        return f"{what} starts {count_text(self.threads)}"
 
     def describe(self) -> list[str]:
         """Return the lines of ``explain()``."""
-        alone = f"dataset: loaded by each worker, with imports in its own memory, as {self.threads}"
+        alone = f"dataset: loaded by each worker, with imports in its own memory, as {self.reason()}"
         return [
             *([alone] if self.threads else []),
             f"settings: {', '.join(self.settings) or 'all are as in a new process'}",
@@ -76,9 +85,7 @@ class Held:
         self._own = carried.own
         self._here: dict[int, Any] = {}  # objects of this process, by the address of the trainer's
         self.set_settings()
-        for name in carried.modules:
-            with contextlib.suppress(BaseException):  # unpickling meets the same error, and reports it
-                importlib.import_module(name)
+        self.report.starting = import_all(carried.modules)  # unpickling reports errors
         self.set_settings()
         # All imports come first: otherwise a module would add to a registry again what is already in it.
         while names := [name for name in self._contents if name in sys.modules]:

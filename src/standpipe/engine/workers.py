@@ -52,6 +52,24 @@ class CantWorkError(PlanError):
     """
 
 
+class CantRebuildError(CantWorkError):
+    """Raised for a recipe that another process can't load, because of ``cause`` there. It keeps its cause when pickled."""
+
+    def __init__(self, cause: Exception) -> None:
+        hint = (
+            ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its full path"
+            if isinstance(cause, ModuleNotFoundError)
+            else ""
+        )
+        super().__init__(
+            f"a worker process can't rebuild the dataset and its functions: {type(cause).__name__}: {cause}{hint}"
+        )
+        self.__cause__ = cause
+
+    def __reduce__(self) -> Any:
+        return CantRebuildError, (self.__cause__,)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that can't be made.

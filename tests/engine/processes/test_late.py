@@ -6,7 +6,6 @@ import importlib
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -18,8 +17,8 @@ import pytest
 
 import standpipe as sp
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, started_since, wait_for_end
-from standpipe.engine.processes.server_handle import WorkerServer
+from programs import at_call, census, check_nothing_is_left, interrupt, started_since, wait_for_end
+from standpipe.engine.processes import late
 
 # ``loaded()`` counts by files, in whichever process, how often the module or a dataset was loaded.
 MODULE = """
@@ -143,7 +142,7 @@ def test_threads_that_python_does_not_know_are_named(
     with loader(of_users.Rows()) as batches:
         assert sorted(rows(batches)) == [[index * index] * 3 for index in range(64)]
     (told,) = caplog.messages
-    assert told.startswith(f"importing {of_users.__name__}, which imports {inner}, starts a thread (pool-7),")
+    assert told.startswith(f"importing {of_users.__name__} starts a thread (pool-7), with")
 
 
 def test_a_thread_of_unpickling(module: Module, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,8 +214,8 @@ def test_imports_count_for_each_worker(module: Module) -> None:
     with loader(plain.Rows()) as batches:
         next(iter(batches))
         shared = batches.plan.pool.cost
-    late = module(f"{STARTS}\nheld = b'x' * {size}")
-    with loader(late.Rows()) as batches:
+    starts = module(f"{STARTS}\nheld = b'x' * {size}")
+    with loader(starts.Rows()) as batches:
         next(iter(batches))
         own = batches.plan.pool.cost
         workers = batches.plan.forecast.workers
@@ -312,27 +311,28 @@ def test_an_interrupt_while_a_worker_loads_leaves_no_process(module: Module) -> 
     check_nothing_is_left(before)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
-def test_an_interrupt_of_the_second_start_leaves_no_process(
-    module: Module, monkeypatch: pytest.MonkeyPatch, *, first: bool
-) -> None:
-    start, starts = WorkerServer._start, itertools.count()
+def test_an_interrupt_at_any_moment_of_the_second_start(module: Module) -> None:
+    """One comes while its process starts, with SIGINT blocked."""
+    rows = module().Rows()
+    batches = loader(rows)
 
-    def interrupted(server: WorkerServer) -> None:
-        again = next(starts) == 1
-        if again and first:
-            os.kill(os.getpid(), signal.SIGINT)
-        start(server)
-        if again and not first:
-            os.kill(os.getpid(), signal.SIGINT)
+    def start(at: int) -> list[str]:
+        late._late.clear()
+        with at_call(at, interrupt) as entered:
+            iter(batches)
+        return entered
 
-    monkeypatch.setattr(WorkerServer, "_start", interrupted)
-    of_users, before = module(), census()
-    with pytest.raises(KeyboardInterrupt), loader(of_users.Rows()) as batches:
-        rows(batches)
-    assert next(starts) == 2
-    assert wait_for_end(started_since(before), WAIT_S) == []
-    check_nothing_is_left(before)
+    entered = start(-1)
+    batches.close()
+    batches = loader(rows)
+    before = census()
+    begin, end = entered.index("WorkerServer._start_again"), entered.index("Epoch.__init__")
+    blocked = entered.index("_environment", begin)
+    for moment in (begin, blocked, blocked + (end - blocked) // 3, blocked + (end - blocked) // 3 * 2):
+        with pytest.raises(KeyboardInterrupt):
+            start(moment)
+        check_nothing_is_left(before)
+    batches.close()
 
 
 def test_a_fork_server_that_has_threads_already_is_started_again(module: Module, tmp_path: Path) -> None:

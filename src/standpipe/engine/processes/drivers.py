@@ -11,7 +11,6 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.engine.processes.asked import Asked
-from standpipe.engine.processes.late import CantLoad
 from standpipe.engine.processes.memory_per_worker import (
     WorkerMemory,
     too_much_from_the_start,
@@ -26,7 +25,6 @@ from standpipe.engine.processes.messages import (
     send_encoded,
 )
 from standpipe.engine.processes.outside_slots import Apart
-from standpipe.engine.processes.server_handle import cant_rebuild
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.python.jobs import JobQueue
 from standpipe.engine.python.slot_job import Piece, is_whole
@@ -222,9 +220,6 @@ class Driver:
         except Ended:
             self._leave_for(self._replace)
         else:
-            if isinstance(answer, CantLoad):
-                self._refuse(answer.error)
-                return
             if self._hands_over:
                 self._apart.add(self._asked[0].piece.job.slot, size)
             self._finish(self._answered(), answer)
@@ -313,9 +308,12 @@ class Driver:
         suspects = self._suspects()
         doing = step_text(self._plan, int(worker.heartbeat[STEP])) if suspects else ""
         how = worker.death()
+        lost = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
+        self._asked.clear()
+        self._waiting = None
         self._stalled = None
         guilty = False
-        for number, asked in enumerate(self._taken_back()):
+        for number, asked in enumerate(lost):
             verdict = self._verdict(asked.piece, doing, how, stalled)
             guilty |= bool(self._queue.lose(asked.piece, suspects if number == 0 else (), verdict))
         self.deaths += stalled is None
@@ -329,21 +327,6 @@ class Driver:
             return False
         worker.close()
         return self._succeed(f"{worker} {how}")
-
-    def _taken_back(self) -> list[Asked]:
-        """Return the tasks of the worker, which isn't to do them any more, the oldest first."""
-        tasks = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
-        self._asked.clear()
-        self._waiting = None
-        return tasks
-
-    def _refuse(self, error: Exception) -> None:
-        """End the run, since the worker couldn't load the recipe because of ``error``."""
-        refusal = cant_rebuild(error)
-        for asked in self._taken_back():
-            self._queue.lose(asked.piece, (), lambda row: Failure(row, "source", str(refusal), refusal))
-        self._over = True
-        self._queue.break_with(refusal)
 
     def _recycle(self) -> bool:
         """Measure the idle worker's memory, and replace the worker if it uses more than allowed.

@@ -14,10 +14,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from standpipe.engine.processes.inherited import Objects, adopt
-from standpipe.engine.processes.late import threads_of
+from standpipe.engine.processes.late import reason_for
 from standpipe.engine.processes.messages import Ended, channel_pair, hang_up, receive, send, talk
 from standpipe.engine.processes.outline import outline
 from standpipe.engine.processes.preloaded import Order, fork_on_demand
@@ -36,6 +36,8 @@ ARROW_CONF, NO_THREAD = "JE_ARROW_MALLOC_CONF", "background_thread:false"
 ANSWER_S = 30.0  # seconds to wait for the report how a server ended
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
 
+Process = TypeVar("Process", "subprocess.Popen[bytes]", "Forked")
+
 
 def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
     """Start a new interpreter that runs ``main()`` of ``module``.
@@ -44,20 +46,17 @@ def fresh(module: str, given: Sequence[int]) -> subprocess.Popen[bytes]:
 
     That ``main()`` must call ``ignore_interrupts``, as the new process starts with SIGINT blocked.
     """
-    with _interrupts_blocked():
-        return subprocess.Popen(
-            [
-                sys.executable,
-                *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
-                "-c",
-                bootstrap(sys.path, module),
-                *map(str, given),
-                str(os.getpid()),
-            ],
-            stdin=subprocess.DEVNULL,
-            pass_fds=given,
-            env=_environment(),
-        )
+    command = [
+        sys.executable,
+        *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
+        "-c",
+        bootstrap(sys.path, module),
+        *map(str, given),
+        str(os.getpid()),
+    ]
+    return _uninterrupted(
+        lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given, env=_environment())
+    )
 
 
 class Forked:
@@ -160,8 +159,7 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
         signal.set_wakeup_fd(-1)
         run()
 
-    with _interrupts_blocked():
-        return Forked(None, forked(work))
+    return _uninterrupted(lambda: Forked(None, forked(work)))
 
 
 class Preloaded:
@@ -361,7 +359,7 @@ def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
             return heir_of(server, found.inherited)
         if server._process is not None and not server._process.is_as_new:
             server.close()
-        modules = [name for name in found.modules if threads_of((name,)) is None]
+        modules = [name for name in found.modules if reason_for((name,)) is None]
         _preloaded(server).prepare(modules, server.idle_s)
     return server
 
@@ -394,14 +392,24 @@ def _preloaded(server: ForkServer) -> Preloaded:
     return process
 
 
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in this thread. A process that it starts keeps it blocked until it ignores SIGINT."""
+def _uninterrupted(start: Callable[[], Process]) -> Process:
+    """Start a process with SIGINT blocked in this thread, and return its handle.
+
+    The process keeps SIGINT blocked until it ignores it. An interrupt that comes here meanwhile ends the process.
+    """
+    process: Process | None = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            process = start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # raises the interrupt
+    except BaseException:
+        if process is not None:
+            process.kill()
+            process.wait()
+        raise
+    return process
 
 
 def own_threads() -> list[str]:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from standpipe import _native
 from standpipe.carried import Report
-from standpipe.engine.processes.late import Threads, ThreadWatch
 from standpipe.engine.processes.messages import Ended, channel_of, receive, send
 from standpipe.engine.processes.server import forked, ignore_interrupts, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
+from standpipe.system.threads import import_all, other_threads
 
 GIVEN = 7  # number of descriptors that a worker server gets
 NAME = "standpipe-forks"  # the process's name, as ps and /proc show it
@@ -69,11 +69,11 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
     control, pipe, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
-    watch = ThreadWatch()
     show_stacks_on_signal(stacks)  # of imports that hang
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(NAME)  # a zombie keeps it, but not its command line
     servers: set[int] = set()
+    starting: list[str] = []
     idle_s: float | None = None
     with contextlib.suppress(Ended), channel_of(control) as channel:
         while True:
@@ -88,10 +88,12 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
                 _, descriptors, _, _ = socket.recv_fds(channel, 1, GIVEN)
                 if not descriptors:  # the trainer has ended
                     return
-            with watch:
-                _prepare(asked)
-            if descriptors:
-                _fork(channel, descriptors, trainer, servers, watch.threads())
+            starting += _prepare(asked)
+            if threads := descriptors and other_threads():
+                with channel_of(os.dup(descriptors[0])) as answers:
+                    send(answers, ("ready", Report(starting=starting, threads=threads)))
+            elif descriptors:
+                _fork(channel, descriptors, trainer, servers)
             for descriptor in descriptors:
                 os.close(descriptor)
 
@@ -118,8 +120,11 @@ def _await_message(channel: socket.socket, servers: set[int], idle_s: float | No
             return
 
 
-def _prepare(asked: Order) -> None:
-    """Set the path, folder and environment of an order in this process, and import the order's modules."""
+def _prepare(asked: Order) -> list[str]:
+    """Set the path, folder and environment of an order in this process, and import the order's modules.
+
+    Return the modules whose import started threads.
+    """
     sys.path[:] = asked.path
     with contextlib.suppress(OSError):
         os.chdir(asked.folder)
@@ -127,24 +132,16 @@ def _prepare(asked: Order) -> None:
     os.environ.update(asked.environment)
     new = [name for name in asked.modules if name not in sys.modules]
     if not new:
-        return
+        return []
     importlib.invalidate_caches()
     gc.disable()  # modules stay, so a collection would free little
-    for name in new:
-        with contextlib.suppress(BaseException):  # the worker server meets the same error, and reports it
-            importlib.import_module(name)
+    starting = import_all(new)  # the worker server meets the same errors, and reports them
     gc.freeze()  # without a collection, which takes long after many imports and frees little
     gc.enable()
+    return starting
 
 
-def _fork(
-    channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int], threads: Threads
-) -> None:
-    if threads.names:
-        with channel_of(os.dup(given[0])) as answers:
-            send(answers, ("ready", (threads, Report())))
-        return
-
+def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int]) -> None:
     def work() -> None:
         channel.close()
         for each in servers:

@@ -21,28 +21,28 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
 
 from standpipe import _native
 from standpipe.batch import SlotLayout
-from standpipe.carried import Report
+from standpipe.carried import Held, Report
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
-from standpipe.engine.processes.late import CantLoad, Loaded, Sent, ThreadWatch, received
 from standpipe.engine.processes.messages import (
-    CHUNK_BYTES,
     Ended,
     Parcel,
     channel_of,
     encoded,
     parcel,
     receive,
+    receive_files,
     send,
     send_parcel,
 )
+from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
 from standpipe.engine.python.calls import initialize, said, unforeseen
 from standpipe.engine.python.functions import apply, gather, probed
@@ -60,11 +60,14 @@ from standpipe.engine.watchdog.board import (
     shared_words,
 )
 from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
-from standpipe.engine.workers import NO_FLAWS, BatchMade, CantWorkError, Failure, Flaws
+from standpipe.engine.workers import NO_FLAWS, BatchMade, CantRebuildError, CantWorkError, Failure, Flaws
 from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
+from standpipe.system.threads import other_threads
 from standpipe.system.workers import be_worker
+
+Load = Callable[[], tuple[Recipe, Report]]  # returns a recipe, and what loading it has set
 
 
 def main() -> None:
@@ -88,25 +91,42 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     control, pipe, recipe_file, lists_file, board, side, stacks = given
     ignore_interrupts()
     _native.end_with(pipe, trainer)
-    watch = ThreadWatch()
     show_stacks_on_signal(stacks)  # workers inherit this handler
     with contextlib.suppress(Ended), channel_of(control) as channel:
         send(channel, ("begun", os.getpid()))
-        loaded: Recipe | Sent
         try:
             if recipe is None:
-                loaded, report = received(channel, recipe_file, lists_file, watch)
+                load, report = _received(channel, recipe_file, lists_file)
             else:
-                loaded, report = recipe, Report()
+                load, report = _done((recipe, Report()))
         except BaseException as error:
-            send(channel, ("failed", _told(error)))
+            send(channel, ("failed", CantRebuildError(_told(error))))
             return
         if recipe is None:
             gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
             _native.give_back_free_memory()  # from now on freed memory is reused, and not returned each time
         gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
-        send(channel, ("ready", (watch.threads(), report)))
-        Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
+        report.threads = other_threads()
+        send(channel, ("ready", report))
+        Server(channel, load, shared_words(board), _shared_side(side), pipe, trainer).run()
+
+
+def _received(channel: socket.socket, recipe_file: int, lists_file: int) -> tuple[Load, Report]:
+    """Receive the recipe, and load it, except in late mode. Return how a worker gets it, and what was set here."""
+    files = receive_files(channel)
+    carried, late = receive(channel)
+
+    def load() -> tuple[Recipe, Report]:
+        held = Held(carried)
+        recipe = unpack(recipe_file, lists_file, files)
+        held.set_settings()
+        return recipe, held.report
+
+    return (load, Report()) if late else _done(load())
+
+
+def _done(loaded: tuple[Recipe, Report]) -> tuple[Load, Report]:
+    return (lambda: loaded), loaded[1]
 
 
 def ignore_interrupts() -> None:
@@ -157,7 +177,7 @@ class Server:
     """A worker server: it forks workers, and reports how they ended.
 
     control     the channel to the trainer
-    recipe      the recipe that all workers share; in late mode, as the trainer sent it: each worker loads it
+    load        returns the recipe that all workers share; in late mode, each worker loads its own
     heartbeats  shared memory with the heartbeats of all workers
     side        the side arena: memory for large images
     pipe        read end of a pipe that is closed when the trainer ends
@@ -165,7 +185,7 @@ class Server:
     """
 
     control: socket.socket
-    recipe: Recipe | Sent
+    load: Load
     heartbeats: Heartbeat
     side: _native.SharedSide
     pipe: int
@@ -192,9 +212,13 @@ class Server:
             side = _native.SideArena(self.side, number)
             channel, heartbeat = channel_of(descriptor), heartbeat_of(self.heartbeats, number)
             with contextlib.suppress(Ended):
-                recipe, loaded = self.recipe, None
-                if isinstance(recipe, Sent):
-                    recipe, loaded = _loaded_here(recipe, channel, heartbeat)
+                heartbeat[STEP] = LOADING
+                begin_s = time.monotonic()
+                try:
+                    recipe, report = self.load()
+                except BaseException as error:
+                    _refuse(channel, CantRebuildError(_told(error)))
+                loaded = report, time.monotonic() - begin_s
                 Worker(channel, recipe, side, heartbeat, loaded).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
 
@@ -203,18 +227,18 @@ class Server:
         return process
 
 
-def _loaded_here(sent: Sent, channel: socket.socket, heartbeat: Heartbeat) -> tuple[Recipe, Loaded]:
-    """Load the recipe in this worker. If that fails, send the error, and raise ``Ended`` once the channel has ended."""
-    heartbeat[STEP] = LOADING
-    begin_s = time.monotonic()
-    try:
-        recipe, report = sent.load()
-    except BaseException as error:
-        send(channel, CantLoad(_told(error)))
-        while channel.recv(CHUNK_BYTES):  # the trainer may send tasks before it reads the error
-            pass
-        raise Ended("the recipe can't be loaded") from error
-    return recipe, Loaded(report, time.monotonic() - begin_s)
+def _refuse(channel: socket.socket, error: CantRebuildError) -> NoReturn:
+    """Answer the trainer's messages with ``error``, until ``Ended`` is raised."""
+    failure = Failure(0, "source", str(error), error, whole=True)
+    while True:
+        kind, *message = receive(channel)
+        if kind == "slots":
+            os.close(socket.recv_fds(channel, 1, 1)[1][0])
+        elif kind in ("rows", "samples", "functions"):
+            _, _, _, first, *_ = message
+            send(channel, ([replace(failure, row=first)], {}, None, None, None))
+        else:
+            send(channel, failure)
 
 
 def _shared_side(descriptor: int) -> _native.SharedSide:
@@ -239,7 +263,7 @@ def status_of(process: int) -> int | None:
 class Worker:
     """A worker process: it makes rows for one trainer until its channel is closed.
 
-    loaded  the answer to ``"loaded"`` in late mode; None: the worker server loaded the recipe
+    loaded  the answer to ``"loaded"``: what loading the recipe has set here, and its seconds
     """
 
     def __init__(
@@ -248,7 +272,7 @@ class Worker:
         recipe: Recipe,
         side: _native.SideArena,
         heartbeat: Heartbeat,
-        loaded: Loaded | None,
+        loaded: tuple[Report, float],
     ) -> None:
         self._channel, self._heartbeat, self._loaded = channel, heartbeat, loaded
         self._notes: list[str] = []

@@ -23,7 +23,7 @@ from standpipe.engine.processes.forking import (
     heir_of,
     own_threads,
 )
-from standpipe.engine.processes.late import Threads, remember, threads_of
+from standpipe.engine.processes.late import reason_for, remember
 from standpipe.engine.processes.messages import (
     Ended,
     Unreadable,
@@ -39,9 +39,11 @@ from standpipe.engine.processes.travel import Luggage, first_inherited, pack
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.watchdog.board import Board
 from standpipe.engine.watchdog.where import Stacks
+from standpipe.engine.workers import CantRebuildError
 from standpipe.errors import PlanError, WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import is_short_of_files
+from standpipe.system.threads import count_text
 from standpipe.system.workers import WorkerContext
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
@@ -67,8 +69,9 @@ class WorkerServer:
     side          the side arena: memory for large images, counted per worker
     stacks        reads the stacks of the server and its workers
     packed_bytes  bytes of the dataset's packed lists and arrays, which all workers share
-    late          why this server has loaded nothing, so that each worker loads the recipe; None: it has loaded it
-    found_late    True if this server found the reason, and not one before it
+    late          report of the server that had threads, because of which this one has loaded nothing, and each worker
+                  loads the recipe; None: this server has loaded it
+    found_late    True if that report is of this run, and not of one before it
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class WorkerServer:
         self._server: subprocess.Popen[bytes] | Forked
         self._carried: Carried | None = None
         self.packed_bytes = 0
-        self.late: Threads | None = None
+        self.late: Report | None = None
         self.found_late = False
         self._lock = threading.Lock()
         self._pipes: list[FileIO] = []
@@ -128,25 +131,25 @@ class WorkerServer:
         Raises ``PlanError`` if the server can't load them or can't fork, and ``WorkerDiedError`` if the server ends.
         """
         while True:
-            threads, report, has_recipe = self._loaded()
-            if not threads.names:
+            report, is_own = self._reported()
+            if not report.threads:
                 return report
-            if isinstance(self._mp_context, ForkServer) and not has_recipe:
-                self._mp_context.close()  # the threads are its own: another one is started
+            if isinstance(self._mp_context, ForkServer) and not is_own:
+                self._mp_context.close()  # another one is started
             if self.late is not None:
                 raise PlanError(
-                    f"a new Python process has {threads.count()} before it loads anything, with which no process can "
+                    f"a new Python process has {count_text(report.threads)} before it loads anything, with which no process can "
                     "be forked. Don't start them when Python starts, as in a sitecustomize module, or use "
                     "executor='thread'"
                 )
-            remember(threads, self._modules, loaded=has_recipe)
+            remember(report, self._modules)
             self.found_late = True
             self._start_again()
 
-    def _loaded(self) -> tuple[Threads, Report, bool]:
-        """Wait until the server has loaded the recipe. Return its threads, what it has set, and True.
+    def _reported(self) -> tuple[Report, bool]:
+        """Wait until the server has loaded the recipe. Return its report, and True.
 
-        Return False instead of True if the threads are a fork server's, which can't fork the server.
+        Return False instead of True if the report is of a fork server with threads, which can't fork the server.
         """
         has_begun = False
         try:
@@ -159,12 +162,12 @@ class WorkerServer:
                     send(self._control, (self._carried, self.late is not None))
                 kind, fact = receive(self._control)
         except Unreadable as error:  # the server sent an error that can't be unpickled here
-            kind, fact = "failed", error
+            kind, fact = "failed", CantRebuildError(error)
         except Ended as ended:
             raise WorkerDiedError(f"the worker server {ending(self._server.wait())}") from ended
         if kind == "failed":
-            raise cant_rebuild(fact)
-        return *fact, has_begun
+            raise fact
+        return fact, has_begun
 
     def fork(self, number: int) -> tuple[socket.socket, int]:
         """Fork a worker, and return its channel and its process number.
@@ -252,13 +255,13 @@ class WorkerServer:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if luggage is not None:
                 theirs.callback(luggage.close)
-                self._modules = luggage.modules
-                self.late = threads_of(self._modules)
-                if not self._starts_again:  # a single worker
-                    self.late = self.late or Threads()
                 self.packed_bytes = luggage.lists.size_bytes
                 # A server that is started again, by another thread, gets what was set at the start.
                 self._carried = self._carried or read(luggage.modules)
+                self._modules = self._carried.modules
+                self.late = reason_for(self._modules)
+                if not self._starts_again:  # a single worker
+                    self.late = self.late or Report()
             control, their_end = channel_pair()
             ours.callback(control.close)
             theirs.callback(their_end.close)
@@ -303,7 +306,7 @@ class WorkerServer:
             known = self._mp_context if isinstance(self._mp_context, ForkServer) else None
             self._mp_context = heir_of(known, luggage.inherited)
         if isinstance(self._mp_context, ForkServer):
-            modules = luggage.modules if self.late is None else ()
+            modules = self._modules if self.late is None else ()
             return fork_from(self._mp_context, modules, given)
         return fresh("standpipe.engine.processes.server", given)
 
@@ -354,20 +357,6 @@ class WorkerServer:
 
     def _answer(self) -> Any:
         return receive(self._control, patience_s=ANSWER_S)
-
-
-def cant_rebuild(error: Exception) -> PlanError:
-    """Return the error for a recipe that another process can't load, because of ``error`` there."""
-    hint = (
-        ". A worker looks for modules along the trainer's sys.path: put the module's folder there, by its full path"
-        if isinstance(error, ModuleNotFoundError)
-        else ""
-    )
-    refusal = PlanError(
-        f"a worker process can't rebuild the dataset and its functions: {type(error).__name__}: {error}{hint}"
-    )
-    refusal.__cause__ = error
-    return refusal
 
 
 def ending(code: int) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from standpipe import _native
 from standpipe.carried import Report
 from standpipe.engine.cache import opened
-from standpipe.engine.processes.late import Threads
 from standpipe.engine.processes.messages import Ended
 from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.processes.worker_handle import WorkerProcess
@@ -119,10 +118,10 @@ def _can_be_had(cache: CachePlan) -> bool:
     return found is not None
 
 
-def _loaded_by(worker: WorkerProcess, late: Threads, plan: Plan, watch: Watch) -> tuple[Report, float]:
+def _loaded_by(worker: WorkerProcess, late: Report, plan: Plan, watch: Watch) -> tuple[Report, float]:
     """Wait until the first worker has loaded the recipe by itself.
 
-    late  the threads because of which it does
+    late  the report of the server that had threads
 
     Return what it has set, and the seconds that loading took.
     """
@@ -134,11 +133,11 @@ def _loaded_by(worker: WorkerProcess, late: Threads, plan: Plan, watch: Watch) -
         give_up=lambda _: worker.kill(),
         least_s=plan.options.start_timeout_s or 0.0,
     ):
-        loaded = worker.wait_until_loaded()
-    return replace(loaded.report, threads=late.describe()), loaded.seconds
+        report, seconds = worker.wait_until_loaded()
+    return replace(report, starting=late.starting, threads=late.threads), seconds
 
 
-def _log_late(late: Threads, load_s: float, each: int) -> None:
+def _log_late(late: Report, load_s: float, each: int) -> None:
     """Log once that each worker loads the dataset by itself, and what that costs."""
     import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
 
@@ -146,7 +145,7 @@ def _log_late(late: Threads, load_s: float, each: int) -> None:
         "%s, with which no process can be forked. So each worker process loads the dataset by itself: in %.1f s, with "
         "%s of its own memory. Packed lists and large arrays stay shared. This is logged once; later loaders with "
         "these modules start so at once",
-        late.describe(),
+        late.reason(),
         load_s,
         show_bytes(each),
     )

@@ -8,17 +8,16 @@ import select
 import signal
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from standpipe import _native
-from standpipe.engine.processes.late import CantLoad, Loaded
+from standpipe.carried import Report
 from standpipe.engine.processes.messages import Ended, Unreadable, hang_up, receive, send
 from standpipe.engine.processes.outside_slots import bytes_per_row
-from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, cant_rebuild, ending
+from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, ending
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.watchdog.where import state_of
 from standpipe.engine.workers import Failure, Flaws
-from standpipe.errors import WorkerDiedError, record_name
+from standpipe.errors import PlanError, WorkerDiedError, record_name
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import layouts
@@ -51,17 +50,20 @@ class WorkerProcess:
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process})"
 
-    def wait_until_loaded(self) -> Loaded:
-        """Wait until the worker, whose server is in late mode, has loaded the recipe; return its answer.
+    def wait_until_loaded(self) -> tuple[Report, float]:
+        """Wait until the worker, whose server is in late mode, has loaded the recipe.
 
-        Raises ``PlanError`` if it can't load the recipe, and ``WorkerDiedError`` if it ends.
+        Return what it has set, and the seconds that loading took. Raises ``PlanError`` if it can't load the recipe,
+        and ``WorkerDiedError`` if it ends.
         """
         try:
             send(self.channel, ("loaded",))
-            loaded: Loaded = self._receive()
+            answer: tuple[Report, float] | Failure = receive(self.channel, self.handle)
         except Ended as ended:
             raise WorkerDiedError(f"{self} {self.death()} while it loaded the dataset") from ended
-        return loaded
+        if isinstance(answer, Failure):
+            raise answer.cause or PlanError(answer.reason)
+        return answer
 
     def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> MeasuredSample | Failure:
         """Make a sample in the worker, and return what ``SampleMaker.measure`` returns.
@@ -74,7 +76,7 @@ class WorkerProcess:
         """
         try:
             send(self.channel, ("measure", key, inputs, epoch))
-            answer: MeasuredSample | Failure = self._receive()
+            answer: MeasuredSample | Failure = receive(self.channel, self.handle)
         except Unreadable as error:
             return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:
@@ -91,7 +93,7 @@ class WorkerProcess:
         """
         try:
             send(self.channel, ("probe", key, inputs))
-            drawn: Mapping[str, Sequence[str]] = self._receive()
+            drawn: Mapping[str, Sequence[str]] = receive(self.channel, self.handle)
         except Ended as ended:
             raise WorkerDiedError(f"{self} {self.death()} while it was probed", index=key.index) from ended
         return drawn
@@ -117,7 +119,7 @@ class WorkerProcess:
     def trim(self) -> None:
         """Make the idle worker return unused memory to the system, and wait for that. Raises ``Ended``."""
         send(self.channel, ("trim",))
-        self._receive(ANSWER_S)
+        receive(self.channel, self.handle, ANSWER_S)
 
     def let_go(self, patience_s: float) -> None:
         """Send the idle worker the message to close its cache within ``patience_s``, and to report its flaws.
@@ -181,13 +183,6 @@ class WorkerProcess:
             else:
                 signal.pidfd_send_signal(self.handle, signal.SIGKILL)
         hang_up(self.channel)  # so that nothing waits for a process that no signal can end
-
-    def _receive(self, patience_s: float | None = None) -> Any:
-        """Return the worker's next message. Raises ``PlanError`` if the worker couldn't load the recipe."""
-        answer = receive(self.channel, self.handle, patience_s)
-        if isinstance(answer, CantLoad):
-            raise cant_rebuild(answer.error)
-        return answer
 
     def _wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until the worker ends; return True if the kernel reports that it has ended."""
