@@ -43,7 +43,7 @@ void end_with(int pipe, int process) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
         std::thread thread(wait_for_end, pipe, opened);
-        pthread_setname_np(thread.native_handle(), "standpipe-end");  // system/threads.py knows it by this name
+        pthread_setname_np(thread.native_handle(), "standpipe-end");  // system/threads.py knows it
         thread.detach();
     } catch (const std::system_error&) {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);

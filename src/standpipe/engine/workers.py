@@ -53,7 +53,10 @@ class CantWorkError(PlanError):
 
 
 class CantRebuildError(CantWorkError):
-    """Raised for a recipe that another process can't load, because of ``cause`` there. It keeps its cause when pickled."""
+    """Raised for a recipe that another process can't load, because of ``cause`` there.
+
+    A pickled one has its cause too.
+    """
 
     def __init__(self, cause: Exception) -> None:
         hint = (

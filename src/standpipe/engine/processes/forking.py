@@ -395,7 +395,7 @@ def _preloaded(server: ForkServer) -> Preloaded:
 def _uninterrupted(start: Callable[[], Process]) -> Process:
     """Start a process with SIGINT blocked in this thread, and return its handle.
 
-    The process keeps SIGINT blocked until it ignores it. An interrupt that comes here meanwhile ends the process.
+    The process keeps SIGINT blocked until it ignores it. An interrupt of this thread in that time ends the process.
     """
     process: Process | None = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -138,8 +138,8 @@ class WorkerServer:
                 self._mp_context.close()  # another one is started
             if self.late is not None:
                 raise PlanError(
-                    f"a new Python process has {count_text(report.threads)} before it loads anything, with which no process can "
-                    "be forked. Don't start them when Python starts, as in a sitecustomize module, or use "
+                    f"a new Python process has {count_text(report.threads)} before it loads anything, with which no "
+                    "process can be forked. Don't start them when Python starts, as in a sitecustomize module, or use "
                     "executor='thread'"
                 )
             remember(report, self._modules)

@@ -152,6 +152,8 @@ def pack(
             objects, files = (inherited, shared) if most_bytes is None else (None, None)
             packing = _Packing(out, lists, pack=pack, inherited=objects, shared=files)
             packing.dump(value)
+        modules = [name for name in packing.modules if name != "__main__"]
+        return Luggage(descriptor, lists, modules, inherited, shared)
     except BaseException as error:
         os.close(descriptor)
         shared.close()
@@ -164,8 +166,6 @@ def pack(
             f"{part} can't be sent to worker processes: {reason}. Create it in the worker, at its first use; or "
             f"leave it out in __getstate__; or use executor='thread'{remedy}"
         ) from error
-    modules = [name for name in packing.modules if name != "__main__"]
-    return Luggage(descriptor, lists, modules, inherited, shared)
 
 
 def first_inherited(parts: Mapping[str, Any]) -> str:
