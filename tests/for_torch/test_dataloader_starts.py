@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.torchs import MEMORY
+from tests.torchs import MEMORY, THREADS
 
+import standpipe as sp
 import standpipe.torch
+from gates import Gate, Log
 from photos import WAIT_S
 from programs import LIMIT_S, children, is_alive, output, wait_for_end
 from standpipe.system.fork_server import SHARED
@@ -111,6 +114,81 @@ def test_imports_begin_with_the_loader(home: Home) -> None:
         standpipe.torch.DataLoader(home.dataset, 4, **other, **MEMORY)
         assert SHARED._process is None
     del loader
+
+
+def test_loaders_that_were_never_used_leave_no_process(home: Home) -> None:
+    """The last one that is collected ends it; one from which workers were forked stays for the next loader."""
+    loaders = [standpipe.torch.DataLoader(home.dataset, 4, num_workers=1, **MEMORY) for _ in "12"]
+    first = server()
+    del loaders[0]
+    gc.collect()
+    assert SHARED._process is not None
+    assert server() == first
+    loaders.clear()
+    gc.collect()
+    assert SHARED._process is None
+    assert wait_for_end([first], WAIT_S) == []
+    assert home.taken() == list(range(8))
+    used = server()
+    standpipe.torch.DataLoader(home.dataset, 4, num_workers=1, **MEMORY)
+    gc.collect()
+    assert server() == used
+    assert is_alive(used)
+
+
+def test_loaders_for_training_and_validation_import_once(home: Home) -> None:
+    loaders = [standpipe.torch.DataLoader(home.dataset, 4, num_workers=1, **MEMORY) for _ in "12"]
+    iterators = [iter(loader) for loader in loaders]
+    assert [next(each).tolist() for each in iterators] == [[0, 1, 2, 3]] * 2
+    assert home.imports == 1
+
+
+ELSEWHERE = """
+import os
+if os.getpid() != {trainer}: {does}
+class Numbers:
+    def __len__(self): return 8
+    def __getitem__(self, index): return index
+"""
+
+
+def elsewhere(home: Home, name: str, does: str) -> Any:
+    """A dataset whose module does something when another process imports it."""
+    (home.folder / f"{name}.py").write_text(ELSEWHERE.format(trainer=os.getpid(), does=does))
+    return importlib.import_module(name).Numbers()
+
+
+def test_an_error_of_imports_is_raised_by_iter(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    dataset = elsewhere(home, "fails_elsewhere", "raise LookupError('only here')")
+    loader = standpipe.torch.DataLoader(dataset, 4, num_workers=1, **MEMORY)
+    for _ in "12":
+        with pytest.raises(sp.PlanError, match="LookupError: only here"):
+            iter(loader)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_slow_start_is_logged_in_one_line(home: Home, tmp_path: Path) -> None:
+    """It names what is imported, and how to do without; not where standpipe's threads would forbid that."""
+    gate, begun = Gate.closed(tmp_path / "gate"), tmp_path / "begun"
+    waits = f"open({str(begun)!r}, 'w').close(); open({str(gate.path)!r}).close()"
+    dataset = elsewhere(home, "waits_elsewhere", waits)
+    fork = "multiprocessing_context='fork'"
+    for beside in (False, True):
+        loader = standpipe.torch.DataLoader(dataset, 4, num_workers=1, slow_sample_s=0.01, **MEMORY)
+        while not begun.exists():
+            assert is_alive(server())
+        other = iter(standpipe.torch.DataLoader(range(8), 4, num_workers=1, **THREADS)) if beside else None
+        with Log() as log, ThreadPoolExecutor(1) as thread:
+            first = thread.submit(lambda loader=loader: next(iter(loader)).tolist())
+            log.wait_for("the start of worker processes", "importing waits_elsewhere")
+            with gate.opened():
+                assert first.result() == [0, 1, 2, 3]
+        (line,) = [line for line in log.lines if "the start of worker" in line]
+        assert "\n" not in line
+        assert (fork in line) != beside
+        del other
+        begun.unlink()
+        SHARED.close()
 
 
 def test_imports_of_a_script_s_own_classes_begin_with_the_loader(home: Home) -> None:

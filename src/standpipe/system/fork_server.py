@@ -49,6 +49,7 @@ class ForkServer(WorkerOrigin):
             weakref.WeakSet()
         )  # forks of this process that preload() made
         self._process: Any = None  # standpipe.engine.processes.forking.Preloaded
+        self._waiting: set[object] = set()  # a token for each holder that lives; see ``_held_by``
         self._ends: weakref.finalize[..., ForkServer] | None = None
 
     def preload(self, *values: object) -> ForkServer:
@@ -72,6 +73,20 @@ class ForkServer(WorkerOrigin):
         from standpipe.engine.processes.forking import preload  # importing it takes long
 
         return preload(self, values)
+
+    def _held_by(self, holder: object) -> None:
+        """Let the server end when its last holder is garbage collected, if no worker server was ever forked from it.
+
+        holder  an object that calls ``preload`` and may never start a loader, such as a ``DataLoader`` of torch's
+        """
+        token = object()
+        self._waiting.add(token)
+        weakref.finalize(holder, self._released, token).atexit = False  # then the server ends anyway
+
+    def _released(self, token: object) -> None:
+        self._waiting.discard(token)
+        if not self._waiting and self._process is not None and not self._process.has_forked:
+            self.close()
 
     @classmethod
     def shared(cls) -> ForkServer:

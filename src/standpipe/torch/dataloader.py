@@ -181,7 +181,8 @@ class DataLoader(data.DataLoader[Sample]):
         self._course = Course(collates=not self._writes_rows)
         self._fork_server = sp.ForkServer.shared()
         if self.num_workers and self.executor == "process" and not self._forks:
-            self._fork_server = sp.ForkServer.shared().preload(
+            self._fork_server._held_by(self)
+            self._fork_server = self._fork_server.preload(
                 Samples, self.dataset, collate_fn, self.worker_init_fn
             )
 

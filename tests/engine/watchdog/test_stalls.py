@@ -409,7 +409,9 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     ):
         next(iter(batches))
     assert "in slow_to_load" in caught.value.where
-    log.wait_for("the start of worker processes has taken", "the worker server")
+    line = log.wait_for("the start of worker processes has taken", "the worker server")
+    assert "in slow_to_load. To start workers as forks" in line
+    assert "\n" not in line  # the stack comes with the error
 
 
 @pytest.mark.parametrize(

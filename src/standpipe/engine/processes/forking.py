@@ -165,14 +165,16 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
 class Preloaded:
     """The trainer's handle of a ``ForkServer``'s process.
 
-    inherits  objects that the process must inherit, by address: with any, the process is a fork of this process;
-              without any, it is a new interpreter
+    inherits    objects that the process must inherit, by address: with any, the process is a fork of this process;
+                without any, it is a new interpreter
+    has_forked  True if it was asked for a worker server
     """
 
     def __init__(self, inherits: Objects) -> None:
         self._lock = threading.Lock()
         self._talks = 0  # identifier of the thread that holds the lock
         self._trainer = os.getpid()
+        self.has_forked = False
         self._modules = _module_specs()
         self._files = _file_times({}, self._modules)
         self._surroundings = _surroundings()
@@ -266,6 +268,7 @@ class Preloaded:
         Raises ``Ended`` if the fork server has ended.
         """
         order = self._order(modules, idle_s, forks=True)
+        self.has_forked = True
         with self._talk():
             send(self._control, order)
             try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from standpipe import _native
 from standpipe.carried import Report
 from standpipe.engine.cache import opened
+from standpipe.engine.processes.forking import own_threads
 from standpipe.engine.processes.messages import Ended
 from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.processes.worker_handle import WorkerProcess
@@ -33,6 +34,11 @@ from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory
 from standpipe.system.user_warnings import warn
 from standpipe.units import show_bytes
 
+FORK = (
+    "To start workers as forks of this process, without imports, use mp_context='fork' (of a DataLoader: "
+    "multiprocessing_context='fork')"
+)
+
 
 def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch, ring: _native.SlotRing | None = None
@@ -54,6 +60,7 @@ def in_processes(
         with refusals(plan):
             context = plan.options.mp_context
             context = SHARED if context == "forkserver" else context
+            forkable = context != "fork" and not own_threads()
             server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
         with watch.own_task(
@@ -63,6 +70,7 @@ def in_processes(
             where=server.where,
             give_up=lambda _: server.end(),
             least_s=plan.options.start_timeout_s or 0.0,
+            advice=FORK if forkable else "",
         ):
             carried = server.wait_until_ready()
         server.side.cap_bytes = plan.memory.forecast.side

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from standpipe import _native
 from standpipe.engine.watchdog.guarded import guarded
-from standpipe.engine.watchdog.where import import_in, stack_of_thread
+from standpipe.engine.watchdog.where import import_in, newest_frame, stack_of_thread
 from standpipe.errors import StalledError, StandpipeError
 from standpipe.stats.counters import SlowSample
 
@@ -65,6 +65,7 @@ class Work:
     path     the record's file; None without a file
     waits    True if the work waits now for other work
     least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
+    advice   text that the log has in place of the stack, for work that is often slow; None: the log has the stack
     """
 
     hand: Hashable
@@ -77,6 +78,7 @@ class Work:
     path: str | None = None
     waits: bool = False
     least_s: float = 0.0
+    advice: str | None = None
 
 
 class Watch:
@@ -146,6 +148,7 @@ class Watch:
         where: Callable[[], str] | None = None,
         give_up: Callable[[StalledError], object] | None = None,
         least_s: float = 0.0,
+        advice: str | None = None,
     ) -> OwnTask:
         """Return a context in which the watchdog times this thread's own work, which isn't making samples.
 
@@ -153,8 +156,9 @@ class Watch:
         where    returns the stack of the work; None: the stack of the calling thread
         give_up  ends the work; an exception that the block raises after that becomes the ``StalledError``
         least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
+        advice   text that the log has in place of the stack, as in ``Work``
         """
-        return OwnTask(self, (what, doing, worker), where, give_up, least_s)
+        return OwnTask(self, (what, doing, worker), where, give_up, least_s, advice)
 
     def close(self, patience_s: float) -> None:
         """End the watchdog's thread, wait at most ``patience_s`` for that, and drop all references to workers."""
@@ -248,6 +252,10 @@ class Watch:
         self._slow[self.slow] = SlowSample(work.what, work.index, work.path, doing, work.worker, seconds)
         self._slow.pop(self.slow - KEPT, None)
         text = f"{work.what} has taken {seconds:.1f} s so far: {doing}, in {work.worker}"
+        if work.advice is not None:
+            place = newest_frame(where) if doing == work.doing else ""
+            text = f"{text}: {place}" if place else text
+            text, where = f"{text}. {work.advice}" if work.advice else text, ""
         _logger().warning("%s%s", text, f"\n{where}" if where else "")
 
     def _give_up(self, work: Work) -> None:
@@ -284,8 +292,9 @@ class OwnTask:
         where: Callable[[], str] | None,
         give_up: Callable[[StalledError], object] | None,
         least_s: float,
+        advice: str | None,
     ) -> None:
-        self._watch, self._texts, self._least_s = watch, texts, least_s
+        self._watch, self._texts, self._least_s, self._advice = watch, texts, least_s, advice
         self._where, self._give_up = where, give_up
         self._stalled: StalledError | None = None
         self._begin_s, self._thread = 0.0, 0
@@ -306,7 +315,9 @@ class OwnTask:
     def work(self) -> Work:
         """Return this task in the form that the watchdog checks."""
         what, doing, worker = self._texts
-        return Work(self, what, doing, worker, self._begin_s, self, least_s=self._least_s)
+        return Work(
+            self, what, doing, worker, self._begin_s, self, least_s=self._least_s, advice=self._advice
+        )
 
     def where(self, work: Work) -> str:
         """Return the thread's stack."""

@@ -64,6 +64,15 @@ def import_in(stack: str) -> str:
     return "importing " + ", which imports ".join(names) if names else ""
 
 
+def newest_frame(stack: str) -> str:
+    """Return the newest frame of a stack as one line: ``'File "data.py", line 12 in load'``.
+
+    stack  a stack as text; text without a frame, such as a process's state, is returned as it is
+    """
+    lines = [match[0].strip() for match in FRAME.finditer(stack)]
+    return (lines[0] if NEWEST_FIRST in stack else lines[-1]) if lines else stack.strip()
+
+
 def _package(name: str) -> str:
     """Return the name of the top-level package or module to which a file belongs."""
     file = Path(name)
