@@ -9,7 +9,9 @@ tensors     a dataset that returns one of 64 float tensors of 602 kB
 next epoch  seconds from ``iter()`` to the first batch, in the first epoch and in later ones, which start new workers
 strings     a shuffled epoch over a Python list of --strings strings (0: left out) with 8 workers; memory is the
             proportional set size (PSS) of all processes, after 2% of the epoch and at its end
-starts      seconds from making a loader to its first batch, for a process's first loader and for later ones
+starts      seconds from making a loader to its first batch, for a process's first loader and for later ones; and
+            those of a script with torchvision's transforms on photos and two loaders, which builds its model before
+            it makes the loaders, or for 2 seconds after that
 cheap       microseconds per sample of datasets that do almost nothing: a list of strings, a list of integers and a
             table of float rows, shuffled in batches of 256, without the first batches; both loaders take turns in
             one process; standpipe's threads are compared with torch's 2 workers
@@ -47,6 +49,8 @@ LOADERS: dict[str, Any] = {"standpipe": standpipe.torch.DataLoader, "torch": dat
 TASKS = ("photos", "tensors", "next epoch", "strings", "starts", "cheap")
 START_ROUNDS = 5
 STARTS = ("standpipe", "torch forkserver", "torch fork")
+PHOTO_STARTS = ("standpipe", "torch forkserver", "torch spawn", "torch fork")
+MODEL_S = (0, 2)  # seconds in which a script builds its model, after it has made the loaders
 CHEAP_ROWS, CHEAP_BATCHES, CHEAP_WARM = 256, 300, 20
 CHEAP_FLOATS = 32
 
@@ -181,6 +185,32 @@ def report_starts(args: argparse.Namespace) -> None:
         rows.append([f"{key} loader, s", *figures, ratio(ours, forkserver)])
     notes = [f"{args.workers} workers, batches of 50 rows; medians of {START_ROUNDS}"]
     report(args, ["", *STARTS, "standpipe ÷ torch forkserver"], rows, *notes, packages=["torch"])
+    report_photo_starts(args)
+
+
+def report_photo_starts(args: argparse.Namespace) -> None:
+    """Print the table of the task ``starts`` for a script with torchvision's transforms on photos."""
+    script = Path(__file__).with_name("_photo_starts.py")
+
+    def run(name: str, seconds: int) -> Callable[[], dict[str, Any]]:
+        return lambda: last_json([sys.executable, script, name, args.workers, seconds, args.path])
+
+    rows: list[list[Any]] = []
+    found: dict[str, list[dict[str, Any]]] = {}
+    for seconds in MODEL_S:
+        found = in_turn(START_ROUNDS, {name: run(name, seconds) for name in PHOTO_STARTS})
+        for key in ("making both", "first batch", "of the second loader"):
+            columns = [column(found[name], key) for name in PHOTO_STARTS]
+            figures = [Figure(each, ".2f") for each in columns]
+            rows.append([f"{key}, model built in {seconds} s", *figures, ratio(*columns[:2])])
+    has_torchvision = all(each["torchvision"] for each in found["standpipe"])
+    notes = [
+        f"seconds, without those in which the model is built; {args.workers} workers, batches of 32 photos; "
+        f"medians of {START_ROUNDS}",
+        "torchvision's transforms" if has_torchvision else "torchvision doesn't work here: Pillow and torch",
+    ]
+    header = ["", *PHOTO_STARTS, "standpipe ÷ torch forkserver"]
+    report(args, header, rows, *notes, packages=["torch", "torchvision"])
 
 
 def photos(args: argparse.Namespace, loader: Any) -> dict[str, float]:
