@@ -267,8 +267,8 @@ class Preloaded:
 
         Raises ``Ended`` if the fork server has ended.
         """
-        order = self._order(modules, idle_s, forks=True)
         self.has_forked = True
+        order = self._order(modules, idle_s, forks=True)
         with self._talk():
             send(self._control, order)
             try:
