@@ -75,7 +75,7 @@ def loads(folder: Path) -> int:
 
 
 def loader(dataset: Any, **settings: Any) -> sp.Loader:
-    settings = {"executor": "process", "num_workers": 2, "memory": "1GiB", **settings}
+    settings = {"executor": "process", "num_workers": 2, "memory": "1GiB", "slow_sample_s": 600, **settings}
     return sp.Pipeline(sp.MapSource(dataset)).shuffle(seed=3).batch(8).loader(**settings)
 
 

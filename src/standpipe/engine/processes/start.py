@@ -60,7 +60,7 @@ def in_processes(
         with refusals(plan):
             context = plan.options.mp_context
             context = SHARED if context == "forkserver" else context
-            forkable = context != "fork" and not own_threads()
+            advice = FORK if context != "fork" and not own_threads() else ""
             server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
         with watch.own_task(
@@ -70,7 +70,7 @@ def in_processes(
             where=server.where,
             give_up=lambda _: server.end(),
             least_s=plan.options.start_timeout_s or 0.0,
-            advice=FORK if forkable else "",
+            advice=advice,
         ):
             carried = server.wait_until_ready()
         server.side.cap_bytes = plan.memory.forecast.side
@@ -78,7 +78,7 @@ def in_processes(
             workers.append(WorkerProcess(server, 0))
         load_s = 0.0
         if server.late is not None:
-            carried, load_s = _loaded_by(workers[0], server.late, plan, watch)
+            carried, load_s = _loaded_by(workers[0], server.late, plan, watch, advice)
         if carried.warning:
             warn(carried.warning)
         plan = replace(plan, carried=carried)
@@ -126,10 +126,13 @@ def _can_be_had(cache: CachePlan) -> bool:
     return found is not None
 
 
-def _loaded_by(worker: WorkerProcess, late: Report, plan: Plan, watch: Watch) -> tuple[Report, float]:
+def _loaded_by(
+    worker: WorkerProcess, late: Report, plan: Plan, watch: Watch, advice: str
+) -> tuple[Report, float]:
     """Wait until the first worker has loaded the recipe by itself.
 
-    late  the report of the server that had threads
+    late    the report of the server that had threads
+    advice  how to start workers more quickly; empty if there is no way
 
     Return what it has set, and the seconds that loading took.
     """
@@ -140,6 +143,7 @@ def _loaded_by(worker: WorkerProcess, late: Report, plan: Plan, watch: Watch) ->
         where=worker.where,
         give_up=lambda _: worker.kill(),
         least_s=plan.options.start_timeout_s or 0.0,
+        advice=advice,
     ):
         report, seconds = worker.wait_until_loaded()
     return replace(report, starting=late.starting, threads=late.threads), seconds
