@@ -1,5 +1,7 @@
 """Sphinx: ``make docs``. Pages are Markdown; the reference is read from docstrings, one page per public name."""
 
+import inspect
+from importlib import import_module
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -52,6 +54,66 @@ HANDED_OUT += (
 )
 HANDED_OUT += tuple(f"standpipe.{each}Stats" for each in ("", "Place", "Step", "Slot", "Worker"))
 HANDED_OUT += ("standpipe.SlowSample", "standpipe.Loader")
+
+
+# Methods by which the engine uses what a user gives it. Only the pages of standpipe.contracts show them.
+INSIDE = (
+    *(
+        "add_to",
+        "applied_to",
+        "check",
+        "check_labels",
+        "describe",
+        "draw",
+        "erasing",
+        "for_mask",
+        "is_random",
+        "known",
+    ),
+    *(
+        "missing",
+        "moves",
+        "note",
+        "open",
+        "output_px",
+        "planned",
+        "reads",
+        "rows",
+        "size_after",
+        "stage",
+        "stages",
+    ),
+    *("table", "writes", "bytes_of", "for_job", "log_path", "tunes_workers", "kind", "subject", "at"),
+)
+PYTHONS_OWN = (BaseException, dict, list, tuple)
+
+
+def members(module: str, name: str) -> str:
+    """Return the names of a class that its page shows: those of its ``__dir__``, if it has one."""
+    shown = getattr(import_module(module), name)
+    chosen = vars(shown).get("__dir__")
+    names = dir(shown) if chosen is None else chosen(object.__new__(shown))
+    ours = {
+        each
+        for base in shown.__mro__
+        if base.__module__.startswith("standpipe") and base not in PYTHONS_OWN
+        for each, value in vars(base).items()
+        if callable(value) or isinstance(value, property | classmethod | staticmethod)
+    }
+    hidden = () if module == "standpipe.contracts" else INSIDE
+    listed = [
+        each
+        for each in names
+        if each in ours
+        and not each.startswith("_")
+        and each not in hidden
+        and inspect.getdoc(getattr(shown, each))
+    ]
+    return ", ".join(listed)
+
+
+autosummary_context = {"members_of": members}
+suppress_warnings = ["config.cache"]  # a function can't be kept between builds
 
 
 def hide_constructor(

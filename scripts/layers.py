@@ -45,6 +45,7 @@ LAYERS = (
     ("engine",),
     ("loader",),
     ("jobs",),
+    ("api",),
     ("reports",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe", "doctor")
@@ -55,7 +56,13 @@ BESIDE = {
     ("cli", "formats"),  # one list for all
     ("cli", "spec"),
     ("torch", "spec"),
+    ("torch", "loader"),  # what their loaders have of ours
+    ("jax", "loader"),
+    ("torch", "plan.options"),  # the types of arguments that they pass on
+    ("jax", "plan.options"),
+    ("ray", "plan.options"),
     ("ray", "contracts"),
+    ("doctor", "engine.probe"),  # it looks for code that uses global random generators
     ("doctor", "cli"),  # it is one of the commands
     ("doctor", "observe"),
     ("ray", "carried"),  # the actor has what the trainer has set
@@ -69,9 +76,6 @@ BESIDE = {
 NATIVE = (*PLACES, "cache", "engine", "jobs", "system")
 LAZY = {("loader", "observe")}  # a package that imports its modules when they are asked for
 LATE = {
-    ("pipeline", "plan"),  # types alone: pipelines ask a runner
-    ("pipeline", "loader"),
-    ("pipeline", "jobs"),
     ("system", "engine"),
 }
 CORE = (

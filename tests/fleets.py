@@ -8,6 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 import standpipe as sp
+from standpipe.engine.remote.maker import BatchMaker
+from standpipe.plan.travel import sent
 
 
 class Makers:
@@ -41,7 +43,7 @@ class Makers:
 
     def open(self, receiver: Any) -> Makers:
         self.receiver = receiver
-        self._made = [plan.maker() for plan in self.plans]
+        self._made = [BatchMaker(sent(plan)) for plan in self.plans]
         for maker in range(self.makers):
             if maker not in self.dead:
                 self.join(maker)
@@ -84,7 +86,7 @@ class Makers:
         self.deaf.discard(maker)
         self.receiver.lost(maker, "it was started again")
         self._ended.append(self._made[maker])
-        self._made[maker] = self.plans[maker].maker()
+        self._made[maker] = BatchMaker(sent(self.plans[maker]))
         self.receiver.joined(maker, f"maker {maker}", self._made[maker].facts())
 
     def close(self) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 SIGNATURES = {  # of many options, each documented
-    "src/standpipe/pipeline/pipeline.py: batch",
-    "src/standpipe/pipeline/running.py: plan",
-    "src/standpipe/pipeline/running.py: loader",
+    "src/standpipe/pipeline/description.py: batch",
+    "src/standpipe/api.py: plan",
     "src/standpipe/torch/dataloader.py: __init__",
     "src/standpipe/torch/folders.py: image_folder_loaders",
     "src/standpipe/torch/kernels.py: _finish",  # Triton passes a kernel's arguments one by one

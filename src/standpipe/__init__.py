@@ -21,6 +21,7 @@ an iterable of batches, which are dicts of arrays::
 
 from typing import TYPE_CHECKING
 
+from standpipe.api import Pipeline
 from standpipe.batch import Pad, Ragged
 from standpipe.cache import (
     Cache,
@@ -46,14 +47,12 @@ from standpipe.errors import (
     WorkerDiedError,
 )
 from standpipe.habits import unknown_name
-from standpipe.jobs import runner as _runner  # noqa: F401 (registers what runs pipelines)
 from standpipe.jobs.fill_cache import fill_cache
 from standpipe.loader.loader import Loader
 from standpipe.loader.ranks import check_ranks, check_states
 from standpipe.pipeline.mix import Mixture
-from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.memory import MemoryForecast
-from standpipe.plan.options import LoaderOptions
+from standpipe.plan.options import LoaderArguments, LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Trial, Tuning, load_tuning
 from standpipe.source import (
@@ -142,6 +141,7 @@ __all__ = [
     "IterableSource",
     "Latency",
     "Loader",
+    "LoaderArguments",
     "LoaderOptions",
     "MapSource",
     "MemoryForecast",
@@ -260,5 +260,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return all names, also of functions that aren't imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, also those that aren't imported yet."""
+    return [*__all__, "__version__"]

@@ -1,6 +1,7 @@
 """Types of the reports that standpipe's functions return, for annotations."""
 
 from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
+from standpipe.jobs.audit import AuditReport
 from standpipe.jobs.epoch_digest import EpochDigest
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding
 from standpipe.jobs.fill_cache import CacheFillReport
@@ -9,7 +10,6 @@ from standpipe.jobs.packing.unpack import UnpackReport
 from standpipe.jobs.packing.verify import ShardCheckReport
 from standpipe.jobs.read_speed import ReadReport
 from standpipe.jobs.show.sheet import Sheet
-from standpipe.plan.audit import AuditReport
 from standpipe.source import IndexCheckReport, IndexReport
 
 __all__ = [

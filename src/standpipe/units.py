@@ -92,3 +92,10 @@ def is_count(value: object, least: int, most: int) -> TypeGuard[int]:
 def is_seconds(value: object) -> bool:
     """Return True for a finite number of seconds, at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def as_html(text: str) -> str:
+    """Return text as HTML that keeps its lines, for notebooks."""
+    from html import escape  # only notebooks need it
+
+    return f"<pre>{escape(text)}</pre>"

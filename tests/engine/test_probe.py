@@ -15,6 +15,7 @@ import torch
 import standpipe as sp
 import standpipe.torch
 from programs import children
+from standpipe.engine.probe import drawing
 
 MEMORY = "512MiB"
 EXECUTORS: list[Any] = ["thread", "inline"]
@@ -82,14 +83,14 @@ QUIET = [numbers(), numbers(keyed), numbers(plain), sp.Pipeline(sp.IterableSourc
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(("pipeline", "name"), DRAWS)
 def test_what_draws_is_named(pipeline: sp.Pipeline, name: str, executor: Any) -> None:
-    (found,) = pipeline.plan(executor=executor, memory=MEMORY).probe()
+    (found,) = drawing(pipeline.plan(executor=executor, memory=MEMORY))
     assert found.endswith(name)
 
 
 def test_what_draws_nothing_or_where_it_is_keyed_is_not() -> None:
     for pipeline in QUIET:
-        assert pipeline.plan(executor="thread", memory=MEMORY).probe() == ()
-    assert numbers(of_python).map_batch(of_batch).plan(executor="process", memory="2GiB").probe() == ()
+        assert drawing(pipeline.plan(executor="thread", memory=MEMORY)) == ()
+    assert drawing(numbers(of_python).map_batch(of_batch).plan(executor="process", memory="2GiB")) == ()
 
 
 def test_what_cannot_travel_is_not_looked_at() -> None:
@@ -99,7 +100,7 @@ def test_what_cannot_travel_is_not_looked_at() -> None:
         with lock:
             return x + random.random()
 
-    assert numbers(locked).plan(executor="thread", memory=MEMORY).probe() is None
+    assert drawing(numbers(locked).plan(executor="thread", memory=MEMORY)) is None
     audit = numbers(locked).audit(executor="thread")
     assert audit.drawing is None
     assert "not checked" in str(audit)
@@ -110,7 +111,7 @@ def test_a_large_dataset_is_not_copied() -> None:
         def __init__(self) -> None:
             self.array = np.zeros(100 << 20, np.uint8)
 
-    assert sp.Pipeline(sp.MapSource(Large())).batch(4).plan(executor="thread", memory=MEMORY).probe() is None
+    assert drawing(sp.Pipeline(sp.MapSource(Large())).batch(4).plan(executor="thread", memory=MEMORY)) is None
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -241,5 +242,5 @@ def test_a_dataset_is_not_pickled_while_it_is_used() -> None:
 
 def test_what_is_given_is_looked_at_too() -> None:
     pipeline = sp.Pipeline(sp.MapSource(Drawing())).batch(4, batch_sampler=True)
-    (found,) = pipeline.plan(executor="thread", memory=MEMORY).probe()
+    (found,) = drawing(pipeline.plan(executor="thread", memory=MEMORY))
     assert found == "the dataset (numpy.random)"

@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 import standpipe as sp
+from standpipe.plan.options import JobArguments, LoaderArguments, RunArguments
 
 DEFAULTS = {each.name: each.default for each in fields(sp.LoaderOptions)}
 
 
-@pytest.mark.parametrize("method", [sp.Pipeline.plan, sp.Pipeline.loader])
-def test_methods_take_the_options_with_their_defaults(method: Callable[..., object]) -> None:
-    parameters = list(inspect.signature(method).parameters.values())
+def test_the_three_lists_of_options_are_one() -> None:
+    """``plan`` writes them out, ``LoaderArguments`` has their types, ``LoaderOptions`` their defaults."""
+    parameters = list(inspect.signature(sp.Pipeline.plan).parameters.values())
     assert (parameters[0].name, parameters[-1].kind) == ("self", inspect.Parameter.VAR_KEYWORD)
     assert {each.name: each.default for each in parameters[1:-1]} == DEFAULTS
     assert {each.kind for each in parameters[1:-1]} == {inspect.Parameter.KEYWORD_ONLY}
+    written = get_type_hints(sp.Pipeline.plan)
+    types = {each.name: written[each.name] for each in parameters[1:-1]}
+    assert types == get_type_hints(sp.LoaderArguments) == get_type_hints(sp.LoaderOptions)
+
+
+@pytest.mark.parametrize(
+    ("function", "passes_on"),
+    [
+        (sp.Pipeline.loader, LoaderArguments),
+        (sp.Pipeline.maker, LoaderArguments),
+        (sp.Pipeline.run_filters, JobArguments),
+        (sp.fill_cache, LoaderArguments),
+        (sp.digest_epoch, LoaderArguments),
+        ("standpipe.torch", RunArguments),
+        ("standpipe.jax", RunArguments),
+        ("standpipe.ray", LoaderArguments),
+    ],
+)
+def test_a_checker_knows_the_options_that_are_passed_on(function: Any, passes_on: type) -> None:
+    if isinstance(function, str):
+        function = pytest.importorskip(function).loader
+    last = list(inspect.signature(function).parameters.values())[-1]
+    assert last.kind is inspect.Parameter.VAR_KEYWORD
+    assert last.annotation.rpartition(".")[2] in (f"Unpack[{passes_on.__name__}]", f"{passes_on.__name__}]")
 
 
 def test_the_drop_in_takes_some_of_them_with_their_defaults() -> None:

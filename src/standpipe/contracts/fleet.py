@@ -47,7 +47,7 @@ class Fleet(Protocol):
     """A description of processes that make batches in place of the loader's own workers.
 
     ``Pipeline.loader(fleet=…)`` takes it. ``standpipe.ray.start`` makes one for Ray. Each of the processes runs
-    ``pipeline.plan(…).maker()``, which makes a batch from a task. A batch depends on its task only, so the same task
+    ``pipeline.maker(…)``, which makes a batch from a task. A batch depends on its task only, so the same task
     may be done by several makers, and again.
 
     Examples

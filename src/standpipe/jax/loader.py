@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -13,9 +12,11 @@ import numpy as np
 import standpipe as sp
 from standpipe.jax.lent import Lent
 from standpipe.jax.placing import Placing
+from standpipe.loader.wrapping import WrapsLoader
+from standpipe.plan.options import RunArguments
 
 
-class JaxLoader:
+class JaxLoader(WrapsLoader):
     """An iterable over a pipeline's batches as JAX arrays. ``standpipe.jax.loader`` makes it.
 
     Each ``iter()`` is the next epoch.
@@ -35,7 +36,11 @@ class JaxLoader:
     """
 
     def __init__(
-        self, pipeline: sp.Pipeline, placing: Placing, fields: Mapping[str, str] | None, **settings: Any
+        self,
+        pipeline: sp.Pipeline,
+        placing: Placing,
+        fields: Mapping[str, str] | None,
+        **settings: Unpack[RunArguments],
     ) -> None:
         self._placing, self._lent = placing, Lent()
         part = pipeline if pipeline.world_size > 1 else pipeline.shard(placing.rank, placing.world_size)
@@ -46,6 +51,10 @@ class JaxLoader:
         placing.check(self.loader.plan)
         if not self.loader.plan.batch.open:
             self._check(list(self.loader.plan.fields))
+
+    @property
+    def _wrapped(self) -> sp.Loader:
+        return self.loader
 
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch, the same in every process."""
@@ -71,21 +80,6 @@ class JaxLoader:
         """Resume where ``state`` was saved. Raises ``StateError`` if another pipeline saved it."""
         self.loader.load_state_dict(state)
 
-    def close(self) -> None:
-        """End standpipe's threads and processes. Batches that were delivered stay valid."""
-        self.loader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _placed(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         self._check(list(batch))
         chosen = batch if self._fields is None else {key: batch[name] for key, name in self._fields.items()}
@@ -110,7 +104,7 @@ def loader(
     sharding: jax.sharding.Sharding | None = None,
     *,
     fields: Sequence[str] | Mapping[str, str] | None = ("image", "label"),
-    **settings: Any,
+    **settings: Unpack[RunArguments],
 ) -> JaxLoader:
     """Return an iterable over a pipeline's batches: dicts of JAX arrays on a device or a mesh.
 

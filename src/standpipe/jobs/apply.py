@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import AnyArray, Decoding, UInt8Array
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
@@ -21,7 +21,7 @@ from standpipe.transform.function import callable_name
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
 
 
-def apply(pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
+def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
     """Return the batch of ``images``. ``Pipeline.apply`` documents the arguments and errors."""
     if isinstance(images, str | bytes | os.PathLike):
         raise PlanError("apply() takes a list of images. For one image, write apply([image])")
@@ -41,7 +41,7 @@ def apply(pipeline: Pipeline, images: Sequence[Any]) -> dict[str, AnyArray]:
     return batch
 
 
-def _check(pipeline: Pipeline) -> None:
+def _check(pipeline: Description) -> None:
     """Raise ``PlanError`` unless a pipeline's transforms are native and deterministic."""
     for transform in pipeline.transforms:
         if is_scheduled(transform):

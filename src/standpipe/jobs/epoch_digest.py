@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.errors import PlanError
+from standpipe.jobs.fill_cache import loader_of
 from standpipe.loader.loader import Loader
-from standpipe.pipeline.pipeline import Pipeline
-from standpipe.plan.options import LoaderOptions
+from standpipe.pipeline.description import Description
+from standpipe.plan.options import LoaderArguments, LoaderOptions
 from standpipe.spec import VALID
 from standpipe.units import is_count
 
@@ -52,13 +53,13 @@ class EpochDigest:
 
 
 def digest_epoch(
-    pipeline: Pipeline,
+    pipeline: Description,
     *,
     epoch: int = 0,
     ranks: int | Sequence[int] = 1,
     stop_at: Sequence[int] = (),
     on_progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[LoaderArguments],
 ) -> EpochDigest:
     """Deliver an epoch, and return the SHA-256 of its rows in order.
 
@@ -111,8 +112,7 @@ def digest_epoch(
     for world, stop in zip(worlds, chain(stop_at, repeat(None)), strict=False):
         with ExitStack() as closing:
             loaders = [
-                closing.enter_context(pipeline.shard(rank, world).loader(**_arguments(chosen)))
-                for rank in range(world)
+                closing.enter_context(loader_of(pipeline.shard(rank, world), chosen)) for rank in range(world)
             ]
             for loader in loaders:
                 _start(loader, epoch, state)
@@ -145,10 +145,6 @@ def _checked(ranks: int | Sequence[int], stop_at: Sequence[int]) -> list[int]:
     if not increasing or not all(is_count(stop, 1, 1 << 60) for stop in stop_at):
         raise PlanError(f"stop_at={stop_at!r} must be increasing numbers of steps, from 1")
     return worlds
-
-
-def _arguments(options: LoaderOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in LoaderOptions.__dataclass_fields__}
 
 
 def _start(loader: Loader, epoch: int, state: Mapping[str, object] | None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 from standpipe.errors import CacheError, PlanError
+from standpipe.jobs.filter_scan import planned
 from standpipe.loader.loader import Loader
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
-from standpipe.plan.options import LoaderOptions
+from standpipe.plan.options import LoaderArguments, LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.spec import LastBatch
 from standpipe.system.launcher import of_machine
@@ -61,7 +62,10 @@ class CacheFillReport:
 
 
 def fill_cache(
-    pipeline: Pipeline, *, progress: Callable[[int, int], None] | None = None, **options: Any
+    pipeline: Description,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[LoaderArguments],
 ) -> CacheFillReport:
     """Fill the pipeline's cache before training: read every record that it will keep once.
 
@@ -102,8 +106,13 @@ def fill_cache(
     return _filled_by(pipeline, LoaderOptions.of(options), progress)
 
 
+def loader_of(pipeline: Description, options: LoaderOptions) -> Loader:
+    """Run missing filters, plan, fill a ``scope="node"`` cache if needed, and return the loader."""
+    return Loader(filled(planned(pipeline, options)))
+
+
 def _filled_by(
-    pipeline: Pipeline, options: LoaderOptions, progress: Callable[[int, int], None] | None = None
+    pipeline: Description, options: LoaderOptions, progress: Callable[[int, int], None] | None = None
 ) -> CacheFillReport:
     if pipeline.cached is None:
         raise PlanError("fill_cache() fills a cache, and the pipeline has none: add .cache(sp.Cache(…))")
@@ -148,7 +157,7 @@ def filled(plan: Plan) -> Plan:
     return plan
 
 
-def whole(pipeline: Pipeline) -> Pipeline:
+def whole(pipeline: Description) -> Description:
     """Return a pipeline that fills the cache of ``pipeline``: its transforms before the cache, in small batches.
 
     It reads all records that the cache keeps. ``strict`` is True, so that an unusable cache raises an error.

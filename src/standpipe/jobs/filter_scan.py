@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from standpipe.errors import PlanError
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.content_filter import KEPT
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
 from standpipe.plan.filter_results import (
     BLOCK,
@@ -38,12 +38,12 @@ PROGRESS_S = 5.0  # time between two log lines about the progress
 Made = TypeVar("Made")
 
 
-def scan(pipeline: Pipeline, options: LoaderOptions) -> None:
+def scan(pipeline: Description, options: LoaderOptions) -> None:
     """Run each filter function of the pipeline on all records that have no result yet: ``Pipeline.run_filters``."""
     _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), options)
 
 
-def planned(pipeline: Pipeline, options: LoaderOptions) -> Plan:
+def planned(pipeline: Description, options: LoaderOptions) -> Plan:
     """Run the pipeline's filter functions that have no results yet, then return the plan."""
     return _when_answered(lambda: make_plan(pipeline, options), options)
 

@@ -23,6 +23,7 @@ from standpipe.stats.bad_samples import BadSample, Ledger
 from standpipe.system.machine import memory_pools, usable_cpus
 from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn
+from standpipe.units import as_html
 
 if TYPE_CHECKING:
     from standpipe.engine.deliver import Delivered
@@ -98,6 +99,18 @@ class Loader(Observable):
         self._iterator: weakref.ref[Epoch] | None = None
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes by label, as ``plan.classes``; None if the source has none.
+
+        Examples
+        --------
+        >>> with sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).loader() as loader:
+        ...     print(loader.classes)
+        ('cat', 'dog')
+        """
+        return self.plan.classes
+
     def __repr__(self) -> str:
         """Return one line with the pipeline, the number of workers, and the loader's place in the run."""
         steps, at = self.plan.steps, self._cursor
@@ -106,6 +119,9 @@ class Loader(Observable):
         state = ", closed" if self._closed else ""
         workers = f"{self.plan.pool.workers} worker{'s' if self.plan.pool.workers > 1 else ''}"
         return f"<Loader of {self.plan.pipeline!r}: {workers}, {where}{state}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(f"{self!r}\n\n{self.explain()}")
 
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch, the same on every rank.

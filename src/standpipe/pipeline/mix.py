@@ -11,7 +11,7 @@ import numpy as np
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import PlanError
 from standpipe.order import MAX_POSITIONS, whole_number
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.pipeline.records import Ordered
 from standpipe.source import OpenConcat, OpenDatasets, open_concat
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, plain
@@ -86,7 +86,7 @@ class Mixture:
 
     def __init__(
         self,
-        components: Mapping[Pipeline, float] | Iterable[tuple[Pipeline, float]],
+        components: Mapping[Description, float] | Iterable[tuple[Description, float]],
         *,
         stopping: Literal["first", "last"] | int = "first",
         names: Sequence[str] | None = None,
@@ -240,10 +240,10 @@ class OpenDatasetMixture(OpenMixture):
 
 
 def _check_component(pipeline: object) -> None:
-    if not isinstance(pipeline, Pipeline):
+    if not isinstance(pipeline, Description):
         raise PlanError(f"Mixture takes pipelines, got {pipeline!r}. Write Pipeline(source)")
-    plain = Pipeline(pipeline.source)
-    for each in fields(Pipeline):
+    plain = Description(pipeline.source)
+    for each in fields(Description):
         if each.name not in OF_COMPONENTS and getattr(pipeline, each.name) != getattr(plain, each.name):
             method = WRITTEN_BY.get(each.name, each.name)
             raise PlanError(
@@ -253,4 +253,4 @@ def _check_component(pipeline: object) -> None:
 
 
 def _described(pipeline: object) -> str:
-    return pipeline.source.describe() if isinstance(pipeline, Pipeline) else repr(pipeline)
+    return pipeline.source.describe() if isinstance(pipeline, Description) else repr(pipeline)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Never, cast
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 from standpipe.batch import Pad, Ragged
 from standpipe.errors import PlanError
@@ -20,7 +20,9 @@ from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.views import Repeat, Views
 
 if TYPE_CHECKING:
-    from standpipe.pipeline.pipeline import Pipeline
+    from standpipe.pipeline.description import Description
+
+Described = TypeVar("Described", bound="Description")
 
 VERSION = 1
 SETTINGS = (
@@ -64,7 +66,7 @@ class NoSource:
         return "no source"
 
 
-def as_dict(pipeline: Pipeline) -> dict[str, Any]:
+def as_dict(pipeline: Description) -> dict[str, Any]:
     """Return the settings of a pipeline as plain data.
 
     Raises ``PlanError`` for Python functions, and for values that JSON can't store.
@@ -106,7 +108,7 @@ def as_dict(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def described_by(empty: Pipeline, recipe: object) -> Pipeline:
+def described_by(empty: Described, recipe: object) -> Described:
     """Return ``empty`` with the settings of a recipe. Raises ``PlanError`` for an invalid recipe.
 
     empty  a pipeline that has only a source
@@ -145,7 +147,7 @@ def described_by(empty: Pipeline, recipe: object) -> Pipeline:
     return pipeline
 
 
-def _ordered(pipeline: Pipeline, recipe: Mapping[str, Any]) -> Pipeline:
+def _ordered(pipeline: Described, recipe: Mapping[str, Any]) -> Described:
     seed = recipe.get("seed", 0)
     if type(seed) is not int:
         raise PlanError(f"the recipe's seed must be an integer, got {seed!r}")
@@ -164,7 +166,7 @@ def _ordered(pipeline: Pipeline, recipe: Mapping[str, Any]) -> Pipeline:
     return pipeline if repeats == 1 else pipeline.repeat_each(repeats)
 
 
-def _decoding(pipeline: Pipeline, settings: Mapping[str, Any]) -> Pipeline:
+def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
     _known("the recipe's decode", settings, ("mode", "gpu", "limits", "allow_truncated", "orientation"))
     limits, gpu = (_decoded(settings.get(name), "decode") for name in ("limits", "gpu"))
     if limits is not None:
@@ -182,7 +184,7 @@ def _decoding(pipeline: Pipeline, settings: Mapping[str, Any]) -> Pipeline:
     return pipeline.decode("hybrid", share=gpu.share, gpu_memory=gpu.memory, **others)
 
 
-def _batched(pipeline: Pipeline, settings: Mapping[str, Any] | None) -> Pipeline:
+def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Described:
     if settings is None:
         return pipeline
     _known("the recipe's batch", settings, ("batch_size", "budget", "batch_sampler", "collate", "last_batch"))

@@ -18,7 +18,7 @@ from standpipe.contracts import (
 from standpipe.device import HostMemory
 from standpipe.errors import PlanError
 from standpipe.order import AnyOrder, Batches, Given, Steps
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import (
     bytes_apart,
@@ -69,7 +69,7 @@ LEAST_PART = 16  # of the free memory, that a loader takes by default whatever o
 class _Described:
     """A plan before its memory is divided; ``Plan`` documents the fields."""
 
-    pipeline: Pipeline
+    pipeline: Description
     source: OpenSource
     options: LoaderOptions
     order: AnyOrder
@@ -89,7 +89,7 @@ class _Described:
 
 
 def make_plan(
-    pipeline: Pipeline,
+    pipeline: Description,
     options: LoaderOptions,
     *,
     before: Plan | None = None,
@@ -166,7 +166,7 @@ def measured_plan(
     )
 
 
-def _check(pipeline: Pipeline) -> None:
+def _check(pipeline: Description) -> None:
     """Raise ``PlanError`` for faults of a pipeline that don't depend on the source's content."""
     if pipeline.batch_size is None and pipeline.budget is None:
         raise PlanError(
@@ -180,7 +180,7 @@ def _check(pipeline: Pipeline) -> None:
 
 
 def _describe(
-    pipeline: Pipeline,
+    pipeline: Description,
     options: LoaderOptions,
     before: Plan | None,
     measured: Sequence[Fields] | None,
@@ -198,7 +198,7 @@ def _describe(
     device = HostMemory() if options.device is None else options.device
     rows = _rows(order, steps)
 
-    def parts(part: Pipeline, fields: Fields | None) -> Parts:
+    def parts(part: Description, fields: Fields | None) -> Parts:
         mixes = device.mixes and options.fleet is None  # makers mix, as they know no device
         made = _samples(part, source, executor, device, labels, mixes=mixes)
         return made, _batch(part, source, made, rows, steps.last_batch, fields)
@@ -239,7 +239,7 @@ def _rows(order: AnyOrder, steps: Steps) -> int:
 
 
 def _samples(
-    pipeline: Pipeline,
+    pipeline: Description,
     source: OpenSource,
     executor: Executor,
     device: Device,
@@ -263,7 +263,7 @@ def _samples(
 
 
 def _batch(
-    pipeline: Pipeline,
+    pipeline: Description,
     source: OpenSource,
     samples: SamplePlan,
     rows: int,

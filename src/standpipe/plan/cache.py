@@ -14,7 +14,7 @@ from standpipe.contracts import OpenSource, PythonSource, StreamSource, Transfor
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
 from standpipe.identity.parts import code_parts
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.cache_benefit import costs_of, here_of, payoff
 from standpipe.plan.fields import has_files, kernels_around
 from standpipe.plan.memory import WorkerCost
@@ -74,7 +74,7 @@ class CachePlan:
         return cost if self.before is None else replace(cost, each=cost.each + (self.row_bytes or 0))
 
 
-def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | None) -> CachePlan | None:
+def cache_plan(pipeline: Description, source: OpenSource, program: SampleProgram | None) -> CachePlan | None:
     """Plan the cache of a pipeline; None without one.
 
     Raises ``PlanError`` for a place where nothing can be kept.
@@ -93,7 +93,7 @@ def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | 
     )
 
 
-def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
+def with_place(pipeline: Description, source: OpenSource) -> Description:
     """Return the pipeline with its cache at the place that saves most, if the plan has to choose; perhaps
     off.
     """
@@ -140,11 +140,11 @@ def _deterministic(transforms: Sequence[Transform]) -> int:
     return next((place for place, each in enumerate(known) if isinstance(each, Function)), len(known))
 
 
-def _place_name(pipeline: Pipeline, after: int) -> str:
+def _place_name(pipeline: Description, after: int) -> str:
     return f"after {pipeline.transforms[after - 1].describe()}" if after else "right after the source"
 
 
-def check_place(pipeline: Pipeline, source: OpenSource) -> None:
+def check_place(pipeline: Description, source: OpenSource) -> None:
     """Raise ``PlanError`` where a cache would freeze random numbers, or keep nothing useful."""
     assert pipeline.cached is not None
     before = pipeline.transforms[: pipeline.cached.after]
@@ -170,7 +170,7 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
 
 
 def _kept(
-    pipeline: Pipeline, source: OpenSource, program: SampleProgram | None
+    pipeline: Description, source: OpenSource, program: SampleProgram | None
 ) -> tuple[Kind, ImageKernel | None, int | None]:
     """Return what the cache keeps, the kernel that makes its images, and the bytes of a row if they are
     known.
@@ -184,7 +184,7 @@ def _kept(
     return "images", before, before.output.row_bytes
 
 
-def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:
+def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:
     """Return everything that the bytes of cached rows depend on, by name."""
     assert pipeline.cached is not None
     parts: dict[str, str | int] = {
@@ -218,7 +218,7 @@ def _fields(source: OpenSource) -> str:
     return f"{type(source).__name__} of {'; '.join(f'{name} {spec}' for name, spec in sorted((fields or {}).items()))}"
 
 
-def _label(pipeline: Pipeline, kind: Kind) -> str:
+def _label(pipeline: Description, kind: Kind) -> str:
     """Return a cache set's description for people: its source, and the transforms before the cache."""
     assert pipeline.cached is not None
     made = [transform.describe() for transform in pipeline.transforms[: pipeline.cached.after]]

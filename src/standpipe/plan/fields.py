@@ -11,7 +11,7 @@ import numpy as np
 from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from standpipe.errors import PlanError
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     MASK,
@@ -41,7 +41,7 @@ ALL = "…"  # stands for fields whose names are measured too
 
 
 def kernel_or_program(
-    pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
+    pipeline: Description, source: OpenSource, executor: Executor, *, by_sample: bool
 ) -> tuple[NativeKernel | None, SampleProgram | None]:
     """Return the single native kernel of a pipeline without Python code, or else the steps of Python workers.
 
@@ -87,18 +87,18 @@ def kernel_or_program(
     return kernels_around(pipeline, source)[1], None
 
 
-def keeps_images(pipeline: Pipeline) -> bool:
+def keeps_images(pipeline: Description) -> bool:
     """Return True if a cache comes after transforms."""
     return _cached(pipeline) > 0
 
 
-def _cached(pipeline: Pipeline) -> int:
+def _cached(pipeline: Description) -> int:
     """Return the number of transforms before the cache; 0 without a cache."""
     cached = pipeline.cached
     return 0 if cached is None or cached.cache.is_off else cached.after
 
 
-def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, NativeKernel]:
+def kernels_around(pipeline: Description, source: OpenSource) -> tuple[ImageKernel, NativeKernel]:
     """Return two kernels of native transforms: before a cache, which makes (H, W, 3) uint8, and after it.
 
     Together they give the same rows as one kernel. Raises ``PlanError`` if images at the cache have no fixed
@@ -121,7 +121,7 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
 
 
 def device_share(
-    pipeline: Pipeline,
+    pipeline: Description,
     source: OpenSource,
     executor: Executor,
     device: Device,
@@ -148,7 +148,7 @@ def device_share(
     return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings
 
 
-def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
+def _mixings(pipeline: Description, source: OpenSource) -> tuple[Mixing, ...]:
     """Return the functions of batches, if all of them mix native images and plain labels."""
     functions = [function.mixing for function in pipeline.batch_functions]
     mixings = tuple(mixing for mixing in functions if mixing is not None)
@@ -159,7 +159,7 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
     return mixings if plain and len(mixings) == len(functions) else ()
 
 
-def matters(pipeline: Pipeline, field: str) -> bool:
+def matters(pipeline: Description, field: str) -> bool:
     """Return True if it matters that a field fits the image: it is delivered, and not among ``map(unmoved=…)``.
 
     ``pipeline.delivered`` has the names of the fields that an adapter delivers; it is None if all are. Where any are,
@@ -170,7 +170,7 @@ def matters(pipeline: Pipeline, field: str) -> bool:
     return field not in pipeline.unmoved and (delivered is None or renames or field in delivered)
 
 
-def suspects(pipeline: Pipeline, source: OpenSource) -> tuple[Left, ...]:
+def suspects(pipeline: Description, source: OpenSource) -> tuple[Left, ...]:
     """Return the fields of the image's size that aren't moved with it, where only native transforms make samples."""
     moved = tuple(moves(pipeline.transforms, source.fields))
     return checked(left_behind(moved, source.fields), partial(matters, pipeline))
@@ -203,7 +203,7 @@ def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
 
 
 def sample_contents(
-    pipeline: Pipeline,
+    pipeline: Description,
     source: OpenSource,
     kernel: NativeKernel | None,
     program: SampleProgram | None,
@@ -306,7 +306,7 @@ def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
     )
 
 
-def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
+def has_more_than_slots(pipeline: Description, contents: Contents) -> bool:
     """Return True if a batch has values outside its slot, as far as this is known."""
     known = (spec for spec in contents.values() if spec is not None)
     return bool(pipeline.batch_functions) or not all(isinstance(spec, ArraySpec) for spec in known)

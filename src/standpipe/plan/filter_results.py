@@ -19,7 +19,7 @@ from standpipe.errors import PlanError
 from standpipe.identity.code import Unreadable, digest_of
 from standpipe.order import Chosen, numbers_of
 from standpipe.pipeline.content_filter import ByContent
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.source import cache_folder, is_believed
 from standpipe.spec import PIXEL_CONTRACT
 from standpipe.system.files import open_regular
@@ -42,7 +42,7 @@ class Question:
     num_records  number of records
     """
 
-    pipeline: Pipeline
+    pipeline: Description
     condition: ByContent
     text: str
     source: str
@@ -87,14 +87,14 @@ class Unscanned(PlanError):
         )
 
 
-def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int) -> Chosen:
+def chosen(pipeline: Description, number: int, source: OpenSource, num_records: int) -> Chosen:
     """Return the records that the filter at selection ``number`` leaves of ``num_records``.
 
     Raises ``Unscanned`` where there are no answers, ``PlanError`` where nothing is left.
     """
     condition = pipeline.selections[number]
     assert isinstance(condition, ByContent)
-    before = Pipeline(
+    before = Description(
         pipeline.source,
         selections=pipeline.selections[:number],
         decode_mode=pipeline.decode_mode,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypedDict, get_args
 
 from standpipe import habits
 from standpipe.contracts import Device, Fallback, Fleet, Source
@@ -24,18 +24,56 @@ MOST_PREFETCH = 1 << 16
 LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
 _READS = Reads()
-# What jobs take too that read samples ahead of a run, such as a filter's scan.
-OF_JOBS = (
-    "memory",
-    "num_workers",
-    "executor",
-    "large_image_memory",
-    "reads",
-    "slow_sample_s",
-    "stall_timeout_s",
-    "mp_context",
-    "initializer",
-)
+
+
+class JobArguments(TypedDict, total=False):
+    """The arguments of a run that also apply where samples are only read, as in the scan of a filter."""
+
+    memory: int | str | None
+    num_workers: int | Literal["auto"]
+    executor: ExecutorName | None
+    large_image_memory: int | str | None
+    reads: Reads
+    slow_sample_s: float
+    stall_timeout_s: float | None
+    start_timeout_s: float | None
+    mp_context: WorkerContext
+    initializer: Callable[[], object] | None
+
+
+class RunArguments(JobArguments, total=False):
+    """The arguments of a run, whatever the place of its batches. ``Pipeline.plan`` describes each of them.
+
+    Adapters, which set the device by themselves, pass these on.
+    """
+
+    prefetch: int | Literal["auto"]
+    autotune: bool
+    memory_per_worker: int | str | None
+    batch_release_timeout_s: float
+    in_turn: bool
+    probe: bool
+    decode_device: str
+    error_log: str | os.PathLike[str] | None
+    fleet: Fleet | None
+
+
+class LoaderArguments(RunArguments, total=False):
+    """The arguments of ``Pipeline.loader``. ``Pipeline.plan`` describes each of them.
+
+    Use it to annotate a function of yours that passes arguments on: type checkers and editors then know them.
+
+    Examples
+    --------
+    >>> from typing import Unpack
+    >>> def evaluation(**options: Unpack[sp.LoaderArguments]):
+    ...     return sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).loader(**options)
+    >>> with evaluation(memory="256MiB", num_workers=1) as loader:
+    ...     print(len(loader))
+    3
+    """
+
+    device: Device | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +139,7 @@ class LoaderOptions:
             raise PlanError(f"error_log must be the path of a file, got {path!r}")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
         """Make options from names and values.
 
         Raises ``TypeError`` for unknown names, with what to write instead.
@@ -109,7 +147,7 @@ class LoaderOptions:
         names = [each.name for each in fields(cls)]
         if unknown := given.keys() - names:
             raise unknown_argument("a plan or loader", unknown, names, habits.RUN)
-        return cls(**given)
+        return cls(**given, **more)
 
     def bytes_of(self, name: str) -> int | None:
         """Return the size in bytes of the option ``name``, a number or text such as ``"2GiB"``; None if it
@@ -130,7 +168,9 @@ class LoaderOptions:
 
     def for_job(self) -> LoaderOptions:
         """Return the options for a job that reads samples before a run: those that apply there."""
-        return replace(LoaderOptions(), **{name: getattr(self, name) for name in OF_JOBS})
+        return replace(
+            LoaderOptions(), **{name: getattr(self, name) for name in JobArguments.__annotations__}
+        )
 
 
 def _check_workers(workers: object, prefetch: object) -> None:

@@ -34,8 +34,8 @@ from standpipe.order import (
     whole_number,
 )
 from standpipe.pipeline.content_filter import ByContent
+from standpipe.pipeline.description import Description
 from standpipe.pipeline.mix import Mixture, OpenMixture
-from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.filter_results import chosen
 from standpipe.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, LastBatch, Raise
 from standpipe.transform import Function
@@ -44,7 +44,7 @@ READ_AT_ONCE = 1 << 18  # records of a column
 SPREAD = 4  # records that may be read for one that is wanted
 
 
-def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
+def planned_order(pipeline: Description, source: OpenSource) -> AnyOrder:
     """Return the order of a run: ``order_of``, or whole batches of it within a length budget."""
     if pipeline.batch_sampler:
         return _given(pipeline, source)
@@ -55,7 +55,7 @@ def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
     return _batches(pipeline, pipeline.budget, source)
 
 
-def _given(pipeline: Pipeline, source: OpenSource) -> Given:
+def _given(pipeline: Description, source: OpenSource) -> Given:
     """Return an order of batches that the caller gives.
 
     Raises ``PlanError`` for settings that also choose records.
@@ -81,7 +81,7 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
     return Given(whole_number("batch", pipeline.batch_size, low=1, high=MAX_ROWS))
 
 
-def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
+def _of_stream(pipeline: Description, source: StreamSource) -> Order:
     """Return a stream's own order. Raises ``PlanError`` for settings that choose another order."""
     asked = {
         "selections": bool(pipeline.selections),
@@ -104,7 +104,7 @@ def _named(asked: Mapping[str, bool]) -> str:
     return ", ".join(name for name, is_asked in asked.items() if is_asked)
 
 
-def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
+def order_of(pipeline: Description, source: OpenSource) -> Order:
     """Return the order that the pipeline describes for the records of its opened source."""
     if isinstance(source, OpenMixture):
         return _mixed(pipeline, source)
@@ -123,7 +123,7 @@ def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
     return order if times == 1 else Repeated(order, times)
 
 
-def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
+def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
     """Return the order of a mixture, made from its components' orders."""
     if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
         raise PlanError(
@@ -137,7 +137,7 @@ def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
     return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.stopping, seed)
 
 
-def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
+def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> Batches:
     """Return the batches within the pipeline's length budget."""
     if budget.length_column not in source.columns:
         raise PlanError(
@@ -167,12 +167,12 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     return Batches.of(budget, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, budget))
 
 
-def _multiple(pipeline: Pipeline, budget: Budget) -> int:
+def _multiple(pipeline: Description, budget: Budget) -> int:
     """Return the integer to a multiple of which a batch within ``budget`` pads its records."""
     return 1 if budget.packing else padding_multiple(pipeline.collate)
 
 
-def within_budget(pipeline: Pipeline) -> list[str]:
+def within_budget(pipeline: Description) -> list[str]:
     """Return the lines for ``explain()`` on what a length budget limits; none without a budget."""
     if (budget := pipeline.budget) is None:
         return []
@@ -181,7 +181,7 @@ def within_budget(pipeline: Pipeline) -> list[str]:
     return [*notes, *(["not within the budget: what functions of the batch pad"] if own else [])]
 
 
-def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
+def steps_of(pipeline: Description, source: OpenSource, order: AnyOrder) -> Steps:
     """Return how an order is divided into steps. Raises ``PlanError`` for what isn't possible."""
     last_batch = pipeline.last_batch or (
         LastBatch.DROP if pipeline.shuffled or isinstance(order, Mixed) else LastBatch.PAD
@@ -200,7 +200,7 @@ def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
     )
 
 
-def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
+def _stream_tail(pipeline: Description, source: StreamSource) -> LastBatch:
     """Return what happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
     source.of_rank(pipeline.rank, pipeline.world_size)
     if not isinstance(pipeline.bad, Raise):
@@ -218,7 +218,9 @@ def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
     return pipeline.last_batch or default
 
 
-def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
+def labels_to_check(
+    pipeline: Description, source: OpenSource
+) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
     """Return two parts of ``pipeline.labels``: those in a column of the source, and those known only from
     samples.
     """
@@ -228,12 +230,12 @@ def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Label
     return told, tuple(labels for labels in pipeline.labels if labels not in sure)
 
 
-def _is_told(pipeline: Pipeline, source: OpenSource, name: str) -> bool:
+def _is_told(pipeline: Description, source: OpenSource, name: str) -> bool:
     functions = [each for each in pipeline.transforms if isinstance(each, Function)]
     return name in source.columns and not any(each.field in (None, name) for each in functions)
 
 
-def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels]) -> None:
+def check_labels(pipeline: Description, source: OpenSource, told: Iterable[Labels]) -> None:
     """Check the columns of labels of all selected records. Raises ``PlanError`` for an invalid label."""
     parts = [(pipeline, source)]
     if isinstance(source, OpenMixture):
@@ -265,12 +267,12 @@ def _parts(part: object) -> Iterator[Table | AnyArray]:
             yield from _parts(getattr(part, each.name))
 
 
-def once_each(pipeline: Pipeline) -> bool:
+def once_each(pipeline: Description) -> bool:
     """Return True if an epoch has every selected record once, times ``repeat_each``."""
     return pipeline.sampling is None and not isinstance(pipeline.source, Mixture)
 
 
-def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
+def order_recipe(pipeline: Description) -> dict[str, str | int]:
     """Return what determines the record at each position, besides the source."""
     if pipeline.batch_sampler:
         return {"order": "given", "seed": pipeline.seed}
@@ -294,7 +296,7 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     }
 
 
-def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
+def whole_recipe(pipeline: Description, source: OpenSource) -> dict[str, str | int]:
     """Return what determines the content of a stream of samples, whatever the rank and the speed.
 
     The batch size counts only where it decides which samples are batched together.
@@ -398,7 +400,7 @@ class _Records:
         return self._tables[name].at(records).view(as_words).astype(dtype)
 
 
-def _select(pipeline: Pipeline, source: OpenSource) -> _Records:
+def _select(pipeline: Description, source: OpenSource) -> _Records:
     records = _Records(source, num_records=source.num_records)
     for number, described in enumerate(pipeline.selections):
         if isinstance(described, ByContent):

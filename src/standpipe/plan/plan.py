@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from standpipe.batch import SlotLayout
 from standpipe.carried import Report
@@ -14,8 +13,7 @@ from standpipe.contracts import (
     OpenSource,
 )
 from standpipe.order import AnyOrder, Batches, Given, Steps, Streamed
-from standpipe.pipeline.pipeline import Pipeline
-from standpipe.pipeline.running import runner
+from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
 from standpipe.plan.fields import has_encoded
@@ -41,7 +39,24 @@ from standpipe.transform import (
     decoder_version,
     first_random,
 )
+from standpipe.units import as_html, show_bytes
 
+SHOWN = (  # by tab completion and in the reference
+    *(
+        "pipeline",
+        "source",
+        "options",
+        "order",
+        "steps",
+        "fields",
+        "classes",
+        "num_workers",
+        "slots",
+        "prefetch",
+    ),
+    *("memory_bytes", "forecast", "recipe", "digest", "drawing", "not_reproducible", "decoder"),
+    *("rows_per_epoch", "explain", "facts"),
+)
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
 
 
@@ -62,17 +77,10 @@ class Plan:
     steps : Steps
         The batches of an epoch: ``steps.per_epoch``, ``steps.dropped_per_epoch``, ``steps.rank``,
         ``steps.world_size``.
-    samples, batch, cache, device, pool, memory : object
-        Parts for the engine, which may change in any version.
-    segments : tuple of object
-        Parts for the epochs between changes of a ``Schedule``; empty without one. Other attributes are those of
-        the segment with the largest slots.
     recipe : mapping
         Everything that ``digest`` depends on.
     drawing : tuple of str or None
         Functions that use global random generators, if that was tested.
-    carried : object
-        What worker processes have taken over from this one, once they have started; None before.
 
     Examples
     --------
@@ -83,7 +91,7 @@ class Plan:
     '(32, 32, 3) uint8'
     """
 
-    pipeline: Pipeline
+    pipeline: Description
     source: OpenSource
     options: LoaderOptions
     order: AnyOrder
@@ -96,8 +104,29 @@ class Plan:
     memory: MemoryPlan
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     drawing: tuple[str, ...] = ()
-    segments: tuple[Segment, ...] = ()
-    carried: Report | None = None
+    segments: tuple[Segment, ...] = ()  # between changes of a Schedule; the other parts are of the largest
+    carried: Report | None = None  # what worker processes took over from this one, once they have started
+
+    def __repr__(self) -> str:
+        """Return one line with the records, the batches, the workers and the memory."""
+        steps, forecast = self.steps, self.memory.forecast
+        epoch = (
+            f"{self.source.num_records:,} records, {steps.per_epoch:,} steps per epoch"
+            if self.ends_known
+            else "a stream"
+        )
+        return (
+            f"<Plan of {self.pipeline.source.describe()}: {epoch} of {steps.batch:,} rows, rank {steps.rank} of "
+            f"{steps.world_size}, {self.pool.workers:,} workers, {self.slots:,} slots, "
+            f"{show_bytes(forecast.expected)} of memory expected>"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(self.explain())
+
+    def __dir__(self) -> list[str]:
+        """Return what is meant for users; everything else is for the engine, and may change in any version."""
+        return list(SHOWN)
 
     @property
     def is_open(self) -> bool:
@@ -252,21 +281,6 @@ class Plan:
             "global generators. Take a parameter rng, which is keyed for each sample, or use "
             "executor='process'"
         )
-
-    def probe(self) -> tuple[str, ...] | None:
-        """Return the functions that use global random generators in this process, found by one sample.
-
-        That sample is made in another process. Return None if that isn't possible.
-        """
-        return runner().drawing(self)
-
-    def maker(self) -> Any:
-        """Start this plan's workers, to make batches for loaders in other processes.
-
-        An adapter for a cluster calls it in the processes of its ``contracts.Fleet``. The result has the methods
-        ``make(task)``, ``facts()`` and ``close()``.
-        """
-        return runner().maker(self)
 
     @property
     def could_keep(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from standpipe.batch import SlotLayout
 from standpipe.contracts import Device
 from standpipe.errors import PlanError
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.parts import BatchPlan, SamplePlan, Segment
 from standpipe.spec import ArraySpec, Listed
 from standpipe.transform import at_epoch, first_epochs, is_scheduled
@@ -19,7 +19,7 @@ Fields = Mapping[str, ArraySpec | Listed]
 Parts = tuple[SamplePlan, BatchPlan]
 
 
-def first_of(pipeline: Pipeline) -> Pipeline:
+def first_of(pipeline: Description) -> Description:
     """Return the pipeline as it is in epoch 0. Raises ``PlanError`` for a cache behind a schedule."""
     if pipeline.cached is not None and not pipeline.cached.cache.is_off:
         for transform in pipeline.transforms[: pipeline.cached.after]:
@@ -32,9 +32,9 @@ def first_of(pipeline: Pipeline) -> Pipeline:
 
 
 def in_segments(
-    pipeline: Pipeline,
+    pipeline: Description,
     device: Device,
-    parts: Callable[[Pipeline, Fields | None], Parts],
+    parts: Callable[[Description, Fields | None], Parts],
     measured: Sequence[Fields] | None,
 ) -> tuple[SamplePlan, BatchPlan, Fields, tuple[Segment, ...]]:
     """Plan each segment of a pipeline; return the parts with the largest slots, their fields, and all segments.
@@ -67,7 +67,7 @@ def in_segments(
     return samples, replace(batch, layout=segments[largest].layout), found[largest] or {}, segments
 
 
-def _at(pipeline: Pipeline, epoch: int) -> Pipeline:
+def _at(pipeline: Description, epoch: int) -> Description:
     """Return the pipeline with the parameters that its transforms have in an epoch."""
     if not any(map(is_scheduled, pipeline.transforms)):
         return pipeline

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import cloudpickle
 import ray
@@ -21,19 +21,11 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 import standpipe as sp
 from standpipe.carried import read
 from standpipe.contracts import Fallback
+from standpipe.plan.options import JobArguments
 from standpipe.ray.maker import Maker
 
 AT_ONCE = 64  # tasks that one actor may have, of all ranks together
-OPTIONS_OF_ACTORS = (
-    "executor",
-    "large_image_memory",
-    "reads",
-    "slow_sample_s",
-    "stall_timeout_s",
-    "start_timeout_s",
-    "mp_context",
-    "initializer",
-)
+OF_ACTORS = JobArguments.__annotations__.keys() - {"memory", "num_workers"}  # these have others for actors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +314,7 @@ def described(
             f"the pipeline can't be sent to Ray actors: {error}. Create what can't be pickled in the dataset or "
             "function itself, at its first use"
         ) from error
-    own = {name: settings[name] for name in OPTIONS_OF_ACTORS if name in settings}
+    own = {name: settings[name] for name in OF_ACTORS & settings.keys()}
     return Actors(
         makers=actors,
         fallback=fallback,
@@ -348,7 +340,7 @@ def start(
     memory_per_actor: int | str = "1GiB",
     fallback: Fallback = "local",
     ray_options: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **settings: Unpack[sp.LoaderArguments],
 ) -> Actors:
     """Start actors that make batches for several loaders, such as one for each rank of a job.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import standpipe as sp
 from standpipe.contracts import Fallback
@@ -18,7 +18,7 @@ def loader(
     memory_per_actor: int | str = "1GiB",
     fallback: Fallback = "local",
     ray_options: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **settings: Unpack[sp.LoaderArguments],
 ) -> sp.Loader:
     """Return a loader whose batches actors of a Ray cluster make.
 
@@ -60,4 +60,9 @@ def loader(
         actors = described(
             pipeline, actors, cpus_per_actor, memory_per_actor, fallback, ray_options, settings
         )
-    return pipeline.loader(fleet=actors, **settings)
+    if "fleet" in settings:
+        raise sp.PlanError(
+            "the actors are the fleet of standpipe.ray.loader: give actors=, and leave fleet= out"
+        )
+    settings["fleet"] = actors
+    return pipeline.loader(**settings)

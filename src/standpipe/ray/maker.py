@@ -62,7 +62,7 @@ class Maker:
         held.set_settings()
         self._warning = held.report.warning
         # The trainer knows which fields it delivers, and whether they fit the image.
-        return replace(described, delivered=frozenset()).plan(**self._settings).maker()
+        return replace(described, delivered=frozenset()).maker(**self._settings)
 
     def make(self, task: Any) -> Any:
         """Return the answer to a task; None if Ray has started this actor again and nobody has greeted it since."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from standpipe.stats.latency import UNTIMED, Latency
+from standpipe.units import as_html
 
 T = TypeVar("T")
 
@@ -352,6 +353,22 @@ class Stats:
     slots: SlotStats = SlotStats()
     workers: tuple[WorkerStats, ...] = ()
     functions: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return one line with the rows, the speed and the waiting of the training loop."""
+        return (
+            f"<Stats: epoch {self.epoch}, {self.step.steps:,} batches of {self.step.rows:,} rows taken, "
+            f"{self.step.rows_per_s:,.0f} rows/s, {self.step.wait_share:.0%} of the time waited, {self.bad:,} bad rows>"
+        )
+
+    def _repr_html_(self) -> str:
+        places = "\n".join(
+            f"{name:10}{place.threads:8}{place.rows:12,}{place.busy_s:10.1f}{place.wait_s:10.1f}"
+            for name in ("order", "read", "transform", "batch", "device")
+            if (place := getattr(self, name)).threads
+        )
+        head = f"{'place':10}{'threads':>8}{'rows':>12}{'busy s':>10}{'wait s':>10}"
+        return as_html(f"{self!r}\n\n{head}\n{places}")
 
     def __sub__(self, before: Stats) -> Stats:
         """Return the counts since ``before``; ``time_s`` is the number of seconds between the two.

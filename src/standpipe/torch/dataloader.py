@@ -13,23 +13,13 @@ from torch.utils import data
 from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
 
 import standpipe as sp
+from standpipe.plan.options import RunArguments
 from standpipe.torch.epoch import Course, Epoch, Place, set_state, state_of
 from standpipe.torch.samples import Samples
 from standpipe.torch.turns import shares_itself_out
 
 STATE_VERSION = 2
 DEFAULTS = sp.LoaderOptions()
-# Options of standpipe's own loader that no argument of torch's DataLoader corresponds to.
-OPTIONS = (
-    "memory",
-    "prefetch",
-    "large_image_memory",
-    "memory_per_worker",
-    "batch_release_timeout_s",
-    "slow_sample_s",
-    "stall_timeout_s",
-    "error_log",
-)
 RAISE = sp.Raise()
 Sample = TypeVar("Sample", covariant=True)
 
@@ -281,7 +271,8 @@ class DataLoader(data.DataLoader[Sample]):
 
     def _engine_settings(self) -> dict[str, Any]:
         """Return the keyword arguments of ``Pipeline.loader`` that correspond to this loader's arguments."""
-        settings: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
+        own = RunArguments.__annotations__.keys() & vars(self).keys()
+        settings: dict[str, Any] = {name: getattr(self, name) for name in own - {"num_workers", "executor"}}
         if self.num_workers == 0:
             return settings | {
                 "executor": "inline",

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch.utils.data import DataLoader
 
 import standpipe as sp
+from standpipe.loader.wrapping import WrapsLoader
+from standpipe.plan.options import RunArguments
 from standpipe.torch.accelerate import InAccelerate
 from standpipe.torch.batches import Batches, Order
 from standpipe.torch.tensors import Form
 
 
-class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch has iterators of its own
+class TorchLoader(WrapsLoader, InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch has iterators of its own
     """A ``torch.utils.data.DataLoader`` whose batches standpipe makes. ``standpipe.torch.loader`` makes it.
 
     Each ``iter()`` is the next epoch, and ``len()`` its number of batches. ``batch_size`` is None, because
@@ -40,6 +42,10 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
         # Frameworks copy a loader by passing all of torch's arguments again, also batch_size.
         super().__init__(dataset, **{**settings, "batch_size": None})
 
+    @property
+    def _wrapped(self) -> sp.Loader:
+        return self.dataset.loader
+
     def peek(self) -> Any:
         """Return a copy of the next batch, without taking it, as ``standpipe.Loader.peek`` does.
 
@@ -59,10 +65,6 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
         """Resume where ``state`` was saved. Raises ``StateError`` if another pipeline saved it."""
         self.dataset.load_state_dict(state)
 
-    def close(self) -> None:
-        """End standpipe's threads and processes. Batches that were delivered stay valid."""
-        self.dataset.loader.close()
-
 
 def loader(
     pipeline: sp.Pipeline,
@@ -74,7 +76,7 @@ def loader(
     shard: bool = True,
     device_prefetch: int = 1,
     static_buffers: bool = False,
-    **settings: Any,
+    **settings: Unpack[RunArguments],
 ) -> TorchLoader:
     """Return a ``DataLoader`` of a pipeline's batches, for torch's own loops and frameworks.
 
@@ -131,7 +133,7 @@ def loader(
     (torch.Size([8, 3, 32, 32]), torch.Size([8]))
     """
     form = Form.of(fields, device, dtype, memory_format)
-    settings = {**settings, "device": form.place(prefetch=device_prefetch, static_buffers=static_buffers)}
     if pipeline.gpu is not None and form.device.type == "cuda":
-        settings = {"decode_device": str(form.device), **settings}
-    return TorchLoader(Batches(Order(pipeline, form, shard, settings)))
+        settings.setdefault("decode_device", str(form.device))
+    place = form.place(prefetch=device_prefetch, static_buffers=static_buffers)
+    return TorchLoader(Batches(Order(pipeline, form, shard, {**settings, "device": place})))

@@ -10,12 +10,11 @@ import numpy as np
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
-from standpipe.jobs.fill_cache import filled
-from standpipe.jobs.filter_scan import planned
+from standpipe.jobs.fill_cache import loader_of
 from standpipe.jobs.show.pixels import painted, pictures_of
 from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, drawn
 from standpipe.loader.loader import Loader
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
 from standpipe.transform.function import callable_name
@@ -32,7 +31,7 @@ BLANK: UInt8Array = np.full((1, 1, 3), 255, np.uint8)  # instead of a picture
 Sample = dict[str, Any]
 
 
-def show(pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
+def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
     """Return the sheet of an epoch's first samples. ``Pipeline.show`` documents the arguments and errors."""
     epochs: list[int] = list(epoch) if isinstance(epoch, Sequence) else [epoch]
     if not epochs:
@@ -50,7 +49,7 @@ def show(pipeline: Pipeline, n: int, steps: bool, epoch: int | Sequence[int]) ->
     return _shown_steps(pipeline, n, epochs[0]) if steps else _shown(pipeline, n, epochs)
 
 
-def _shown(pipeline: Pipeline, n: int, epochs: list[int]) -> Sheet:
+def _shown(pipeline: Description, n: int, epochs: list[int]) -> Sheet:
     """Return a sheet with a column for each field of images, or for each of these and epoch."""
     batched = pipeline if _is_batched(pipeline) else _alone(pipeline, n)
     titles: list[str] = []
@@ -72,7 +71,7 @@ def _shown(pipeline: Pipeline, n: int, epochs: list[int]) -> Sheet:
     return _sheet(titles, columns, captions)
 
 
-def _fields(pipeline: Pipeline, samples: list[Sample]) -> tuple[list[str], list[list[UInt8Array]]]:
+def _fields(pipeline: Description, samples: list[Sample]) -> tuple[list[str], list[list[UInt8Array]]]:
     """Return the name of each picture that a sample has, and these pictures of all samples."""
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
@@ -87,7 +86,7 @@ def _fields(pipeline: Pipeline, samples: list[Sample]) -> tuple[list[str], list[
     return titles, columns
 
 
-def _shown_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
+def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     """Return a sheet with a column for the source's images and one for each transform."""
     transforms = pipeline.transforms
     if any(isinstance(each, Views) for each in transforms):
@@ -99,7 +98,7 @@ def _shown_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
 
 
 def _step(
-    pipeline: Pipeline, n: int, epoch: int, transforms: Sequence[Transform], field: str = "image"
+    pipeline: Description, n: int, epoch: int, transforms: Sequence[Transform], field: str = "image"
 ) -> list[list[UInt8Array]]:
     """Return the pictures of each sample after the first transforms: one, or those of a field's views."""
     samples, _ = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
@@ -112,7 +111,7 @@ def _step(
     return pictures
 
 
-def _shown_view_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
+def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     """Return a sheet of steps with a row for each view of each sample."""
     transforms = pipeline.transforms
     place = next(number for number, each in enumerate(transforms) if isinstance(each, Views))
@@ -151,12 +150,12 @@ def _shown_view_steps(pipeline: Pipeline, n: int, epoch: int) -> Sheet:
     return drawn(titles, [row for group in rows for row in group])
 
 
-def _is_batched(pipeline: Pipeline) -> bool:
+def _is_batched(pipeline: Description) -> bool:
     """Return True if a loader of the pipeline has batches without being told their records."""
     return (pipeline.batch_size is not None or pipeline.budget is not None) and not pipeline.batch_sampler
 
 
-def _alone(pipeline: Pipeline, n: int, transforms: Sequence[Transform] | None = None) -> Pipeline:
+def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None = None) -> Description:
     """Return the pipeline in batches of ``n``, whose images may differ in size.
 
     transforms  instead of all transforms: the first ones, without functions of batches
@@ -177,10 +176,10 @@ def _lists(samples: list[Sample]) -> dict[str, list[Any]]:
 
 
 def _samples(
-    pipeline: Pipeline, n: int, epochs: Sequence[int]
+    pipeline: Description, n: int, epochs: Sequence[int]
 ) -> Iterator[tuple[list[Sample], list[tuple[str, str]]]]:
     """Yield the first ``n`` samples of each epoch, or fewer if it has fewer, and the label and name of each."""
-    with Loader(filled(planned(pipeline, OPTIONS))) as loader:
+    with loader_of(pipeline, OPTIONS) as loader:
         for epoch in epochs:
             samples: list[Sample] = []
             captions: list[tuple[str, str]] = []
@@ -211,7 +210,7 @@ def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
     return (classes[int(label)] if classes is not None and known else f"label {label}"), name
 
 
-def _image_fields(pipeline: Pipeline, sample: Sample) -> list[str]:
+def _image_fields(pipeline: Description, sample: Sample) -> list[str]:
     """Return the names of the fields to draw. Raises ``PlanError`` if the samples don't have them."""
     views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
     names = ["image"] if views is None else list(views.writes)

@@ -106,7 +106,9 @@ def _leave(record: Record, watch: Watch, how: str, **facts: Any) -> NoReturn:
             available = bool(torch.cuda.is_available())
     for where, plan in watch.own.items():
         with contextlib.suppress(Exception):  # a dataset that can't be tried
-            if found := plan.probe():
+            from standpipe.engine.probe import drawing
+
+            if found := drawing(plan):
                 record.write("drawing", where=where, code=list(found))
     record.write("end", how=how, cuda_available=available, **facts)
     for stream in (sys.stdout, sys.stderr):

@@ -4,58 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Never, NoReturn
+from inspect import signature
+from typing import Any, Literal, Never, NoReturn, Self
 
 from standpipe.batch import Collate, checked_collate
 from standpipe.errors import PlanError
 from standpipe.habits import BATCH, unknown_argument
 from standpipe.order import Budget
-from standpipe.pipeline.portable import Portable
-from standpipe.pipeline.running import Runnable
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction
+from standpipe.units import as_html
 
-BATCH_ARGUMENTS = (
-    *("batch_size", "budget", "length_column", "max_batch_size", "packing"),
-    *("batch_sampler", "collate", "collate_fn", "last_batch"),
-)
 MOST_SHOWN = 600  # characters of a pipeline's repr
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(Transformed, Runnable, Portable):
-    """A description of the batches that a loader delivers: source → order → transform → batch.
-
-    A pipeline is frozen: every method returns a new one. It opens no file and starts nothing before
-    ``plan()`` or ``loader()``.
-
-    Parameters
-    ----------
-    source : Source
-        The source of records: ``ImageFolder``, ``FileList``, ``Arrays``, ``MapSource``, … ``Concat`` and
-        ``Mixture`` combine several.
-    seed : int, default 0
-        The seed of all random numbers, together with epoch and position. ``shuffle`` and ``sample``
-        replace it.
-
-    Examples
-    --------
-    >>> train = (
-    ...     sp.Pipeline(sp.ImageFolder("photos"))
-    ...     .shuffle(seed=7)
-    ...     .map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize())
-    ...     .batch(8)
-    ... )
-    >>> with train.loader() as loader:
-    ...     for batch in loader:
-    ...         print(batch["image"].shape, batch["label"].shape)
-    (8, 3, 32, 32) (8,)
-    (8, 3, 32, 32) (8,)
-    (8, 3, 32, 32) (8,)
-    """
+class Description(Transformed):
+    """The settings that a ``Pipeline`` stores: all that plans, engine and jobs see of it."""
 
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     batch_size: int | None = field(default=None, kw_only=True)
@@ -76,6 +44,14 @@ class Pipeline(Transformed, Runnable, Portable):
 
     def __repr__(self) -> str:
         """Return one line with the steps in the order in which they happen; long text lacks its middle."""
+        text = ".".join(self._steps())
+        half = MOST_SHOWN // 2
+        return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
+
+    def _repr_html_(self) -> str:
+        return as_html("\n    .".join(self._steps()))
+
+    def _steps(self) -> list[str]:
         steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
         if self.shuffled:
             steps.append(f"{'shuffle' if self.sampling is None else 'sample'}(seed={self.seed})")
@@ -97,9 +73,7 @@ class Pipeline(Transformed, Runnable, Portable):
         steps += ["map_batch(…)"] if any(not each.collates for each in self.batch_functions) else []
         steps += [f"shard({self.rank}, {self.world_size})"] if self.world_size != 1 else []
         steps += [f"on_error({self.bad!r})"] if self.bad != Raise() else []
-        text = ".".join(steps)
-        half = MOST_SHOWN // 2
-        return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
+        return steps
 
     def batch(
         self,
@@ -114,7 +88,7 @@ class Pipeline(Transformed, Runnable, Portable):
         collate_fn: Callable[[list[Any]], Any] | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         **unknown: Never,
-    ) -> Pipeline:
+    ) -> Self:
         """Set the batch size per rank and step, or a length budget for batches of varying size.
 
         With ``budget``, the batches are planned once. Each epoch shuffles anew which records are batched
@@ -180,7 +154,10 @@ class Pipeline(Transformed, Runnable, Portable):
         [[5], [3, 3], [2, 1, 1]]
         """
         if unknown:
-            raise unknown_argument("batch()", unknown, BATCH_ARGUMENTS, BATCH)
+            names = [
+                name for name in signature(Description.batch).parameters if name not in ("self", "unknown")
+            ]
+            raise unknown_argument("batch()", unknown, names, BATCH)
         if last_batch is not None and last_batch not in (each.value for each in LastBatch):
             raise PlanError(f"batch: last_batch must be 'drop', 'pad' or 'partial', got {last_batch!r}")
         within = _within(batch_size, budget, length_column, max_batch_size, packing)
@@ -200,7 +177,7 @@ class Pipeline(Transformed, Runnable, Portable):
             last_batch=None if last_batch is None else LastBatch(last_batch),
         )
 
-    def map_batch(self, *functions: Callable[..., Any]) -> Pipeline:
+    def map_batch(self, *functions: Callable[..., Any]) -> Self:
         """Append Python functions of whole batches, which workers run in the order in which they are written.
 
         A function takes the batch, a dict of (rows, …) arrays by field, which it may change. It returns the
@@ -237,7 +214,7 @@ class Pipeline(Transformed, Runnable, Portable):
         replicate: int = 1,
         mesh: DeviceMesh | None = None,
         dims: Sequence[str] = ("dp",),
-    ) -> Pipeline:
+    ) -> Self:
         """Deliver one data rank's rows of every step. All ranks have the same number of steps.
 
         Parameters
@@ -270,7 +247,7 @@ class Pipeline(Transformed, Runnable, Portable):
         rank, world_size = data_rank(rank, world_size, replicate=replicate, mesh=mesh, dims=dims)
         return replace(self, rank=rank, world_size=world_size)
 
-    def on_error(self, policy: Raise | Replace) -> Pipeline:
+    def on_error(self, policy: Raise | Replace) -> Self:
         """Choose what happens to samples that can't be read, decoded or transformed.
 
         The samples of a stream (``IterableSource``) can't be replaced: the place of its other samples is

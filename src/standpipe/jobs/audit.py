@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from standpipe.contracts import Order
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Given, Steps, whole_number
-from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import once_each, order_of
@@ -141,7 +141,7 @@ class AuditReport:
         return ["  sampled    a record comes {:,} to {:,} times an epoch".format(*self.sampled)]
 
 
-def audit(pipeline: Pipeline, *, ranks: int, epochs: int, executor: ExecutorName | None) -> AuditReport:
+def audit(pipeline: Description, *, ranks: int, epochs: int, executor: ExecutorName | None) -> AuditReport:
     """Count the rows that all ranks get. ``Pipeline.audit`` documents the arguments."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
@@ -153,8 +153,10 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int, executor: ExecutorName
         )
     if plan.samples.stream is not None:
         raise PlanError("audit() can't count the records of a stream: they are known only when they are read")
-    drawing = plan.probe()
-    plan = replace(plan, drawing=drawing or ())
+    from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
+
+    drawn = drawing(plan)
+    plan = replace(plan, drawing=drawn or ())
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
     is_sampled = not once_each(plan.pipeline)
     each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)
@@ -184,7 +186,7 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int, executor: ExecutorName
         twice=twice,
         missing=missing,
         sampled=(min(sampled), max(sampled)) if sampled else None,
-        drawing=drawing,
+        drawing=drawn,
         plan=plan,
     )
 
