@@ -94,8 +94,8 @@ WHOLE = "the public list"  # what ``import standpipe`` takes
 
 def breaches(package: Path) -> Iterator[str]:
     """Yield one line per import in ``package`` (the folder src/standpipe) that breaks the rule."""
-    public = public_names(package / "__init__.py")
-    for path in sorted(package.rglob("*.py")):
+    public = public_names(package / "__init__.pyi")
+    for path in sorted({*package.rglob("*.py"), package / "__init__.pyi"}):
         owner = part_of(".".join(path.relative_to(package).with_suffix("").parts))
         owner = "cli" if owner == "__main__" else owner
         for line, target, late in taken(path, package):
@@ -177,14 +177,12 @@ def runs_late(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
-def public_names(init: Path) -> frozenset[str]:
-    """Read ``__all__``."""
-    for node in ast.parse(init.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(name, ast.Name) and name.id == "__all__" for name in targets):
-                return frozenset(ast.literal_eval(node.value))
-    return frozenset()
+def public_names(stub: Path) -> frozenset[str]:
+    """Read the names that the stub of the package imports."""
+    imports = [
+        node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)
+    ]
+    return frozenset(each.name for node in imports for each in node.names)
 
 
 def core_breaches(core: Path) -> Iterator[str]:

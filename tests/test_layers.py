@@ -63,7 +63,7 @@ def test_the_native_core_keeps_its_own_rule(tmp_path: Path, file: str, header: s
         ("__main__.py", "from standpipe.loader.loader import Loader"),
         ("observe/report.py", "from ..loader.loader import Loader"),
         ("torch/__init__.py", "from standpipe.observe import report"),
-        ("__init__.py", "from standpipe.cli import main\n__all__ = ['main']"),
+        ("__init__.pyi", "from standpipe.cli import main"),
         ("junk.py", "from standpipe import errors"),
         ("plan/options.py", "from standpipe.pipeline.description import Description"),
         ("engine/watchdog/watch.py", "from standpipe.engine.run import Run"),
@@ -103,7 +103,7 @@ def test_what_the_rule_allows(tmp_path: Path, file: str, code: str) -> None:
 
 def tree(folder: Path, files: dict[str, str]) -> Path:
     package = folder / "standpipe"
-    for name, code in ({"__init__.py": "__all__ = ['Pipeline']"} | files).items():
+    for name, code in ({"__init__.pyi": "from standpipe.api import Pipeline"} | files).items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(code)
     return package

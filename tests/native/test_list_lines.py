@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from standpipe import _native  # no public name says where its chunks end
 from standpipe.formats import SUFFIXES

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from standpipe.errors import PlanError, StateError
 from standpipe.order import Cursor, Sequential, Shuffled, Step, Steps

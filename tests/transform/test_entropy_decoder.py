@@ -12,8 +12,7 @@ from draws import Sample
 from jpegs import Coding, encode, kinds, photo, saved
 from model.pictures import transformed
 from parity import CROP, SIZE_PX, damaged, delivered, small_photos
-from reference import decoded, explain_difference, in_order, listed
-from reference import delivered as rows_of
+from reference import decoded, delivered as rows_of, explain_difference, in_order, listed
 from standpipe import _native
 
 pytestmark = [

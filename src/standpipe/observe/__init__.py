@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from standpipe.observe.posted import Found, loaders
     from standpipe.observe.progress import show_progress as show_progress
     from standpipe.observe.report import write_report as write_report
-    from standpipe.observe.sampler import Sampler as Sampler
-    from standpipe.observe.sampler import Where as Where
+    from standpipe.observe.sampler import Sampler as Sampler, Where as Where
     from standpipe.observe.snapshot import Snapshot
     from standpipe.observe.trace import write_trace as write_trace
 

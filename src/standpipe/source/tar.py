@@ -11,8 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source._idx_lists import SUFFIX as INDEX_SUFFIX
-from standpipe.source._idx_lists import indexed_shards
+from standpipe.source._idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source._index_file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source._index_store import Subject, logger, open_index
 from standpipe.source._listing import SKIPPED, Listing

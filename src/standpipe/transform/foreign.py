@@ -444,8 +444,7 @@ def _is_cut(image: Image.Image) -> bool:
 
 
 def _reason(error: Exception, data: bytes) -> str:
-    from PIL import Image, UnidentifiedImageError, features
-    from PIL import __version__ as pillow
+    from PIL import Image, UnidentifiedImageError, __version__ as pillow, features
 
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"too large: {error} (Pillow's own limit: PIL.Image.MAX_IMAGE_PIXELS)"

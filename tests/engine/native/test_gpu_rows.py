@@ -5,8 +5,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import standpipe as sp
 from jpegs import photo, saved

@@ -4,8 +4,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import standpipe as sp
 from preloaded import SERVER

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 # The bytes have no public name: a cache keeps them, and their form may change with its format.

@@ -13,8 +13,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.cache import OpenSet
 from standpipe.contracts import Files, Records
-from standpipe.engine.cache import Costing, Keeper
-from standpipe.engine.cache import counted as cache_counts
+from standpipe.engine.cache import Costing, Keeper, counted as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.open_files import reading_threads

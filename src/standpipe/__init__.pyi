@@ -1,0 +1,158 @@
+"""The public names and their modules, which ``__init__.py`` imports when a name is first asked for."""
+
+from standpipe.api import Pipeline as Pipeline
+from standpipe.batch import (
+    Pad as Pad,
+    Ragged as Ragged,
+)
+from standpipe.cache import (
+    Cache as Cache,
+    create_cache as create_cache,
+    destroy_cache as destroy_cache,
+    list_caches as list_caches,
+    stop_caches as stop_caches,
+    verify_cache as verify_cache,
+)
+from standpipe.errors import (
+    BudgetError as BudgetError,
+    CacheError as CacheError,
+    DecodeError as DecodeError,
+    EmptyStreamError as EmptyStreamError,
+    PlanError as PlanError,
+    ReadError as ReadError,
+    SampleError as SampleError,
+    StalledError as StalledError,
+    StandpipeError as StandpipeError,
+    StateError as StateError,
+    TooManyBadSamples as TooManyBadSamples,
+    TransformError as TransformError,
+    WorkerDiedError as WorkerDiedError,
+)
+from standpipe.jobs.epoch_digest import digest_epoch as digest_epoch
+from standpipe.jobs.file_check import check_files as check_files
+from standpipe.jobs.fill_cache import fill_cache as fill_cache
+from standpipe.jobs.packing.pack import pack_shards as pack_shards
+from standpipe.jobs.packing.unpack import unpack_shards as unpack_shards
+from standpipe.jobs.packing.verify import verify_shards as verify_shards
+from standpipe.jobs.read_speed import measure_reads as measure_reads
+from standpipe.loader.loader import Loader as Loader
+from standpipe.loader.ranks import (
+    check_ranks as check_ranks,
+    check_states as check_states,
+)
+from standpipe.pipeline.mix import Mixture as Mixture
+from standpipe.plan.memory import MemoryForecast as MemoryForecast
+from standpipe.plan.options import (
+    LoaderArguments as LoaderArguments,
+    LoaderOptions as LoaderOptions,
+)
+from standpipe.plan.plan import Plan as Plan
+from standpipe.plan.tuning import (
+    Trial as Trial,
+    Tuning as Tuning,
+    load_tuning as load_tuning,
+)
+from standpipe.source import (
+    Arrays as Arrays,
+    Concat as Concat,
+    FileList as FileList,
+    FixedRecords as FixedRecords,
+    IdxFiles as IdxFiles,
+    ImageFolder as ImageFolder,
+    IterableSource as IterableSource,
+    MapSource as MapSource,
+    SharedList as SharedList,
+    TarShards as TarShards,
+    build_index as build_index,
+    share_list as share_list,
+    verify_index as verify_index,
+)
+from standpipe.spec import (
+    ArraySpec as ArraySpec,
+    DecodeLimits as DecodeLimits,
+    Raise as Raise,
+    Reads as Reads,
+    Replace as Replace,
+)
+from standpipe.stats.bad_samples import BadSample as BadSample
+from standpipe.stats.counters import (
+    PlaceStats as PlaceStats,
+    SlotStats as SlotStats,
+    SlowSample as SlowSample,
+    Stats as Stats,
+    StepStats as StepStats,
+    WorkerStats as WorkerStats,
+)
+from standpipe.stats.latency import Latency as Latency
+from standpipe.stats.memory import (
+    MemoryLedger as MemoryLedger,
+    MemoryOwner as MemoryOwner,
+)
+from standpipe.system.fork_server import ForkServer as ForkServer
+from standpipe.system.workers import worker_id as worker_id
+from standpipe.transform.aug_mix import AugMix as AugMix
+from standpipe.transform.auto_augment import (
+    AutoAugment as AutoAugment,
+    RandAugment as RandAugment,
+    TrivialAugmentWide as TrivialAugmentWide,
+)
+from standpipe.transform.color import (
+    ColorJitter as ColorJitter,
+    RandomAutocontrast as RandomAutocontrast,
+    RandomEqualize as RandomEqualize,
+    RandomGrayscale as RandomGrayscale,
+    RandomInvert as RandomInvert,
+    RandomPosterize as RandomPosterize,
+    RandomSolarize as RandomSolarize,
+)
+from standpipe.transform.composition import (
+    from_timm as from_timm,
+    from_torchvision as from_torchvision,
+)
+from standpipe.transform.element import (
+    Normalize as Normalize,
+    ToDtype as ToDtype,
+    ToLayout as ToLayout,
+)
+from standpipe.transform.erasing import RandomErasing as RandomErasing
+from standpipe.transform.geometry import (
+    CenterCrop as CenterCrop,
+    RandomHorizontalFlip as RandomHorizontalFlip,
+    RandomResize as RandomResize,
+    RandomResizedCrop as RandomResizedCrop,
+    RandomVerticalFlip as RandomVerticalFlip,
+    Resize as Resize,
+)
+from standpipe.transform.groups import (
+    RandomApply as RandomApply,
+    RandomChoice as RandomChoice,
+    RandomOrder as RandomOrder,
+)
+from standpipe.transform.mixing import (
+    CutMix as CutMix,
+    MixUp as MixUp,
+)
+from standpipe.transform.pixels import (
+    GaussianBlur as GaussianBlur,
+    RandomAdjustSharpness as RandomAdjustSharpness,
+)
+from standpipe.transform.schedule import Schedule as Schedule
+from standpipe.transform.timm_augment import (
+    ThreeAugment as ThreeAugment,
+    TimmRandAugment as TimmRandAugment,
+)
+from standpipe.transform.views import (
+    Repeat as Repeat,
+    Views as Views,
+)
+from standpipe.transform.warps import (
+    RandomAffine as RandomAffine,
+    RandomPerspective as RandomPerspective,
+    RandomRotation as RandomRotation,
+)
+from standpipe.transform.window import (
+    PadImage as PadImage,
+    RandomCrop as RandomCrop,
+)
+
+__version__: str
