@@ -362,10 +362,11 @@ class Stats:
         )
 
     def _repr_html_(self) -> str:
+        named = [(each.name, getattr(self, each.name)) for each in fields(self)]
         places = "\n".join(
             f"{name:10}{place.threads:8}{place.rows:12,}{place.busy_s:10.1f}{place.wait_s:10.1f}"
-            for name in ("order", "read", "transform", "batch", "device")
-            if (place := getattr(self, name)).threads
+            for name, place in named
+            if isinstance(place, PlaceStats) and place.threads
         )
         head = f"{'place':10}{'threads':>8}{'rows':>12}{'busy s':>10}{'wait s':>10}"
         return as_html(f"{self!r}\n\n{head}\n{places}")
