@@ -6,10 +6,16 @@ import pytest
 
 from model.compare import AT_ONCE, PROCESSES, SHARE_REFUSED, check
 
-SEEDS = 150
+SEEDS, MORE = 60, 1000
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, SEEDS, AT_ONCE),
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(SEEDS, MORE, AT_ONCE)),
+    ],
+)
 def test_random_pipelines_give_the_rows_of_the_model(first: int) -> None:
     ends = Counter(check(seed) for seed in range(first, first + AT_ONCE))
     refused = sum(number for end, number in ends.items() if end.startswith("refused"))

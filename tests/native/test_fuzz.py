@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_no_bytes_break_a_row() -> None:
     done = subprocess.run(
         [ROOT / "scripts/fuzz", "--native", f"{RUNS}x"],

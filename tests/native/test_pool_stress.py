@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_pools_survive_random_loads() -> None:
     done = subprocess.run(
         [ROOT / "scripts/stress", str(RUNS)], capture_output=True, text=True, timeout=900, check=False
