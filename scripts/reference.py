@@ -67,7 +67,7 @@ ENVIRONMENT = """
 | `STANDPIPE_LIBJPEG` | when standpipe is built: `static` decodes with the libjpeg-turbo that `scripts/libjpeg` builds, `system` with the system's. Default: the first of these that is there |
 | `STANDPIPE_LIBJPEG_SOURCE` | for `scripts/libjpeg`: a source tarball of libjpeg-turbo at hand |
 | `STANDPIPE_DECODER` | `libjpeg` decodes JPEGs by libjpeg-turbo alone, with the same pixels: [how decoding works](../understand/decoding.md). Default: standpipe's entropy decoder in front of it, where it is built in |
-| `STANDPIPE_FAULTS` | for tests: errors that happen on purpose, as CONTRIBUTING.md says. Read when standpipe is imported |
+| `STANDPIPE_FAULTS` | for tests: errors that happen on purpose, as CONTRIBUTING.md says. Read when standpipe is first used |
 | `XDG_CACHE_HOME` | the folder of indexes, results of filters and of `standpipe scan`: `standpipe/` in it. Default: `~/.cache` |
 | `XDG_RUNTIME_DIR` | the folder in which loaders of one user share the machine, and `standpipe top` finds them. Default: a folder in `/dev/shm` |
 | `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS` | pip's own: where `make test` finds PyTorch's CPU build |

@@ -27,6 +27,7 @@ SERVER = """
 import json, os, socket, sys
 import numpy, PIL.Image
 import standpipe, standpipe._native
+standpipe.Pipeline  # with most of its modules
 connection = socket.socket(fileno=int(sys.argv.pop()))
 while True:
     message, descriptors, _, _ = socket.recv_fds(connection, 1, 4)

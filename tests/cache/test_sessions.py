@@ -18,6 +18,7 @@ from standpipe.reports import CacheFreeReport
 GROUP = 4242
 AS_MEMBER = """
 import ctypes, grp, hashlib, json, shutil  # now: another user may not get at this interpreter's own files
+import numpy.random
 from caches import *
 from standpipe.cache import look
 

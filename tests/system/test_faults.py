@@ -148,8 +148,8 @@ def test_what_cant_be_read_is_refused(faults: str, says: str) -> None:
         _native.install_faults(faults)
 
 
-def test_importing_standpipe_refuses_it() -> None:
-    done = run("", environment={"STANDPIPE_FAULTS": "read.opn=eio"})
+def test_the_first_use_of_standpipe_refuses_it() -> None:
+    done = run("import standpipe\nstandpipe.Pipeline", environment={"STANDPIPE_FAULTS": "read.opn=eio"})
     assert done.returncode == 1
     assert (
         "PlanError: STANDPIPE_FAULTS: 'read.opn=eio': no point 'read.opn'; there are read.open" in done.stderr

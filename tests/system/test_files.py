@@ -71,6 +71,7 @@ def test_what_others_could_have_written_is_opened_by_one_function() -> None:
         "os.path.dirname",
         ">>>",
         "/sys",
+        "devnull",
         "BOOT",
         "node /",
         "disk /",

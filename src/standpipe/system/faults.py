@@ -1,6 +1,6 @@
 """Inject faults for tests at named points, as the environment variable STANDPIPE_FAULTS says.
 
-The variable is read once, when standpipe is imported, and worker processes inherit it. CONTRIBUTING.md has
+The variable is read once, when standpipe is first used, and worker processes inherit it. CONTRIBUTING.md has
 its grammar and the points. Native code does the work at a point, so native and Python code share one list and
 one parser.
 """
