@@ -61,10 +61,12 @@ def found(source: sp.TarShards) -> list[bytes]:
     """Every image's bytes, in order, where the source says that they are."""
     opened = source.open()
     files = opened.locate(np.arange(opened.num_records)).files["image"]
-    return [
-        Path(os.fsdecode(files.paths[row])).read_bytes()[files.offset[row] :][: files.length[row]]
-        for row in range(opened.num_records)
-    ]
+    rows = []
+    for row in range(opened.num_records):
+        with Path(os.fsdecode(files.paths[row])).open("rb") as file:
+            file.seek(files.offset[row])
+            rows.append(file.read(files.length[row]))
+    return rows
 
 
 def refusal(source: sp.TarShards) -> str:
