@@ -5,7 +5,7 @@
     python examples/train_numpy.py photos/train photos/val --checkpoint run.npz
 
 The colours of synthesised photos say nothing about their class, so the features are directions of edges. A model
-this small gets to about twice what guessing would (one in ten); what it shows is the loop.
+this small gets more than half right, where guessing gets a tenth; what it shows is the loop.
 
 Stop it whenever you like. The same command goes on after the last saved step and ends with the weights that an
 uninterrupted run gives, bit for bit, also with other --workers.

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 import standpipe as sp
 
 OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
-PHOTOS = (0, 5)  # of those that ``standpipe synth`` draws, one in each class folder
+PHOTOS = (8, 5)  # of those that ``standpipe synth`` makes, one in each class folder
 SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
 NOT_DRAWN = {"Normalize", "ToDtype", "ToLayout", "Views"}  # how numbers are written, and other transforms
 

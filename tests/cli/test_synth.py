@@ -10,9 +10,8 @@ from PIL import Image
 
 from standpipe import PlanError, StandpipeError
 from standpipe.cli import main
-from standpipe.cli.synth.encoding import encoding, jpeg
 from standpipe.cli.synth.folder import synthesize
-from standpipe.cli.synth.pixels import photo
+from standpipe.cli.synth.photo import encoding, jpeg, photo
 
 NUM_IMAGES = 40
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from standpipe import PlanError, StandpipeError
-from standpipe.cli.synth.encoding import jpeg
+from standpipe.cli.synth.photo import jpeg
 
 MARKER = ".standpipe-synth.json"
-RECIPE = 2  # raised when the same (seed, i) would give another file, so that a folder never mixes two
+RECIPE = 3  # raised when the same (seed, i) would give another file, so that a folder never mixes two
 
 
 @dataclass(frozen=True, slots=True)
