@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,6 +197,34 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2].startswith(f"script {process.pid}  reads (pipe:[")
     assert any(line.startswith("    inner (<string>:") for line in lines)
     assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("refuses", "said"),
+    [
+        (True, "no stacks: py-spy may read those of a Python process as root, or with CAP_SYS_PTRACE"),
+        (False, "no stacks: py-spy isn't installed (pip install py-spy)"),
+    ],
+)
+def test_without_stacks_the_rest_is_answered(
+    refuses: bool,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with stuck("ready()\nwaits()\n") as process:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # py-spy may be beside it
+        if refuses:
+            (tmp_path / "py-spy").write_text("#!/bin/sh\necho Permission denied >&2\nexit 1\n")
+            (tmp_path / "py-spy").chmod(0o755)
+        assert main(["doctor", "--pid", str(process.pid), "--seconds", "0.2"]) == 0
+        written = capsys.readouterr().out
+        assert " ".join(written.split()).count(said) == 1
+        assert f"script {process.pid}  reads (pipe:[" in written
+        assert "all-wait" in written
+        assert told(process.pid, capsys)[1]["stacks"] is False
 
 
 LOADER = """

@@ -45,11 +45,8 @@ def _print(report: ProcessReport) -> None:
     for line in scene.loaders:
         say("")
         print_wrapped(line, "", 2)
-    if not scene.stacks:
-        print_wrapped(
-            "no stacks: py-spy isn't installed, or mustn't look (as root, or with CAP_SYS_PTRACE, it may)",
-            "  ",
-        )
+    if scene.no_stacks:
+        print_wrapped(scene.no_stacks, "  ")
     print_findings(report.findings)
 
 

@@ -125,7 +125,7 @@ def _locked(scene: Scene) -> list[Finding]:
     evidence = [f"worker {told(worker)}" for worker in locked[:SHOWN]]
     evidence.append(f"the script: {told(scene.script)}")
     title = f"a lock that nobody gives back: {several(len(locked), 'worker')} of {len(scene.workers)}"
-    return _finding(scene, "worker-locked", Severity.PROBLEM, title, evidence + _spy(scene))
+    return _finding(scene, "worker-locked", Severity.PROBLEM, title, evidence)
 
 
 def _is_locked(worker: Process, scene: Scene) -> bool:
@@ -135,14 +135,6 @@ def _is_locked(worker: Process, scene: Scene) -> bool:
         "multiprocessing/managers.py" in frame for frame in main.stack
     )  # for ever, until somebody asks
     return main.state == "S" and waits and not serves and not scene.is_busy(worker)
-
-
-def _spy(scene: Scene) -> list[str]:
-    return (
-        []
-        if scene.stacks
-        else ["with py-spy, and the right to use it, this shows Python's lines (pip install py-spy)"]
-    )
 
 
 def _storage(scene: Scene) -> list[Finding]:
@@ -213,7 +205,7 @@ def _spinning(scene: Scene) -> list[Finding]:
     ]
     evidence.append(f"the script: {told(scene.script)}")
     title = f"the script waits, and {len(busy)} of {several(len(makers), 'worker')} computes"
-    return _finding(scene, "worker-busy", Severity.WARNING, title, evidence + _spy(scene))
+    return _finding(scene, "worker-busy", Severity.WARNING, title, evidence)
 
 
 def _makers(scene: Scene) -> list[Process]:
@@ -265,4 +257,4 @@ def _nothing_known(scene: Scene) -> list[Finding]:
     evidence = [f"the script: {told(scene.script)}"]
     evidence += [f"worker {told(worker)}" for worker in scene.workers[:SHOWN]]
     title = "nobody computes, and it is none of the known causes"
-    return _finding(scene, "all-wait", Severity.NOTE, title, evidence + _spy(scene))
+    return _finding(scene, "all-wait", Severity.NOTE, title, evidence)

@@ -109,17 +109,19 @@ def look_twice(number: int, seconds: float) -> list[Process]:
     return [_since(before.get(each.number), each) for each in _family(number)]
 
 
-def stacks(number: int) -> dict[int, tuple[str, ...]] | None:
-    """Return Python's call stack by thread ID, from py-spy. None if py-spy is missing or not allowed."""
-    program = shutil.which("py-spy") or shutil.which("py-spy", path=Path(sys.executable).parent)
-    if program is None:
-        return None
+def py_spy() -> str | None:
+    """Return the path of py-spy; None if it isn't installed."""
+    return shutil.which("py-spy") or shutil.which("py-spy", path=Path(sys.executable).parent)
+
+
+def stacks(program: str, number: int) -> dict[int, tuple[str, ...]]:
+    """Return Python's call stack by thread ID, from py-spy; empty if it isn't allowed to look."""
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(number)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=STACK_LIMIT_S, check=True)
         return dict(_threads(json.loads(done.stdout)))
     except (OSError, subprocess.SubprocessError, ValueError):
-        return None
+        return {}
 
 
 def _threads(dumped: list[dict[str, Any]]) -> Iterator[tuple[int, tuple[str, ...]]]:

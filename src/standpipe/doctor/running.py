@@ -144,10 +144,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _group(group: int) -> list[int]:
     """Return the numbers of the processes of a group."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended by now
-            if int(path.read_text().rpartition(")")[2].split()[2]) == group:
-                found.append(int(path.parent.name))
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):  # it has ended by now
+            if os.getpgid(int(path.name)) == group:
+                found.append(int(path.name))
     return found
 
 

@@ -25,7 +25,7 @@ class Scene:
     peers        processes of the same distributed run on this machine, by rank
     loaders      what standpipe's loaders of the process say of themselves, a line each
     delivers     whether one of these delivers batches
-    stacks       whether py-spy was there to tell what Python does
+    no_stacks    why there are no stacks of Python functions, and how to get them; "" if there are
     """
 
     seconds: float
@@ -40,7 +40,7 @@ class Scene:
     peers: dict[int, int] = field(default_factory=dict)
     loaders: tuple[str, ...] = ()
     delivers: bool = False
-    stacks: bool = False
+    no_stacks: str = ""
 
     @property
     def script(self) -> Process:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from standpipe.doctor.finding import Finding
 from standpipe.doctor.judge_process import judge_process
-from standpipe.doctor.processes import Process, environment_of, look_twice, peers, stacks
+from standpipe.doctor.processes import Process, environment_of, look_twice, peers, py_spy, stacks
 from standpipe.doctor.running import host_facts
 from standpipe.doctor.scene import Scene, waits_for
 from standpipe.observe.posted import Found, delivers, loaders_of
@@ -29,7 +30,7 @@ class ProcessReport:
         return {
             "process": scene.script.number,
             "seconds": round(scene.seconds, 3),
-            "stacks": scene.stacks,
+            "stacks": not scene.no_stacks,
             "loaders": list(scene.loaders),
             "processes": [_facts(process) for process in scene.processes],
             "throttled_s": scene.throttled_s,
@@ -71,7 +72,9 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
     processes = look_twice(number, seconds)
     elapsed = time.monotonic() - begin
     throttled = machine.throttled_s(number) - throttled
-    processes = [_with_stacks(process) for process in processes]
+    program = py_spy()
+    if program is not None:
+        processes = [_with_stacks(program, process) for process in processes]
     told, loaders = environment_of(number), loaders_of(number)
     host = host_facts(ranks=1)
     scene = Scene(
@@ -87,7 +90,7 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
         peers=peers(number),
         loaders=tuple(map(_told, loaders)),
         delivers=delivers(before, loaders),
-        stacks=any(thread.stack for process in processes for thread in process.threads),
+        no_stacks=_no_stacks(program, processes),
     )
     return ProcessReport(scene=scene, findings=tuple(judge_process(scene)))
 
@@ -98,10 +101,18 @@ def _told(found: Found) -> str:
     return f"standpipe's loader of {found.snapshot.source}{ago}: {found.snapshot}"
 
 
-def _with_stacks(process: Process) -> Process:
-    found = None if process.dead or process.number == os.getpid() else stacks(process.number)
-    if found is None:
+def _no_stacks(program: str | None, processes: Sequence[Process]) -> str:
+    if program is None:
+        return "no stacks: py-spy isn't installed (pip install py-spy)"
+    if any(thread.stack for process in processes for thread in process.threads):
+        return ""
+    return "no stacks: py-spy may read those of a Python process as root, or with CAP_SYS_PTRACE"
+
+
+def _with_stacks(program: str, process: Process) -> Process:
+    if process.dead or process.number == os.getpid():
         return process
+    found = stacks(program, process.number)
     threads = tuple(replace(thread, stack=found.get(thread.number, ())) for thread in process.threads)
     return replace(process, threads=threads)
 
