@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from standpipe.cli.terminal import print_json, say, verbatim
+
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
 
@@ -40,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
     from standpipe.cli.task import source_at
-    from standpipe.cli.terminal import print_json, say, verbatim
 
     pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=args.seed).map(sp.RandomResizedCrop(224))
     found = pipeline.batch(args.batch, last_batch=args.last_batch).audit(ranks=args.ranks, epochs=args.epochs)

@@ -22,6 +22,7 @@ from standpipe.cli.task import (
     standard_task,
     take,
 )
+from standpipe.cli.terminal import print_json, say, stages, wrapped
 from standpipe.spec import ExecutorName
 from standpipe.units import show_bytes
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
 WARM_UP_BATCHES = 3
-COLUMNS = 80
 LEAST_ABOVE_MIB = 1.0  # that one owner of memory has more than was forecast, before it is named
 
 
@@ -154,8 +154,6 @@ def _digest(args: argparse.Namespace) -> None:
     """Deliver one epoch, and print its digest."""
     from dataclasses import asdict
 
-    from standpipe.cli.terminal import print_json, say, stages
-
     with stages("delivering") as on_progress:
         found = sp.digest_epoch(
             standard_task(args),
@@ -174,8 +172,6 @@ def _digest(args: argparse.Namespace) -> None:
 
 def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> None:
     """Print the figures, as text or JSON."""
-    from standpipe.cli.terminal import print_json, say
-
     if args.json:
         print_json(result.as_json())
     else:
@@ -271,7 +267,7 @@ class Result:
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
             f"  decoder       {self.plan.decoder_name}\n"
-            f"{wrapped(f'memory        {peak}, {forecast}')}\n"
+            f"{wrapped(f'memory        {peak}, {forecast}', 2, 16)}\n"
             f"  consumer      waited {recent.wait_share:.0%} of the time; {takes}\n"
             f"\n{self.diagnosis}"
         )
@@ -308,13 +304,6 @@ def measure(plan: sp.Plan, args: argparse.Namespace) -> Iterator[tuple[Result, s
 def noted(note: str) -> str:
     """Return a note in brackets; an empty text for an empty note."""
     return f" ({note})" if note else ""
-
-
-def wrapped(text: str) -> str:
-    """Return one line of the table; a long line continues below the column of values."""
-    import textwrap
-
-    return textwrap.fill(text, COLUMNS, initial_indent="  ", subsequent_indent=" " * 16)
 
 
 def rounded(rate: float | None) -> float | None:

@@ -14,6 +14,7 @@ from standpipe.cli.terminal import (
     in_columns,
     print_json,
     printable,
+    row,
     say,
     shortened,
     stages,
@@ -31,7 +32,7 @@ DIGITS = 8  # of a digest, where it only has to be told from others
 DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 # Of the table of `list`; with two spaces in front and one between them 80 together.
 COLUMNS = (
-    ("", "set", 8),
+    ("", "set", -8),
     ("rows in", "memory", 11),
     ("rows on", "disk", 11),
     ("mean", "row", 9),
@@ -243,12 +244,7 @@ def _cells(each: CachedSet) -> list[str]:
 
 
 def _line(cells: list[str]) -> str:
-    widths = [width for *_, width in COLUMNS]
-    first, *others = (
-        cell.ljust(width) if number == 0 else cell.rjust(width)
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  " + " ".join([first, *others])
+    return f"  {verbatim(row(cells, [width for *_, width in COLUMNS]))}"
 
 
 def _told(each: CachedSet) -> list[str]:

@@ -6,6 +6,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Literal
 
+from standpipe.cli.terminal import print_json, progress, say
+
 if TYPE_CHECKING:
     import standpipe as sp
 
@@ -42,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fill the cache with every record, and print how many rows it has now."""
     import standpipe as sp
-    from standpipe.cli.terminal import print_json, progress, say
 
     started, pipeline = time.monotonic(), _pipeline(args)
     workers: int | Literal["auto"] = args.workers or "auto"

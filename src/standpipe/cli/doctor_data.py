@@ -6,9 +6,9 @@ import argparse
 
 import standpipe as sp
 from standpipe.cli.bench_io import IoResult, measure_io
-from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
+from standpipe.cli.findings import answer, print_findings
 from standpipe.cli.task import standard_task
-from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
 from standpipe.doctor.finding import several
 from standpipe.units import show_bytes, show_seconds
@@ -75,7 +75,7 @@ def _print(host: Host, data: Data, limit: str) -> None:
     say(f"[bold]{name}[/bold]: {several(data.images, 'image')}, about {show_bytes(whole)}")
     formats = ", ".join(f"{name} {share:.0%}" for name, share in data.formats.items())
     file = f"a file       {show_bytes(data.bytes)}, {data.short_px:,.0f} px on its shorter side; {formats}"
-    print_wrapped(file, "  ", 15)
+    say_wrapped(file, 2, 15)
     say(
         f"  reads alone  [bold]{speeds.reads:,.0f}[/bold] images/s; a read takes {show_seconds(speeds.p50_s)}, "
         f"1 in 100 {show_seconds(speeds.p99_s)}"
@@ -86,12 +86,12 @@ def _print(host: Host, data: Data, limit: str) -> None:
         f"an epoch in {show_seconds(data.images / speeds.both)}"
     )
     say(f"  decoder      {speeds.decoder}")
-    print_wrapped(f"limit        {limit}", "  ", 15)
+    say_wrapped(f"limit        {limit}", 2, 15)
     say(f"  CPUs         {host.cores} of {data.cpus}")
-    print_wrapped(
+    say_wrapped(
         f"memory       {show_bytes(host.memory_free)} free of {show_bytes(host.memory)}: "
         f"all files {fit} in the page cache",
-        "  ",
+        2,
         15,
     )
     say(f"  /dev/shm     {show_bytes(host.shm_free)} free of {show_bytes(host.shm)}")

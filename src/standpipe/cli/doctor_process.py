@@ -6,8 +6,8 @@ import argparse
 from collections import Counter
 
 import standpipe as sp
-from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
-from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.cli.findings import answer, print_findings
+from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import ProcessReport, examine_process
 from standpipe.doctor.finding import several
 from standpipe.doctor.processes import Process
@@ -44,9 +44,9 @@ def _print(report: ProcessReport) -> None:
         _print_process(scene, process)
     for line in scene.loaders:
         say("")
-        print_wrapped(line, "", 2)
+        say_wrapped(line, 0, 2)
     if scene.no_stacks:
-        print_wrapped(scene.no_stacks, "  ")
+        say_wrapped(scene.no_stacks, 2)
     print_findings(report.findings)
 
 
@@ -59,10 +59,10 @@ def _print_process(scene: Scene, process: Process) -> None:
         return
     others = Counter(f"{waits_for(process, thread)}" for thread in process.threads[1:])
     listed = ", ".join(f"{number} {what}" for what, number in others.most_common(3))
-    print_wrapped(
+    say_wrapped(
         f"{process.cpu_s:.1f} s of CPU, {show_bytes(process.memory)}, {several(process.files, 'open file')}"
         + (f"; other threads: {listed}" if listed else ""),
-        "  ",
+        2,
     )
     for frame in main.stack[:FRAMES]:
-        print_wrapped(frame, "    ", 6)
+        say_wrapped(frame, 4, 6)

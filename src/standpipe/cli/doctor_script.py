@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import standpipe as sp
 from standpipe.cli.doctor import UNABLE
-from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
-from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.cli.findings import answer, print_findings
+from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import Limits, ScriptReport, examine_script
 from standpipe.doctor.facts import Run
 from standpipe.doctor.finding import several
@@ -84,7 +84,7 @@ def _print(report: ScriptReport) -> None:
         f"{report.seconds:.1f} s, {several(report.host.cores, 'CPU')}{ranks}"
     )
     for line in _ended(report):
-        print_wrapped(line, "  ")
+        say_wrapped(line, 2)
     for number in range(len(loaders)):
         _print_loader(report, number)
     if loaders or report.findings:
@@ -151,7 +151,7 @@ def _print_loader(report: ScriptReport, number: int) -> None:
         queued = facts["queued_share"]
         is_worth_telling = queued > QUEUED and facts["sample_s"] > LONG_SAMPLE_S
         named += f"; {queued:.0%} of it without a CPU" if is_worth_telling else ""
-        print_wrapped(f"a sample     {show_seconds(facts['sample_s'])}{named}", "  ", 15)
+        say_wrapped(f"a sample     {show_seconds(facts['sample_s'])}{named}", 2, 15)
         say(
             f"  a batch      {show_seconds(facts['collate_s'])} in collate, {show_bytes(facts['batch_bytes'])}"
         )

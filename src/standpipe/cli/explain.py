@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_task_arguments, standard_task
+from standpipe.cli.terminal import print_json, say, verbatim
 
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
@@ -26,8 +27,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from standpipe.cli.terminal import print_json, say, verbatim
-
     plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)
     if args.json:
         print_json(plan.facts())

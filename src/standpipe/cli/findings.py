@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
-from standpipe.cli.terminal import harmless, say, shortened, verbatim
+from standpipe.cli.terminal import COLUMNS, harmless, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import Finding, Severity
 from standpipe.doctor.finding import several
 
-COLUMNS = 80
 COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -27,25 +25,8 @@ def print_findings(findings: Sequence[Finding]) -> None:
         say("")
         where = verbatim(shortened(harmless(finding.where), COLUMNS // 2))
         say(f"[{COLOURS[kind]}]{kind.value}[/]  [bold]{finding.code}[/bold]  {where}")
-        print_wrapped(finding.title, "  ")
+        say_wrapped(finding.title, 2)
         for line in finding.evidence:
-            print_wrapped(f"- {line}", "    ", 6)
-        print_wrapped(f"your code  {finding.fix}", "  ", 13)
-        print_wrapped(f"standpipe  {finding.standpipe}", "  ", 13)
-
-
-def print_wrapped(text: str, indent: str, later: int | None = None) -> None:
-    """Print text within 80 columns; words longer than that stay whole.
-
-    later  indent of all lines but the first, if it isn't the same
-    """
-    lines = textwrap.wrap(
-        harmless(text),
-        COLUMNS,
-        initial_indent=indent,
-        subsequent_indent=" " * (len(indent) if later is None else later),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in lines:
-        say(verbatim(line))
+            say_wrapped(f"- {line}", 4, 6)
+        say_wrapped(f"your code  {finding.fix}", 2, 13)
+        say_wrapped(f"standpipe  {finding.standpipe}", 2, 13)

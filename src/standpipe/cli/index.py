@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_source_arguments, source_of
+from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
 if TYPE_CHECKING:
     import standpipe as sp
@@ -54,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _build(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
     import standpipe as sp
-    from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
     columns = _columns(args)
     started = time.monotonic()
@@ -76,7 +76,6 @@ def _build(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.N
 
 def _verify(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
     import standpipe as sp
-    from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
     if args.lengths or args.column:
         raise sp.PlanError("--verify checks the index that is there; leave out --lengths and --column")

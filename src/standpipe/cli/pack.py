@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_source_arguments, source_of
+from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
@@ -48,7 +49,6 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
-    from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
     from standpipe.units import show_bytes
 
     started = time.monotonic()

@@ -11,13 +11,23 @@ from errno import EISDIR
 from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_source_arguments, source_of
+from standpipe.cli.terminal import (
+    COLUMNS,
+    beginning,
+    cells,
+    ending,
+    print_json,
+    printable,
+    say,
+    stages,
+    verbatim,
+)
 
 if TYPE_CHECKING:
     import standpipe as sp
     from standpipe.cli.terminal import Subparsers
     from standpipe.reports import FileCheckReport, FileFinding, LabelFinding
 
-COLUMNS = 80
 UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
 EXAMPLES = 3  # of each kind
 GROUPS = (  # as the report has them
@@ -72,7 +82,6 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
-    from standpipe.cli.terminal import print_json
 
     source = source_of(args)
     _check_output(args.output)
@@ -121,8 +130,6 @@ def _check_output(path: str | None) -> None:
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
     """A bar, at a terminal; nothing elsewhere."""
-    from standpipe.cli.terminal import stages
-
     if not sys.stderr.isatty():
         yield None
         return
@@ -143,8 +150,6 @@ def _hint() -> Iterator[None]:
 def _report(found: FileCheckReport, root: str) -> None:
     """Print the findings by kind, within 80 columns, with a few examples of each kind."""
     from itertools import islice
-
-    from standpipe.cli.terminal import say, verbatim
 
     known = f", {found.records - found.looked:,} of them known" if found.looked < found.records else ""
     size = f"{found.size / 1e9:,.1f} GB" if found.size >= 1e9 else f"{found.size / 1e6:.1f} MB"
@@ -169,8 +174,6 @@ def _report(found: FileCheckReport, root: str) -> None:
 
 
 def _report_labels(labels: tuple[LabelFinding, ...]) -> None:
-    from standpipe.cli.terminal import printable, say, verbatim
-
     if labels:
         say(f"[bold]odd labels: {len(labels):,}[/bold]")
     for kind in dict.fromkeys(label.kind for label in labels):
@@ -181,8 +184,6 @@ def _report_labels(labels: tuple[LabelFinding, ...]) -> None:
 
 
 def _say_output(args: argparse.Namespace, listed: int | None) -> None:
-    from standpipe.cli.terminal import printable, say, verbatim
-
     if listed is not None:
         say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
 
@@ -201,8 +202,6 @@ def _first(findings: Iterator[FileFinding]) -> Iterator[FileFinding]:
 
 def _line(finding: FileFinding, root: str) -> str:
     """Return one example's line: its path below ``root`` and its text, shortened to fit."""
-    from standpipe.cli.terminal import cells, ending
-
     path = finding.path or f"record {finding.index}"
     path = path.removeprefix(root)
     if cells(path) > COLUMNS // 2:  # its end says most
@@ -212,15 +211,12 @@ def _line(finding: FileFinding, root: str) -> str:
 
 def _shortened(text: str, columns: int) -> str:
     """Return text of at most a number of columns; an ellipsis shows the cut."""
-    from standpipe.cli.terminal import beginning, cells
-
     return text if cells(text) <= columns else f"{beginning(text, columns - 1)}…"
 
 
 def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder | sp.TarShards) -> str:
     """Return the common beginning of all paths, which the report leaves out."""
     import standpipe as sp
-    from standpipe.cli.terminal import printable
 
     folder = args.path
     if isinstance(source, sp.FileList):

@@ -13,6 +13,7 @@ import numpy as np
 import standpipe as sp
 from standpipe import PlanError
 from standpipe.cli.task import WHERE, source_at
+from standpipe.cli.terminal import print_json, printable, say, verbatim
 from standpipe.reports import Sheet
 from standpipe.system.files import image_type
 
@@ -61,8 +62,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from standpipe.cli.terminal import print_json, printable, say, verbatim
-
     _check_arguments(args)
     image_type(Path(args.output).name)  # a wrong ending is said before anything is drawn
     sheet, counts = _sheet(args)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import standpipe as sp
+from standpipe.cli.terminal import printable
 from standpipe.formats import SUFFIXES
 from standpipe.spec import DtypeName
 
@@ -145,8 +146,6 @@ def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
     if not Path(path).exists():
         return sp.TarShards(path) if PATTERN.search(path) else sp.ImageFolder(path)
     if Path(path).suffix.lower() in SUFFIXES:
-        from standpipe.cli.terminal import printable
-
         raise sp.PlanError(
             f"{printable(path)} is one image; name a folder of class folders, or a text file that lists images"
         )

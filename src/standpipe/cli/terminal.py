@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import accumulate
@@ -42,6 +42,11 @@ def say(markup: str) -> None:
             print(_without_tags(markup))
         else:
             console.print(markup)
+
+
+def say_wrapped(text: str, first: int = 0, later: int | None = None) -> None:
+    """Print text from outside, wrapped as by ``wrapped``."""
+    say(verbatim(wrapped(harmless(text), first, later)))
 
 
 def print_json(value: Any) -> None:
@@ -161,23 +166,39 @@ def shortened(text: str, columns: int) -> str:
     return f"{beginning(text, columns - 1 - end)}…{ending(text, end)}"
 
 
-def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:
-    """Text broken between words, where a stream is a terminal, which would break it anywhere; else as it is.
+def wrapped(text: str, first: int = 0, later: int | None = None, columns: int = COLUMNS) -> str:
+    """Return each line of a text broken between words; words longer than ``columns`` stay whole.
 
-    indent  of all lines but the first
+    first, later  indent of a line's first part, and of the others: the same if None
     """
-    columns = columns_of(stream)
-    if columns is None:
-        return text
     import textwrap
 
     wrap = textwrap.TextWrapper(
         columns,
-        subsequent_indent=" " * indent,
+        initial_indent=" " * first,
+        subsequent_indent=" " * (first if later is None else later),
         break_long_words=False,
         break_on_hyphens=False,
     )
     return "\n".join(map(wrap.fill, text.split("\n")))
+
+
+def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:
+    """Return text wrapped where a stream is a terminal, which would break it anywhere; else as it is.
+
+    indent  of all lines but the first
+    """
+    columns = columns_of(stream)
+    return text if columns is None else wrapped(text, 0, indent, columns)
+
+
+def row(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a line of a table. A negative width puts a text on the left; a text that is too long loses its middle."""
+    columns = (
+        f"{shortened(harmless(text), abs(width)):{'<' if width < 0 else '>'}{abs(width)}}"
+        for text, width in zip(texts, widths, strict=True)
+    )
+    return " ".join(columns).rstrip()
 
 
 def _without_tags(markup: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import standpipe as sp
+from standpipe.cli.terminal import harmless, print_json, row, say, shortened, verbatim
 from standpipe.units import show_bytes, show_clock
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from standpipe.cli.terminal import print_json, say, verbatim
-
     found = _found(args.pid)
     if args.json:
         from standpipe.observe.snapshot import facts
@@ -90,42 +89,28 @@ def text(found: list[Found], pid: int | None) -> str:
         )
     if not found:
         return "no loader of yours runs on this machine"
-    return "\n".join([_in_columns(HEAD), *map(_row, found)])
+    return "\n".join(row(texts, WIDTHS) for texts in (HEAD, *map(_columns, found)))
 
 
-def _row(found: Found) -> str:
+def _columns(found: Found) -> tuple[str, ...]:
     now = found.snapshot
     epoch, step = now.at
-    return _in_columns(
-        (
-            str(found.pid),
-            now.script,
-            f"{now.rank}/{now.world_size}",
-            str(epoch),
-            str(step) if now.steps_per_epoch is None else f"{step}/{now.steps_per_epoch}",
-            f"{now.rows_per_s:,.0f}",
-            f"{now.recent.wait_share:.0%}",
-            f"{now.memory_share:.0%}",
-            str(now.stats.bad),
-            f"{found.age_s:.0f} s old" if found.stale else now.limited,
-        )
+    return (
+        str(found.pid),
+        now.script,
+        f"{now.rank}/{now.world_size}",
+        str(epoch),
+        str(step) if now.steps_per_epoch is None else f"{step}/{now.steps_per_epoch}",
+        f"{now.rows_per_s:,.0f}",
+        f"{now.recent.wait_share:.0%}",
+        f"{now.memory_share:.0%}",
+        str(now.stats.bad),
+        f"{found.age_s:.0f} s old" if found.stale else now.limited,
     )
-
-
-def _in_columns(texts: tuple[str, ...]) -> str:
-    from standpipe.cli.terminal import harmless, shortened
-
-    cells = [
-        f"{shortened(harmless(text), abs(width)):{'<' if width < 0 else '>'}{abs(width)}}"
-        for text, width in zip(texts, WIDTHS, strict=True)
-    ]
-    return " ".join(cells).rstrip()
 
 
 def _detail(found: Found) -> Iterator[str]:
     """Return the lines about one loader, place by place."""
-    from standpipe.cli.terminal import harmless, shortened
-
     now = found.snapshot
     stats, slots, (epoch, step) = now.stats, now.stats.slots, now.at
     steps = "" if now.steps_per_epoch is None else f" of {now.steps_per_epoch:,}"
@@ -165,8 +150,6 @@ def _place(name: str, share: float, threads: int, rows: int, latency: sp.Latency
 
 def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
     """Yield the entries that took the most time, without idle ones."""
-    from standpipe.cli.terminal import harmless, shortened
-
     busy = sorted((item for item in seconds.items() if item[1] >= LEAST_S), key=lambda item: -item[1])
     if not busy:
         return

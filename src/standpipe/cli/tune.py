@@ -18,6 +18,7 @@ from standpipe.cli.task import (
     standard_task,
     take,
 )
+from standpipe.cli.terminal import print_json, progress, say, verbatim, wrapped
 
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
@@ -42,7 +43,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from standpipe.cli.terminal import print_json, say, verbatim
     from standpipe.system.files import check_place
 
     check_times(args)
@@ -60,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
     """Tune a loader; return the result, and the rate in rows per second with it."""
-    from standpipe.cli.terminal import progress
-
     task = standard_task(args)
     with task.loader(memory=args.memory, num_workers=args.workers) as loader:
         batches, begin = endless(loader), time.monotonic()
@@ -94,16 +92,13 @@ def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:
 
 def _text(tuning: sp.Tuning, rows_per_s: float, saved: str | None) -> str:
     """Return the text for people, within 80 columns."""
-    import textwrap
-
     many = "" if tuning.num_workers == 1 else "s"
     lines = [
         f"{rows_per_s:,.0f} images/s with {tuning.num_workers} worker{many} and {tuning.prefetch} batches ahead"
     ]
     if not tuning.settled:
         lines.append("still trying when the time was over: give it more --seconds")
-    for trial in tuning.trials:
-        lines += textwrap.wrap(str(trial), 80, initial_indent="  ", subsequent_indent="           ")
+    lines += [wrapped(str(trial), 2, 11) for trial in tuning.trials]
     lines += ["", "to begin with that:", "", f"    loader = pipeline.loader({tuning})"]
     if saved is not None:
         lines += ["", f"or:  loader = pipeline.loader(**sp.load_tuning({saved!r}))"]

@@ -10,6 +10,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
+
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
 
@@ -35,7 +37,6 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from standpipe.cli.synth.folder import synthesize
-    from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
 
     started = time.monotonic()
     with progress("making photos", args.images) as advance:

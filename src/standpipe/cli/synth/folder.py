@@ -15,6 +15,7 @@ from pathlib import Path
 
 from standpipe import PlanError, StandpipeError
 from standpipe.cli.synth.photo import jpeg
+from standpipe.system.files import drafted
 
 MARKER = ".standpipe-synth.json"
 RECIPE = 3  # raised when the same (seed, i) would give another file, so that a folder never mixes two
@@ -142,13 +143,8 @@ def _write_all(missing: Iterator[tuple[int, Path]], seed: int, workers: int) -> 
 def _write(seed: int, index: int, path: Path) -> int:
     """Write the JPEG of image ``index`` completely or not at all; return its size in bytes."""
     data = jpeg(seed, index)
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StandpipeError(f"can't write {path}: {error.strerror}") from error
+    with drafted(path) as draft:
+        draft.write_bytes(data)
     return len(data)
 
 
