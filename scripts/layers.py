@@ -34,7 +34,7 @@ LAYERS = (
     ("stats",),
     ("engine.watchdog",),
     ("engine.workers",),
-    ("engine.cache", "engine.open_files", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
+    ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
     ("engine.python", "engine.room", "engine.replace"),
     ("engine.start_common", "engine.queue"),
     ("engine.native", "engine.processes", "engine.mixes"),

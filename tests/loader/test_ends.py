@@ -470,7 +470,7 @@ def test_when_there_are_no_more_descriptors() -> None:
 import resource
 import standpipe.engine.run  # as every first batch does
 loader = make()
-resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 100))
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1,) * 2)
 try:
     next(iter(loader))
 except sp.StandpipeError as error:

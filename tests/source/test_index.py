@@ -94,15 +94,6 @@ def test_explain_says_where_the_index_is(cache: Path, tmp_path: Path) -> None:
     plan = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan()
     file = only_file(cache)
     assert f"index: {file.stat().st_size:,} bytes, {file}" in " ".join(plan.explain().split())
-    assert (
-        plan.most_descriptors
-        == sp.Pipeline(sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg")))
-        .map(sp.CenterCrop(8))
-        .batch(2)
-        .plan()
-        .most_descriptors
-        + 1
-    )
 
 
 @pytest.mark.parametrize(

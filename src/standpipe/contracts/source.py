@@ -271,10 +271,6 @@ class KeepsIndex(Protocol):
     def index_note(self) -> str:
         """One line for ``explain()``: where the index is, and its size."""
 
-    @property
-    def descriptors(self) -> int:
-        """The number of file descriptors that this source holds open."""
-
 
 @runtime_checkable
 class SkipsFiles(Protocol):

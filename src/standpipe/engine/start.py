@@ -9,7 +9,6 @@ from queue import Empty, SimpleQueue
 from standpipe import _native
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.native.workers import NativeWorkers
-from standpipe.engine.open_files import check_files
 from standpipe.engine.python.cached_samples import Kept
 from standpipe.engine.python.calls import initialize, unforeseen
 from standpipe.engine.python.recipe import Recipe, Supplies
@@ -27,6 +26,7 @@ from standpipe.plan.build import measured_plan
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
 from standpipe.spec import Executor
+from standpipe.system.machine import raise_file_limit
 
 PATIENCE_S = 1.0  # seconds to wait for a cache's thread if the start fails
 
@@ -51,7 +51,7 @@ def started(
                      initializer fails
     StandpipeError   the system refuses threads, processes or memory
     """
-    check_files(plan)
+    raise_file_limit()
     if plan.in_processes:
         from standpipe.engine.processes.start import (
             in_processes,  # takes a fifth of the time of importing standpipe

@@ -11,7 +11,6 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Records
-from standpipe.engine.open_files import too_few_files
 from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
@@ -19,13 +18,13 @@ from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import END, Inputs, RowKey
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import CALLER, CantWorkError, Failure, raised_for
-from standpipe.errors import StandpipeError, record_name
+from standpipe.errors import PlanError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
 from standpipe.source import NAMES
 from standpipe.spec import Listed, Replace
-from standpipe.system.machine import is_short_of_files
+from standpipe.system.machine import is_short_of_files, too_many_files
 from standpipe.units import show_bytes
 
 Measured = MeasuredSample | Failure
@@ -45,7 +44,7 @@ def refusals(plan: Plan) -> Iterator[None]:
         raise
     except (RuntimeError, OSError) as error:
         if is_short_of_files(error):
-            raise too_few_files(plan) from error
+            raise PlanError(too_many_files()) from error
         raise StandpipeError(
             f"the system refused the resources for {plan.pool.workers} workers and "
             f"{show_bytes(plan.memory.most_slots * plan.batch.layout.stride_bytes)} of address space: {error}"

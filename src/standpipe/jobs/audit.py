@@ -109,7 +109,6 @@ class AuditReport:
             "sampled": None if self.sampled is None else list(self.sampled),
             "drawing": None if self.drawing is None else list(self.drawing),
             "forecast": self.plan.memory.forecast.expected,
-            "descriptors": self.plan.most_descriptors,
         }
 
     def __str__(self) -> str:
@@ -126,7 +125,6 @@ class AuditReport:
             *self._sampling(),
             *self._random(),
             f"  memory     forecast {show_bytes(self.plan.memory.forecast.expected)} a rank",
-            f"  files      at most {self.plan.most_descriptors} open at once a rank",
         ]
         return "\n".join(lines)
 

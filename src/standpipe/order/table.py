@@ -65,11 +65,6 @@ class Table:
         """Bytes of memory that the table takes; 0 if it is in a file."""
         return 0 if self._values is None else self._values.nbytes
 
-    @property
-    def in_file(self) -> bool:
-        """True if the table is in a file, which is open as long as the table exists."""
-        return self._file is not None
-
     def at(self, places: Int64Array) -> Int64Array:
         """Return the values at ``places``, (m,) int64, in the order of ``places``.
 

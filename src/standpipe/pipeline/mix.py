@@ -191,11 +191,6 @@ class OpenMixture:
         return self.concat.index_note
 
     @property
-    def descriptors(self) -> int:
-        """The number of files that the sources hold open."""
-        return self.concat.descriptors
-
-    @property
     def record_bytes(self) -> int:
         """The bytes of the largest record that a source reads."""
         return self.concat.record_bytes

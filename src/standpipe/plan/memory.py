@@ -25,12 +25,6 @@ TRIED_SLOTS_BYTES = 64 * MIB  # most that slots for workers that are only tried 
 SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 36 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
-FILES_OF_PROCESS = 3  # that the trainer has open for a worker process: its channel, its handle, an answer
-FILES_OF_SERVER = 14  # likewise for the server of them, most of these while it starts
-FILES_OF_CACHE = (
-    20  # folders, table, locks and what is written to; its other rows are read from as many more as there are
-)
-FILES_OF_FORK_SERVER = 6  # more, where there is a fork server
 GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
 
 

@@ -245,11 +245,6 @@ def check_labels(pipeline: Description, source: OpenSource, told: Iterable[Label
             check_column(_select(part, of_part), labels)
 
 
-def files_of(order: object) -> int:
-    """Return the number of files that an order holds open: one per table that is stored in a file."""
-    return len({id(part) for part in _parts(order) if isinstance(part, Table) and part.in_file})
-
-
 def bytes_of(order: object) -> int:
     """Return the bytes of memory of an order's tables and arrays."""
     return sum({id(part): part.nbytes for part in _parts(order)}.values())

@@ -7,30 +7,17 @@ from dataclasses import asdict, dataclass, field
 
 from standpipe.batch import SlotLayout
 from standpipe.carried import Report
-from standpipe.contracts import (
-    Device,
-    KeepsIndex,
-    OpenSource,
-)
+from standpipe.contracts import Device, OpenSource
 from standpipe.order import AnyOrder, Batches, Given, Steps, Streamed
 from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
 from standpipe.plan.fields import has_encoded
-from standpipe.plan.memory import (
-    FILES_OF_CACHE,
-    FILES_OF_FORK_SERVER,
-    FILES_OF_PROCESS,
-    FILES_OF_SERVER,
-    SIDE_BYTES,
-    MemoryForecast,
-)
+from standpipe.plan.memory import SIDE_BYTES, MemoryForecast
 from standpipe.plan.options import LoaderOptions
-from standpipe.plan.order import files_of
 from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan, Segment
-from standpipe.read import ReadAhead
 from standpipe.spec import ArraySpec, DecodeMode, Executor
-from standpipe.system.workers import WorkerOrigin, worker_id
+from standpipe.system.workers import worker_id
 from standpipe.transform import (
     BatchFunction,
     FunctionStep,
@@ -206,31 +193,6 @@ class Plan:
     def classes(self) -> tuple[str, ...] | None:
         """Class names by label, or None."""
         return self.source.classes
-
-    @property
-    def most_descriptors(self) -> int:
-        """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
-        be hedged, or those by which it talks to worker processes; the source's index, tables of the order
-        that don't fit the memory, what a cache can't do without, the arena of slots, the file of its
-        snapshots, and that by which loaders share the machine.
-        """
-        index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
-        others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
-        if self.in_processes:
-            return self.files_of_server + FILES_OF_PROCESS * self.pool.most_workers + others
-        reads = has_encoded(self.source)
-        if self.probes:
-            others += FILES_OF_SERVER + FILES_OF_PROCESS
-        ahead = ReadAhead.for_workers(self.pool.workers, self.memory.forecast.read_ahead)
-        threads = self.pool.most_workers + ahead.threads
-        each = 1 if self.options.reads.hedge_after_s is None else 2
-        return (each * threads if reads else 0) + others
-
-    @property
-    def files_of_server(self) -> int:
-        """The number of these files that starting worker processes needs."""
-        shared = self.options.mp_context == "forkserver" or isinstance(self.options.mp_context, WorkerOrigin)
-        return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
     @property
     def rows_per_epoch(self) -> int:

@@ -35,7 +35,6 @@ class FolderSubject:
     index: bytes | None
 
     kind = "folder"
-    files = 0
     costly = False
     around = AROUND
     stays = True

@@ -83,10 +83,6 @@ class Subject(Protocol):
         """True if paths may not leave ``base``, by an absolute path or a ``..``."""
 
     @property
-    def files(self) -> int:
-        """The number of file descriptors that the subject holds."""
-
-    @property
     def costly(self) -> bool:
         """True if an index should be stored even if it is small: building it may take seconds."""
 

@@ -58,7 +58,6 @@ class ListSubject:
     info: os.stat_result
 
     kind = "list"
-    files = 1
     costly = False
 
     @classmethod

@@ -116,11 +116,6 @@ class Listing:
         """Return the folder of relative paths, on which the digest doesn't depend."""
         return os.fsdecode(self.subject.base)
 
-    @property
-    def descriptors(self) -> int:
-        """The number of files that it holds open: the index, and a list of paths."""
-        return 1 + self.subject.files
-
     def locate(self, indices: Int64Array) -> Records:
         """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, and added columns (n, …)."""
         facts, index = self.index.facts, self.index

@@ -60,12 +60,6 @@ class ListingWithMasks(Listing):
         images = Listing.index_note.fget(self)  # type: ignore[attr-defined]
         return f"{images}; of masks: {self.masks.index_note}"
 
-    @property
-    def descriptors(self) -> int:
-        """The number of files that it holds open."""
-        images: int = Listing.descriptors.fget(self)  # type: ignore[attr-defined]
-        return images + self.masks.descriptors
-
     def here(self) -> str:
         """Return the folders of relative paths, on which the digest doesn't depend."""
         return f"{Listing.here(self)}; {self.masks.here()}"

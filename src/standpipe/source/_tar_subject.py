@@ -69,7 +69,6 @@ class TarSubject:
     base: bytes = field(init=False)
 
     kind = "tar"
-    files = 0
     around = AROUND
     stays = True
 

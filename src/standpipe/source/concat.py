@@ -177,11 +177,6 @@ class OpenConcat:
                 yield from ((begin + later, begin + first) for later, first in part.repeated())
 
     @property
-    def descriptors(self) -> int:
-        """The number of files that the parts hold open."""
-        return sum(part.descriptors for part in self._different() if isinstance(part, KeepsIndex))
-
-    @property
     def record_bytes(self) -> int:
         """Bytes of the largest record that a part reads; 0 if no part reads records."""
         return max(part.record_bytes if isinstance(part, ReadsRecords) else 0 for part in self.parts)

@@ -5,12 +5,12 @@ cgroup limits count like the machine's size: version 1 and 2, of this process's 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -44,7 +44,7 @@ def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
     return usable.intersection(near or ()) or usable
 
 
-@contextmanager
+@contextlib.contextmanager
 def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
     """Limit this thread to ``cpus`` during the ``with`` block, so that threads and processes started there run on them.
 
@@ -128,16 +128,20 @@ def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
     return max(kills)
 
 
-def open_files() -> tuple[int, int]:
-    """Return the number of files that this process has open, and its limit (``ulimit -n``)."""
+def raise_file_limit() -> None:
+    """Raise this process's limit of open files to the highest value that the system allows it (``ulimit -Hn``)."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # a sandbox may forbid it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def too_many_files() -> str:
+    """Return the text of the error that this process can't open another file."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    limit = limit if limit != resource.RLIM_INFINITY else UNLIMITED_BYTES
-    try:
-        return len(os.listdir("/dev/fd")) - 1, limit  # noqa: PTH208 (names are counted); one is the listing's own
-    except OSError as error:
-        if is_short_of_files(error):
-            return limit, limit
-        raise
+    return (
+        f"too many open files: this process may have {limit} (ulimit -n), and workers, reads, caches and the program "
+        "itself need more. Raise the limit, or use fewer workers"
+    )
 
 
 def is_short_of_files(error: BaseException) -> bool:

@@ -16,7 +16,6 @@ from standpipe.contracts import Files, Records
 from standpipe.engine.cache import Costing, Keeper, counted as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
-from standpipe.engine.open_files import reading_threads
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.watchdog.watch import Overdue, Work
@@ -35,7 +34,7 @@ from standpipe.engine.workers import (
 )
 from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
-from standpipe.read import read_policy
+from standpipe.read import ReadAhead, read_policy
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
 from standpipe.stats.latency import Latency
@@ -80,9 +79,11 @@ class NativeWorkers(DrivesItself):
         masks = [kernel.mask if isinstance(kernel, ImageKernel) else None for kernel in kernels]
         self._programs, self._mask_programs = (_compiled(some, plan) for some in (kernels, masks))
         self._makes_images, self._moves_masks = plan.samples.kernel is not None, masks[0] is not None
+        ahead = ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead)
         self._pool = _native.Pool(
             plan.pool.workers,
-            reading_threads(plan),
+            # Each has a file open: a quarter of the limit is theirs, and another one that of files that stay open.
+            min(ahead.threads, _native.most_kept_open()),
             plan.memory.forecast.read_ahead,
             plan.memory.forecast.side,
             read_policy(plan.options.reads),
