@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import standpipe as sp
 from photos import encoded, picture, write_list
-from standpipe.plan.cache_benefit import Costs, costs_of, note_costs
 
 
 @pytest.fixture
@@ -79,63 +79,26 @@ def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cach
     assert counted(replace(cache, name="other")) == without + queue
 
 
-def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: sp.Pipeline, read_s: float) -> None:
-    """As if a loader had measured that files take so long."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    note_costs(pipeline.batch(1).plan().source, Costs(read_s, 1e-3, 2000, True))
-
-
 @pytest.mark.parametrize(
-    ("read_s", "random", "chosen"),
+    ("transforms", "memory", "kind", "why"),
     [
-        (1e-5, False, "after CenterCrop"),
-        (1e-2, False, "after CenterCrop"),
-        (1e-2, True, "right after the source"),
-        (1e-6, True, "off"),
+        ((sp.CenterCrop(32), sp.RandomHorizontalFlip()), "32MiB", "images", "because all images fit"),
+        ((sp.RandomResizedCrop(32),), "32MiB", "encoded", "no fixed size before the first random transform"),
+        ((sp.Resize(32), sp.RandomCrop(32)), "32MiB", "encoded", "no fixed size before the first random"),
+        ((sp.CenterCrop(32),), 16_000, "encoded", "or don't all fit"),
     ],
 )
-def test_auto_chooses_what_saves_most_and_says_why(
-    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch, read_s: float, random: bool, chosen: str
-) -> None:
-    transforms = (sp.RandomResizedCrop(32),) if random else (sp.CenterCrop(32),)
-    plain = source(tmp_path).map(*transforms)
-    costs(tmp_path, monkeypatch, plain, read_s)
-    plan = plain.cache(cache, place="auto").batch(2).plan()
-    text = " ".join(plan.explain().split())
-    assert f"cache {chosen}" in text
-    assert "time that a later epoch would save for each record" in text
-    assert (plan.cache is None) == (chosen == "off")
-
-
-def test_costs_are_those_of_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of the data on another storage has others."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    one, other = (source(tmp_path / name).source.open() for name in "ab")
-    assert one.digest == other.digest
-    note_costs(one, Costs(1.0, 1.0, 1.0, True))
-    assert (costs_of(one).measured, costs_of(other).measured) == (True, False)
-
-
-def test_auto_prefers_files_where_images_have_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_auto_caches_images_if_all_fit_else_files_and_says_why(
+    tmp_path: Path, transforms: tuple[Any, ...], memory: int | str, kind: str, why: str
 ) -> None:
     (tmp_path / "rows").mkdir()
-    pipeline = source(tmp_path).map(sp.CenterCrop(32))
-    costs(tmp_path, monkeypatch, pipeline, 1e-2)
-    small = sp.Cache("small", memory=16_000, directory=tmp_path / "rows")
-    plan = pipeline.cache(small, place="auto").batch(2).plan()
+    cache = sp.Cache("test", memory=memory, directory=tmp_path / "rows")
+    plan = source(tmp_path).map(*transforms).cache(cache, place="auto").batch(2).plan()
     assert plan.cache is not None
-    assert plan.cache.kind == "encoded"
+    assert plan.cache.kind == kind
+    assert why in " ".join(plan.explain().split())
 
 
-def test_a_loader_measures_what_the_next_plan_says(
-    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    pipeline = source(tmp_path, 32).map(sp.CenterCrop(32)).cache(cache).batch(2)
-    assert "an estimate for usual machines" in " ".join(pipeline.plan().explain().split())
-    with pipeline.loader() as loader:
-        list(loader)
-    assert "measured by an earlier loader" in " ".join(pipeline.plan().explain().split())
+def test_explain_says_where_a_cache_pays_off(tmp_path: Path, cache: sp.Cache) -> None:
+    text = source(tmp_path).map(sp.CenterCrop(32)).cache(cache).batch(2).plan().explain()
+    assert "pays off from the second epoch on, where making samples limits the run" in " ".join(text.split())

@@ -8,20 +8,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from standpipe.cache import OpenSet, open_set
-from standpipe.contracts import OpenSource
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended
 from standpipe.errors import CacheError
 from standpipe.plan.cache import CachePlan
-from standpipe.plan.cache_benefit import Costs, note_costs
-from standpipe.stats.counters import Stats
 
 if TYPE_CHECKING:
     import logging
 
     from standpipe import _native
 
-LEAST_MEASURED = 16  # rows that must be measured before their cost is noted
 STAMPS_S = 5.0  # seconds between two records of last use and counters
 # Seconds until the next request for room while another process reserves some: the first pause and the longest.
 SOON_S, LATER_S = 0.02, 0.5
@@ -166,39 +162,6 @@ class Keeper:
     def _say(self) -> None:
         for note in self._set.notes():
             self._tell(note)
-
-
-class Costing:
-    """Measures how long rows take without a cache, and stores that once for later plans.
-
-    Later plans use these costs to decide at which point to cache.
-    """
-
-    def __init__(self, source: OpenSource) -> None:
-        self._source = source
-        self._epoch: int | None = None
-        self._noted = False
-
-    def enter(self, epoch: int, counted: Callable[[], Stats]) -> None:
-        """Record that workers now make rows of this epoch; if an epoch went before, store its costs.
-
-        counted  returns the current counters
-        """
-        if epoch != self._epoch and self._epoch is not None:
-            self.note(counted())
-        self._epoch = epoch
-
-    def note(self, made: Stats) -> None:
-        """Store the mean costs of a row, from the counters ``made``, once.
-
-        Do nothing if fewer than 16 rows were made, or if any row came from a cache.
-        """
-        if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
-            return
-        self._noted = True
-        read, rows = made.read, made.rows
-        costs = Costs(read.busy_s / rows, made.transform.busy_s / rows, read.bytes / rows, True)
-        note_costs(self._source, costs)
 
 
 def _logger() -> logging.Logger:

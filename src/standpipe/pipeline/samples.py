@@ -137,8 +137,8 @@ class Transformed(Ordered):
             The settings: where rows are kept, how many bytes, and when rows are compared with their files.
             ``"auto"`` is ``Cache("auto")`` at the place that the plan chooses.
         place : {"here", "auto"}, default "here"
-            ``"auto"``: the plan chooses the place, from the available room and from the cost of reading and
-            decoding. ``explain()`` gives the reason.
+            ``"auto"``: after the last native transform before the first random one, if images have a fixed
+            size there and all of them fit; otherwise right after the source.
 
         Raises
         ------

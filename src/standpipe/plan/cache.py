@@ -10,14 +10,15 @@ import numpy as np
 
 from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
 from standpipe.cache.manifest import Kind
-from standpipe.contracts import OpenSource, PythonSource, StreamSource, Transform
+from standpipe.contracts import KnownHere, OpenSource, PythonSource, StreamSource, Transform
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
 from standpipe.identity.parts import code_parts
 from standpipe.pipeline.description import Description
-from standpipe.plan.cache_benefit import costs_of, here_of, payoff
+from standpipe.pipeline.mix import OpenMixture
 from standpipe.plan.fields import has_files, kernels_around
 from standpipe.plan.memory import WorkerCost
+from standpipe.source import OpenConcat
 from standpipe.spec import PIXEL_CONTRACT
 from standpipe.transform import (
     Function,
@@ -28,7 +29,6 @@ from standpipe.transform import (
     first_random,
 )
 
-WORTH = 0.03  # of what a record costs: a cache that saves less isn't worth its room
 ROWS_FORMAT = 1  # of what rows hold; enters a set's identity
 
 
@@ -94,37 +94,28 @@ def cache_plan(pipeline: Description, source: OpenSource, program: SampleProgram
 
 
 def with_place(pipeline: Description, source: OpenSource) -> Description:
-    """Return the pipeline with its cache at the place that saves most, if the plan has to choose; perhaps
-    off.
+    """Return the pipeline with its cache at the place that the plan chooses, where the user hasn't chosen one.
+
+    That is after the last native transform before the first random one, if images have a fixed size there and
+    all of them fit; otherwise right after the source.
     """
     cached = pipeline.cached
     if cached is None or cached.chosen or cached.cache.is_off:
         return pipeline
     if not has_files(source):
         raise PlanError("cache(place='auto') works for files only. Write cache() where rows should be kept")
-    costs = costs_of(source)
-    room = room_bytes(look(cached.cache, Identity({}, "")))
-    places = {0: payoff(costs.file_bytes, room, source.num_records, costs.read_s)}
-    after = _deterministic(pipeline.transforms)
-    if after and not any(isinstance(transform, Function) for transform in pipeline.transforms[:after]):
-        fixed = at_epoch(pipeline.transforms, 0)
-        at = replace(pipeline, transforms=fixed, cached=replace(cached, after=after))
-        with contextlib.suppress(PlanError):  # no fixed size there
-            row_bytes = kernels_around(at, source)[0].output.row_bytes
-            places[after] = payoff(row_bytes, room, source.num_records, costs.read_s + costs.make_s)
-    best = max(places, key=lambda after: places[after].per_record_s)
-    others = [
-        f"{_place_name(pipeline, after)} {found.per_record_s * 1e6:,.0f} µs"
-        for after, found in places.items()
-    ]
-    found = places[best]
-    saved = f"time that a later epoch would save for each record: {', '.join(others)}"
-    if found.per_record_s <= WORTH * (costs.read_s + costs.make_s):
-        off = replace(cached.cache, memory=0)
-        return replace(
-            pipeline, cached=replace(cached, cache=off, chosen=True, why=f"off, because of the {saved}")
+    if after := _deterministic(pipeline.transforms):
+        at = replace(
+            pipeline,
+            transforms=at_epoch(pipeline.transforms, 0),
+            cached=replace(cached, after=after, chosen=True, why="chosen because all images fit"),
         )
-    return replace(pipeline, cached=replace(cached, after=best, chosen=True, why=f"chosen by the {saved}"))
+        with contextlib.suppress(PlanError):  # no fixed size there
+            all_bytes = kernels_around(at, source)[0].output.row_bytes * source.num_records
+            if all_bytes <= room_bytes(look(cached.cache, Identity({}, ""))):
+                return replace(pipeline, cached=at.cached)
+    why = "chosen because images have no fixed size before the first random transform, or don't all fit"
+    return replace(pipeline, cached=replace(cached, after=0, chosen=True, why=why))
 
 
 def room_bytes(found: Forecast) -> int:
@@ -138,10 +129,6 @@ def _deterministic(transforms: Sequence[Transform]) -> int:
     drawn = first_random(transforms)
     known = transforms if drawn is None else transforms[: transforms.index(drawn)]
     return next((place for place, each in enumerate(known) if isinstance(each, Function)), len(known))
-
-
-def _place_name(pipeline: Description, after: int) -> str:
-    return f"after {pipeline.transforms[after - 1].describe()}" if after else "right after the source"
 
 
 def check_place(pipeline: Description, source: OpenSource) -> None:
@@ -192,7 +179,7 @@ def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[
         "kind": kind,
         "source": source.digest,
         "records": source.num_records,
-        "here": ascii(here_of(source)),
+        "here": ascii(_here(source)),
     }
     if kind == "encoded":
         return parts
@@ -210,6 +197,15 @@ def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[
         "pillow": pillow,
         **({"numpy": np.__version__, "fields": _fields(source)} if kind == "samples" else {}),
     }
+
+
+def _here(source: OpenSource) -> list[str]:
+    """Return the location of a source, or of each of several: two folders may have files of the same names."""
+    if isinstance(source, OpenMixture):
+        return _here(source.concat)
+    if isinstance(source, OpenConcat):
+        return [each for part in source.parts for each in _here(part)]
+    return [source.here()] if isinstance(source, KnownHere) else []
 
 
 def _fields(source: OpenSource) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from standpipe.contracts import KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
-from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
@@ -197,13 +196,13 @@ def _cache(plan: Plan) -> list[str]:
         f"{place}: {what}",
         *([cached.why] if cached.why else []),
         f"session {kept.cache.name!r}, set {kept.identity.digest}",
-        *_payoff(plan),
+        *_room(plan),
         checked if has_files(plan.source) else "rows aren't compared with files, as the source has none",
     ]
 
 
-def _payoff(plan: Plan) -> list[str]:
-    """Return the lines on how many rows are kept and found, and when the cache has paid for itself."""
+def _room(plan: Plan) -> list[str]:
+    """Return the lines on how many rows are kept, and when a cache pays off."""
     kept = plan.cache
     assert kept is not None
     try:
@@ -213,25 +212,15 @@ def _payoff(plan: Plan) -> list[str]:
     room, there = room_bytes(found), "no row is stored"
     if (present := found.present) is not None and present.rows:
         there = f"{present.rows:,} rows are stored, {show_bytes(present.bytes + present.bytes_on_disk)}"
-    limit = f"at most {show_bytes(room)} of rows, not counted in memory=; {there}"
-    if kept.kind == "samples":
-        return [limit]
-    costs = costs_of(plan.source)
-    row_bytes = kept.row_bytes or costs.file_bytes
-    without = costs.read_s + (0 if kept.kind == "encoded" else costs.make_s)
-    brings = payoff(row_bytes, room, kept.records, without)
-    said = "measured by an earlier loader" if costs.measured else "an estimate for usual machines"
-    pays = (
-        f"the cache pays off from epoch {brings.break_even} on"
-        if brings.break_even is not None
-        else "files are read as fast: the cache pays off only with slower storage"
-    )
-    return [
-        limit,
-        f"all {kept.records:,} rows would take {show_bytes(int(row_bytes * kept.records))}; later epochs find "
-        f"{brings.share:.0%} of them",
-        f"a row costs {without * 1e6:,.0f} µs without the cache, {said}; {pays}",
-    ]
+    lines = [f"at most {show_bytes(room)} of rows, not counted in memory=; {there}"]
+    if kept.row_bytes is not None:
+        fraction = min(room // kept.row_bytes / kept.records, 1)
+        lines.append(
+            f"all {kept.records:,} rows would take {show_bytes(kept.row_bytes * kept.records)}; "
+            f"later epochs find {fraction:.0%} of them"
+        )
+    pays = "reading" if kept.kind == "encoded" else "making samples"
+    return [*lines, f"pays off from the second epoch on, where {pays} limits the run"]
 
 
 def _decoder(plan: Plan) -> list[str]:

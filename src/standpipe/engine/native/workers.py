@@ -13,7 +13,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.cache import OpenSet
 from standpipe.contracts import Files, Records
-from standpipe.engine.cache import Costing, Keeper, counted as cache_counts
+from standpipe.engine.cache import Keeper, counted as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
@@ -93,7 +93,6 @@ class NativeWorkers(DrivesItself):
         self._gpu = None if gpu is None else GpuDecoding(plan, self._pool, ends)
         self._keeper: Keeper | None = None
         self._before: _native.Program | None = None
-        self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
         if plan.cache is not None and kept is not None:
             self._keeper = Keeper(plan.cache, kept)
         # The plan splits the work at the cache. So rows are made in two parts, even if the cache can't be opened.
@@ -132,8 +131,6 @@ class NativeWorkers(DrivesItself):
         """Return a job that describes from where the pool gets each field of each row. Write small values at once."""
         if self._keeper is not None:
             self._keeper.enter(assignment.at.epoch)
-        if self._costing is not None:
-            self._costing.enter(assignment.at.epoch, self.stats)
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
         if not assignment.without:
@@ -333,8 +330,6 @@ class NativeWorkers(DrivesItself):
             all_ended &= has_ended(thread, ends - time.monotonic())
         if self._gpu is not None:
             all_ended &= self._gpu.have_ended(ends - time.monotonic())
-        if self._costing is not None:
-            self._costing.note(self.stats())
         if self._keeper is not None and all_ended:  # otherwise a thread may still look up a row in it
             all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
         return all_ended
