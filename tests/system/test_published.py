@@ -116,15 +116,3 @@ def test_a_folder_that_others_can_open_is_not_used(
     file.write(b"two")
     assert told() == [b"two"]
     assert list(folder.iterdir()) == []
-
-
-def test_one_file_at_a_time_has_the_turn(file: Published) -> None:
-    other = Published(KIND)
-    file.write(b"")
-    other.write(b"")
-    assert file.turn(True)
-    assert not other.turn(True)
-    assert not file.turn(False)
-    assert other.turn(True)
-    other.close()
-    assert file.turn(True)

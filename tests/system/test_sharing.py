@@ -83,27 +83,6 @@ def test_memory_is_promised_in_each_pool_that_it_comes_from() -> None:
         each.close()
 
 
-def test_one_at_a_time_has_the_turn(claims: tuple[Claim, Claim]) -> None:
-    one, other = claims
-    assert one.turn(True)
-    assert one.turn(True)
-    assert not other.turn(True)
-    one.turn(False)
-    assert other.turn(True)
-
-
-def test_who_rests_leaves_its_part_to_others(claims: tuple[Claim, Claim]) -> None:
-    one, other = claims
-    one.hungry(True)
-    one.turn(True)
-    one.rest()
-    assert other.hungry_others() == 0
-    assert other.turn(True)
-    one.hungry(True)
-    assert other.hungry_others() == 1
-    assert not one.turn(True)
-
-
 def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -> None:
     third = Claim()
     third.promise(GIB)
@@ -118,7 +97,6 @@ from standpipe.system import sharing
 claim = sharing.Claim()
 claim.promise(1 << 30)
 claim.hungry(True)
-assert claim.turn(True)
 print("there", flush=True)
 sys.stdin.read()
 """
@@ -140,10 +118,10 @@ def test_what_a_killed_process_said_is_gone(claims: tuple[Claim, Claim]) -> None
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
         claim = claims[0]
-        assert (claim.promised_others(), claim.hungry_others(), claim.turn(True)) == (GIB, 1, False)
+        assert (claim.promised_others(), claim.hungry_others()) == (GIB, 1)
         process.kill()
         process.wait()
-    assert (claim.promised_others(), claim.hungry_others(), claim.turn(True)) == (0, 0, True)
+    assert (claim.promised_others(), claim.hungry_others()) == (0, 0)
 
 
 def test_a_forked_child_keeps_nothing_of_a_killed_parent(claims: tuple[Claim, Claim]) -> None:
@@ -156,7 +134,7 @@ def test_a_forked_child_keeps_nothing_of_a_killed_parent(claims: tuple[Claim, Cl
         assert claims[0].promised_others() == GIB
         process.kill()
         os.waitpid(process.pid, 0)
-        assert (claims[0].promised_others(), claims[0].turn(True)) == (0, True)
+        assert claims[0].promised_others() == 0
 
 
 def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
@@ -182,8 +160,6 @@ def test_without_a_folder_everybody_is_alone_and_explain_says_so(
     one.promise(GIB)
     one.hungry(True)
     assert (other.promised_others(), other.hungry_others()) == (0, 0)
-    assert one.turn(True)
-    assert other.turn(True)
     assert said in pipeline().plan().explain()
 
 

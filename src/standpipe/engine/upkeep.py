@@ -55,7 +55,7 @@ class Upkeep:
 
     def rest(self) -> None:
         """Record that this loader is idle, so that other loaders may use its part of the machine."""
-        self._claim.rest()
+        self._claim.hungry(False)
 
     def stats(self) -> Stats:
         """Return all counters."""

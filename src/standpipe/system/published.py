@@ -38,7 +38,6 @@ class Published:
         self._kind = kind
         self._path: Path | None = None
         self._file: int | None = None
-        self._turn: int | None = None
         self._closed = False
         self._lock = threading.Lock()  # one thread closes it while others write
         _of_process.add(self)
@@ -55,22 +54,8 @@ class Published:
                 assert self._file is not None
                 os.pwrite(self._file, line_of(message), 0)
 
-    def turn(self, wanted: bool) -> bool:
-        """Lock the folder for this file if ``wanted``, else unlock it. Return True if this file has the lock.
-
-        At most one file of a folder has this lock, the *turn*. If no file could be made, a wanted turn is always given.
-        """
-        with self._lock:
-            if not wanted:
-                self._turn = _closed(self._turn)
-            elif self._turn is None and self._path is not None:
-                with contextlib.suppress(OSError):
-                    folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    self._turn = folder if _locks(folder) else _closed(folder)
-            return wanted and (self._path is None or self._turn is not None)
-
     def close(self) -> None:
-        """Remove the file, and give back its locks. Later writes do nothing."""
+        """Remove the file, and release its lock. Later writes do nothing."""
         with self._lock:
             self._closed = True
             if self._path is not None:
@@ -78,19 +63,20 @@ class Published:
                     self._path.unlink()
                     self._path.parent.rmdir()  # which fails while another file is in it
             self._path = None
-            for file in (self._file, self._turn):
-                if file is not None:
-                    fcntl.flock(file, fcntl.LOCK_UN)  # forked children may still have it open
+            if self._file is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # forked children may still have it open
             self._drop()
 
     def forget(self) -> None:
-        """Close the parent's file in a forked child, so that its locks end with the parent."""
+        """Close the parent's file in a forked child, so that its lock ends with the parent."""
         self._lock = threading.Lock()  # another thread may have held it
         self._closed, self._path = True, None
         self._drop()
 
     def _drop(self) -> None:
-        self._file, self._turn = _closed(self._file), _closed(self._turn)
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
 
     def _is_there(self) -> bool:
         """Make the file if it is missing, since a login manager may remove it; return False if none can be made.
@@ -183,13 +169,6 @@ def _locks(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _closed(file: int | None) -> int | None:
-    """Close a file descriptor unless it is None, and return None, to store instead of the descriptor."""
-    if file is not None:
-        os.close(file)
-    return None
 
 
 _of_process: weakref.WeakSet[Published] = weakref.WeakSet()

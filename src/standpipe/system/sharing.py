@@ -1,4 +1,4 @@
-"""Share CPUs, memory, and the turn to try another setting among this user's loaders on one machine.
+"""Share CPUs and memory among this user's loaders on one machine.
 
 Each loader publishes a small file: the bytes that it may still allocate, and its CPUs if it could use more of them.
 A loader that can't have a file sees no other loader.
@@ -45,18 +45,6 @@ class Claim:
         if is_so != self._is_hungry:
             self._is_hungry = is_so
             self._tell()
-
-    def turn(self, wanted: bool) -> bool:
-        """Take or give back the turn to try another setting. Return True if this loader has the turn.
-
-        wanted  True: take it; False: give it back. One loader of the machine has the turn at a time
-        """
-        return self._file.turn(wanted)
-
-    def rest(self) -> None:
-        """Publish that this loader needs no more CPU time, and give back the turn: it has nothing to make now."""
-        self.hungry(False)
-        self.turn(False)
 
     def hungry_others(self) -> int:
         """Return the number of other loaders on these processors whose training loops wait for them."""

@@ -77,9 +77,8 @@ def tuner_of(
     *,
     cores: int = 4,
     waits: bool = True,
-    turn: Callable[[bool], bool] | None = None,
 ) -> Tuner:
-    return Tuner(begin, most, cores=cores, waits=waits, turn=turn or (lambda wanted: True))
+    return Tuner(begin, most, cores=cores, waits=waits)
 
 
 def tuned(
@@ -211,32 +210,6 @@ def test_of_processors_that_others_compute_on_a_share_is_used() -> None:
     assert outcome.last == 4
     why = "other loaders compute too, and 4 processors are for this one"
     assert why in [trial.why for trial in outcome.tuner.trials]
-
-
-def test_nothing_is_tried_without_the_turn() -> None:
-    turns: list[bool] = []
-
-    def turn(wanted: bool) -> bool:
-        turns.append(wanted)
-        return len(turns) > 20
-
-    tuner = tuner_of(2, turn=turn)
-    chance = random.Random(0)
-    for window in range(15):
-        tuner.see(LATENCY.seen(tuner.workers, window, chance))
-    assert tuner.workers == 2
-    for window in range(15, 60):
-        tuner.see(LATENCY.seen(tuner.workers, window, chance))
-    assert tuner.workers > 16
-    assert turns[-1] is False  # given back
-
-
-def test_a_turn_that_somebody_keeps_is_not_waited_for_for_ever() -> None:
-    tuner = tuner_of(2, turn=lambda wanted: False)
-    chance = random.Random(0)
-    for window in range(LONG):
-        tuner.see(LATENCY.seen(tuner.workers, window, chance))
-    assert tuner.workers > 16
 
 
 def test_workers_that_can_not_be_had_are_not_asked_for_again() -> None:

@@ -81,9 +81,7 @@ class Adjuster:
         self._headroom = Headroom() if plan.tunes_workers and pool.cost.waits else None
         self._number = pool.workers
         self._cpus = machine.cpu_count(near=plan.device.cpus())
-        self._tuner = Tuner(
-            pool.workers, pool.most_workers, cores=self._cpus, waits=pool.cost.waits, turn=claim.turn
-        )
+        self._tuner = Tuner(pool.workers, pool.most_workers, cores=self._cpus, waits=pool.cost.waits)
         self._shared_s = 0.0  # time of the next check of other loaders
         self.due_s = 0.0
         self._odd = 0  # useless windows in a row

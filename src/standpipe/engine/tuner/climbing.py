@@ -42,7 +42,6 @@ OTHER = 0.3  # the run has changed if its rate differs by more than this fractio
 SURE = 3  # windows in a row in which the run must have changed
 PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # rest in which the loop waits, before a new search
 MOST_TRIALS = 100  # newest trials that are kept
-PATIENT = 60  # most windows to wait until other loaders have finished their trials
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # seconds between two searches: the first pause and the longest
 
 
@@ -80,18 +79,15 @@ class Tuner:
     cores    number of CPUs that this loader may use now
     """
 
-    def __init__(
-        self, workers: int, most: int, *, cores: int, waits: bool, turn: Callable[[bool], bool]
-    ) -> None:
+    def __init__(self, workers: int, most: int, *, cores: int, waits: bool) -> None:
         """Begin a search.
 
         workers  the number at the start
         most     the most workers that may be tried
         waits    True if workers may wait for something other than a CPU, such as storage
-        turn     called with True to ask for the only turn of all loaders to try numbers, with False to return it
         """
         self.workers = self.kept = workers
-        self._waits, self._turn = waits, turn
+        self._waits = waits
         self.cores = self._all_cores = cores
         self.settled = False
         self.trials: list[Trial] = []
@@ -118,15 +114,10 @@ class Tuner:
     def _whole_course(self) -> Course:
         yield from self._warm_up()
         while True:
-            for _ in range(PATIENT):
-                if self._turn(True):
-                    break
-                yield from self._look()
             if self._last.wait_share <= THRESHOLDS.tuned:
                 yield from self._give_back()
             else:
                 yield from self._climb()
-            self._turn(False)
             yield from self._rest()
 
     def _look(self) -> Course:
