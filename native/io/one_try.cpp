@@ -50,7 +50,8 @@ std::string system_text(const char* what, int error) {
     std::string text = std::string(what) + ": " + strerror_r(error, room, sizeof room);
     struct rlimit files;
     if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
-        text += ", " + std::to_string(files.rlim_cur) + " (ulimit -n)";
+        text += ", of at most " + std::to_string(files.rlim_cur) +
+                " (ulimit -n): raise the limit, or use fewer workers";
     return text;
 }
 

@@ -229,8 +229,8 @@ def test_what_is_not_there_is_not_tried_again(folder: Path, error: str) -> None:
 
 def test_emfile_names_the_limit(folder: Path) -> None:
     told = epoch(folder, f"read.open=emfile{at_bad_file(folder)}")
-    assert told.error.startswith("can't be opened: Too many open files, ")
-    assert "(ulimit -n) (4 tries in " in told.error
+    assert told.error.startswith("can't be opened: Too many open files, of at most ")
+    assert "(ulimit -n): raise the limit, or use fewer workers (4 tries in " in told.error
 
 
 def test_enoent_of_a_listed_file_mid_epoch(folder: Path) -> None:
