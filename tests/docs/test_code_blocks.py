@@ -75,8 +75,10 @@ def test_the_page_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
         run(page, folder)
         return
     namespace = {"__name__": "__main__", "step": lambda *_batch: None}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+    for number, block in enumerate(blocks(page)):
+        file = folder / f"{page.stem}-{number}.py"  # functions of filters and caches are known by their file
+        file.write_text(block, encoding="utf-8")
+        exec(compile(block, str(file), "exec", dont_inherit=True), namespace)
 
 
 def run(page: Path, folder: Path) -> None:

@@ -28,7 +28,7 @@ PASSES = """
 import logging
 from samples import Samples
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
-cache = sp.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
+cache = sp.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r}, version=1)
 pipeline = {pipeline}.cache(cache).batch(4)
 with pipeline.loader(memory="512MiB", num_workers={num_workers}, executor={executor!r}) as loader:
     rows = sum(len(batch["index"]) for _ in range({epochs}) for batch in loader)

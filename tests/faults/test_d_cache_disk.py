@@ -32,7 +32,7 @@ def batches(cache):
 """
 FILL = """
 for _ in range(20):  # rows that found no room yet are kept in a later one
-    _, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
+    _, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True, version=1))
     if stats.cache_misses == 0:
         break
 (session,) = sp.list_caches({memory!r})
@@ -45,7 +45,7 @@ listening = logging.Handler()
 listening.emit = lambda record: said.append(record.getMessage())
 standpipe_log.addHandler(listening)
 expected, _ = batches(sp.Cache("off", memory=0))
-found, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
+found, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True, version=1))
 assert found == expected
 assert stats.cache_hits + stats.cache_misses >= 24, stats
 assert stats.cache_misses > 0, stats

@@ -281,6 +281,7 @@ def odd(sample):
         sys.stdin.read(1)
     return bool(sample["x"][0] % 2)
 
+odd._fingerprint = "odd"  # this program is in no file
 import logging
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 pipeline.filter(odd).batch(10).run_filters(memory="64MiB", executor="inline")
@@ -354,48 +355,33 @@ for fn in (Judge({"k": [1, 2]}), named, functools.partial(np.any, axis=0), lambd
 """
 
 
-def test_a_function_has_one_name_in_every_process() -> None:
-    begin = BEGIN.format(path=[path for path in sys.path if path])
+def test_a_function_has_one_name_in_every_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(NAMES))
     said = {
         subprocess.run(
-            [sys.executable, "-c", begin + lines + textwrap.dedent(NAMES)],
+            [sys.executable, program],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for seed, lines in (("1", ""), ("2", "\n# lines before it, of which nothing depends\n"))
+        for seed in "12"
     }
     (names,) = said
     assert len(set(names.splitlines())) == 4
 
 
-def test_what_a_function_uses_is_part_of_its_name() -> None:
-    def described(text: str) -> str:
-        names: dict[str, Any] = {"__name__": "training"}
-        exec(textwrap.dedent(text), names)
-        selection: Any = sp.Pipeline(numbers(3)).filter(names["fn"]).selections[0]
-        said: str = selection.describe()
-        return said
-
-    base = """
-    def inner(value): return value > LIMIT
-    class Scale:
-        factor = 2
-        def of(self, value): return value * self.factor
-    LIMIT = 3
-    scale = Scale()
-    def fn(sample, more=1): return inner(scale.of(sample["x"] + more))
-    """
-    assert described(base) == described(base.replace("return value > LIMIT", "return value > LIMIT  # so"))
-    changes = [
-        ("> LIMIT", ">= LIMIT"),
-        ("factor = 2", "factor = 3"),
-        ("LIMIT = 3", "LIMIT = 4"),
-        ("more=1", "more=2"),
-    ]
-    said = {described(base.replace(*change)) for change in [*changes, ("value * self", "value + self")]}
-    assert len(said | {described(base)}) == 6
+def test_a_function_without_a_source_file_is_refused() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def fn(sample): return True", names)
+    pipeline = sp.Pipeline(numbers(10)).filter(names["fn"]).batch(2)
+    with pytest.raises(
+        sp.PlanError, match=r"from a notebook.*Define it in a file, or give it .* _fingerprint"
+    ):
+        pipeline.plan()
+    names["fn"]._fingerprint = "one"
+    assert len(records(pipeline)) == 10
 
 
 def test_marks_of_many_records(cache: Path) -> None:

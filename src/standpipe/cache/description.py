@@ -60,6 +60,10 @@ class Cache:
     strict : bool, default False
         True: raise ``CacheError`` if the cache can't be used. False: log a warning, and train without a
         cache.
+    version : str or int, optional
+        A name for the version of your functions and dataset before ``.cache()``. It is part of the rows' name,
+        beside the source files of the functions. Functions that have no source file, as in a notebook, need it:
+        change it whenever their results change.
 
     Raises
     ------
@@ -88,6 +92,7 @@ class Cache:
     shared_group: str | int | None = None
     scope: Scope = "ranks"
     strict: bool = False
+    version: str | int | None = None
 
     @property
     def is_off(self) -> bool:
@@ -146,6 +151,8 @@ class Cache:
             )
         if not isinstance(self.strict, bool):
             raise PlanError(f"Cache(strict={self.strict!r}): strict must be True or False")
+        if isinstance(self.version, bool) or not isinstance(self.version, str | int | None):
+            raise PlanError(f"Cache(version={self.version!r}): version must be a str or an int")
         if self.shared_group is not None:
             group_number(self.shared_group)
 

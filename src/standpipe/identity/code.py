@@ -1,9 +1,11 @@
-"""Compute digests of Python code and of the values it uses: equal in all processes, different after a change."""
+"""Compute digests of Python functions and other objects: equal in all processes, different after a change.
+
+A function counts by the source files that it comes from, and by the values that are bound to it.
+"""
 
 from __future__ import annotations
 
 import copyreg
-import enum
 import functools
 import pickle
 import random
@@ -15,35 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.identity.modules import Sources, codes, file_of, imports_of, is_installed, is_packaged
+from standpipe.identity.modules import Sources, codes, file_of, is_installed, is_packaged
 from standpipe.transform.randomness import draws, is_albumentations
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
-_TABLES = (list, tuple, dict, set, frozenset, np.ndarray)
-# Attributes of a class that Python and its tools set, and that add nothing to its functions.
-_NOTED = frozenset(
-    [
-        "_abc_impl",
-        "__abstractmethods__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations__",
-        "__annotations_cache__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__dict__",
-        "__doc__",
-        "__firstlineno__",
-        "__match_args__",
-        "__module__",
-        "__orig_bases__",
-        "__parameters__",
-        "__static_attributes__",
-        "__type_params__",
-        "__weakref__",
-    ]
-)
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE of a type's __flags__
 
 
@@ -73,13 +50,12 @@ def digest_of(value: object) -> str:
 def code_of(value: object) -> Code:
     """Return the digest of a function or another object, which is made from its parts:
 
-    - Functions and classes count by their bytecode, constants, defaults and, in turn, the values they refer to.
-      Those of installed packages count by name, and by the values that they were made with, such as a wrapped
-      function.
+    - Functions and classes count by the bytes of their source file and of the user's modules that it imports, by
+      their place in the file, and by the values that are bound to a function: defaults, closure, attributes, and
+      the globals that it reads. Those of installed packages count by name and by bound values.
     - Objects count by their class and the state that pickling saves, or by their ``_fingerprint``, a text.
-    - Modules count by their files, the modules they import, and the values that are used of them.
 
-    Line numbers, comments and file names don't count, except for modules. Raises ``Unreadable``.
+    Raises ``Unreadable``, also for functions and classes that no source file has as they run.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
@@ -94,6 +70,8 @@ def code_of(value: object) -> Code:
             return code(fast=True)
         except ValueError:  # an object that contains itself
             return code(fast=False)
+    except Unreadable:
+        raise
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
@@ -104,11 +82,11 @@ class _Parts(pickle.Pickler):
     def __init__(self, out: Any, *, fast: bool) -> None:
         super().__init__(out, protocol=5)
         self.fast = fast  # no memo, so equal values give equal bytes, whether they are one object or two
-        self.packages: set[str] = set()
         self.draws: dict[str, None] = {}
-        # Visited values with their numbers, by object and use.
-        self._visited: dict[tuple[object, ...], tuple[int, object]] = {}
+        # Visited values with their numbers, by object.
+        self._visited: dict[int, tuple[int, object]] = {}
         self._sources = Sources()
+        self.packages = self._sources.packages
 
     def persistent_id(self, value: Any) -> list[str] | None:
         """Return a set's elements as sorted texts, since their order differs between processes.
@@ -134,7 +112,7 @@ class _Parts(pickle.Pickler):
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
         if isinstance(text := getattr(value, "_fingerprint", None), str) and not isinstance(value, type):
-            return _tuple("fingerprint", type(value), text)
+            return _tuple("fingerprint", type(value).__qualname__, text)
         if is_albumentations(value):
             self._note_draws(value, draws(value))
             self._note_package(type(value).__module__)
@@ -148,57 +126,60 @@ class _Parts(pickle.Pickler):
             case types.FunctionType():
                 return self._function(value)
             case types.ModuleType():
-                return self._module(_Used(value, None))
-            case _Used():
-                return self._module(value)
-            case _Imported():
-                self._note_package(value.name)
-                loaded = sys.modules.get(value.name)
-                used = None if loaded is None else _Used(loaded, value.names)
-                return _tuple("import", value.name, self._sources.digests(value.name), used)
-            case types.CodeType():
-                return _tuple(*_code_parts(value))
-            case types.CellType():
-                return _tuple("cell", *_contents(value))
+                self._note_package(value.__name__)
+                return _tuple("module", value.__name__, self._files_of(value.__name__))
             case types.MappingProxyType():
                 return _tuple("mapping", dict(value))
             case type():
                 return self._class(value)
-            case staticmethod() | classmethod():
-                return _tuple(type(value).__name__, value.__func__)
-            case property():
-                return _tuple("property", value.fget, value.fset, value.fdel)
-            case functools.cached_property():
-                return _tuple("cached_property", value.func)
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Any:
         name = ("function", function.__module__, function.__qualname__)
-        if not is_installed(function.__code__.co_filename):
-            return self._once(function, name, _function_parts)
-        self._note_package(function.__globals__.get("__name__"))
+        code, module = function.__code__, function.__globals__.get("__name__")
+        if not is_installed(code.co_filename):
+            if not self._sources.has(code):
+                raise Unreadable(_no_source(function.__qualname__))
+            package = function.__globals__.get("__package__") or ""
+            place = code.co_firstlineno, _end_of(code)  # which of several lambdas
+            return self._once(
+                function,
+                *name,
+                *place,
+                self._sources.digests(code.co_filename, package),
+                _bound_to(function),
+                _globals_of(function),
+            )
+        self._note_package(module)
+        self._note_package(function.__module__)
         if _is_by_name(function):
-            self._note_package(function.__module__)
             return _tuple(*name)
-        return self._once(function, name, _wrapper_parts)
+        return self._once(function, *name, module, code.co_qualname, _bound_to(function))
 
     def _class(self, class_: type) -> Any:
         if class_ is tuple:
             return NotImplemented  # pickled as usual: all other parts are written as tuples
         name = (type(class_).__name__, class_.__module__, class_.__qualname__)
-        made_elsewhere = class_.__flags__ & _MADE_BY_PYTHON and not _is_by_name(class_)
-        if made_elsewhere or not is_installed(file_of(class_.__module__)):
-            return self._once(class_, name, _class_parts)
+        file = file_of(class_.__module__)
         self._note_package(class_.__module__)
-        return _tuple(*name)
+        if is_installed(file) and (_is_by_name(class_) or not class_.__flags__ & _MADE_BY_PYTHON):
+            return _tuple(*name)
+        if "<locals>" in class_.__qualname__ or is_installed(file):
+            raise Unreadable(
+                f"the class {class_.__qualname__} was made by a call of a function, so the values that it uses can't "
+                "be found. Define it at the top level of a module"
+            )
+        own = [each.__code__ for each in vars(class_).values() if isinstance(each, types.FunctionType)]
+        if file is None or not all(self._sources.has(code) for code in own if code.co_filename == file):
+            raise Unreadable(_no_source(class_.__qualname__))
+        return self._once(class_, *name, self._files_of(class_.__module__), class_.__bases__)
 
-    def _module(self, used: _Used) -> Any:
-        name = used.module.__name__
-        self._note_package(name)
-        if is_installed(file_of(name)):
-            return _tuple("module", name)
-        files = self._sources.digests(name)
-        return self._once(used.module, ("module", name), lambda _: (files, *_values_of(used)), used.names)
+    def _files_of(self, module: str) -> dict[str, str]:
+        """Return the digests of the files of a loaded module; empty if it is installed or has no file."""
+        file = file_of(module)
+        if file is None or is_installed(file):
+            return {}
+        return self._sources.digests(file, getattr(sys.modules[module], "__package__", None) or "")
 
     def _object(self, value: Any) -> Any:
         """Return the pickle's parts of an object, or a name for an object that pickles as a name.
@@ -214,23 +195,18 @@ class _Parts(pickle.Pickler):
         self._note_package(module)
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None:
-            return self._once(value, (type(value).__qualname__, module, reduced), lambda _: (wrapped,))
-        files = self._sources.digests(module)
+            return self._once(value, type(value).__qualname__, module, reduced, wrapped)
+        files = self._files_of(module)
         if not files and not is_installed(file_of(module)):
             raise pickle.PicklingError(f"{reduced} of {module} is pickled by its name alone")
         return _tuple("name", module, reduced, files)
 
-    def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
-        """Return the name and parts of a value at its first use, and only its number at later uses.
-
-        parts  function that returns the value's parts
-        use    how the value is used; another use counts as another value
-        """
-        key = (id(value), *use)
-        if key in self._visited:
-            return _tuple("again", self._visited[key][0])
-        self._visited[key] = len(self._visited), value  # holding the value keeps its id unique
-        return _tuple(*name, *parts(value))
+    def _once(self, value: Any, *parts: object) -> Any:
+        """Return the parts of a value at its first use, and only its number at later uses."""
+        if id(value) in self._visited:
+            return _tuple("again", self._visited[id(value)][0])
+        self._visited[id(value)] = len(self._visited), value  # holding the value keeps its id unique
+        return _tuple(*parts)
 
     def _note_package(self, module: str | None) -> None:
         name = (module or "").partition(".")[0]
@@ -257,20 +233,11 @@ def _tuple(*parts: object) -> tuple[type, tuple[object]]:
     return tuple, (parts,)
 
 
-@dataclass(frozen=True, slots=True)
-class _Imported:
-    """A module that a function's body imports, and names of the module that the function may use."""
-
-    name: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """A loaded module, and names of its attributes that code may use; ``names`` is None if they are unknown."""
-
-    module: types.ModuleType
-    names: tuple[str, ...] | None
+def _no_source(name: str) -> str:
+    return (
+        f"{name} isn't in a source file as it runs here: it is from a notebook, a console or exec(), or its file was "
+        "changed after it was loaded"
+    )
 
 
 def _is_by_name(value: types.FunctionType | type) -> bool:
@@ -287,90 +254,35 @@ def _is_by_name(value: types.FunctionType | type) -> bool:
     return found is value
 
 
-def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
-    """Yield the digest's parts of a function that a call of an installed package made, such as a wrapper.
-
-    These are its code's module and name, defaults, closure and attributes.
-    """
-    yield from (function.__globals__.get("__name__"), function.__code__.co_qualname)
-    registry = getattr(function, "registry", None)
-    if isinstance(
-        registry, types.MappingProxyType
-    ):  # functools.singledispatch, whose closure holds weak references
-        yield {f"{kind.__module__}.{kind.__qualname__}": each for kind, each in registry.items()}
-        return
-    yield from _given(function)
+def _end_of(code: types.CodeType) -> tuple[int, int]:
+    """Return the line and column where a function's code ends."""
+    return max((line or 0, column or 0) for _, line, _, column in code.co_positions())
 
 
-def _given(function: types.FunctionType) -> Iterator[object]:
-    """Yield a function's defaults, keyword defaults, closure contents and attributes."""
-    yield function.__defaults__
-    yield function.__kwdefaults__
-    yield [_contents(cell) for cell in function.__closure__ or ()]
-    yield function.__dict__
+def _bound_to(function: types.FunctionType) -> list[object]:
+    """Return a function's defaults, keyword defaults, closure contents and attributes."""
+    closure = [_contents(cell) for cell in function.__closure__ or ()]
+    return [function.__defaults__, function.__kwdefaults__, closure, function.__dict__]
 
 
-def _function_parts(function: types.FunctionType) -> Iterator[object]:
-    code, package = function.__code__, function.__globals__.get("__package__") or ""
-    names = tuple(sorted({name for inner in codes(code) for name in inner.co_names}))
-    yield code
-    yield [_Imported(name, names) for inner in codes(code) for name in imports_of(inner, package)]
-    yield from _given(function)
-    looked_up: dict[str, bool] = {}
-    for inner in codes(code):
-        for name, for_an_attribute in _globals(inner):
-            looked_up[name] = looked_up.get(name, True) and for_an_attribute
-    for name in sorted(looked_up):
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            yield name
-            yield _used(value, names if looked_up[name] else None)
+def _globals_of(function: types.FunctionType) -> dict[str, object]:
+    """Return the globals that a function reads: a program may have set them from its arguments."""
+    import dis  # loads much that importing standpipe needn't
+
+    names = {
+        instruction.argval
+        for code in codes(function.__code__)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
 
 
-def _used(value: object, names: tuple[str, ...] | None) -> object:
-    return _Used(value, names) if isinstance(value, types.ModuleType) else value
-
-
-def _values_of(used: _Used) -> Iterator[object]:
-    """Yield names and values of the module attributes in ``used.names``.
-
-    If the names are unknown, it yields all attributes that are plain values, containers or arrays. Functions need
-    no value: the digest includes the module's file.
-    """
-    if used.names is None:
-        kinds = (*_PLAIN, *_TABLES)
-        values = {name: value for name, value in vars(used.module).items() if not name.startswith("__")}
-        yield {name: value for name, value in sorted(values.items()) if isinstance(value, kinds)}
-        return
-    for name in used.names:
-        if hasattr(used.module, name):
-            yield name
-            yield _used(getattr(used.module, name), used.names)
-
-
-def _class_parts(class_: type) -> Iterator[object]:
-    yield class_.__bases__
-    if type(class_) is not type:
-        yield type(class_)
-    if isinstance(class_, enum.EnumMeta):
-        members: dict[str, enum.Enum] = dict(class_.__members__)
-        yield {name: member.value for name, member in members.items()}
-    for name, value in sorted(vars(class_).items()):
-        if name not in _NOTED and not (isinstance(class_, enum.EnumMeta) and _is_of_enum(value)):
-            yield name
-            yield type(value).__name__ if isinstance(value, _DESCRIPTORS) else value
-
-
-def _is_of_enum(value: object) -> bool:
-    """Return True if an attribute of an enumeration is a member, or Python's own data about members."""
-    return isinstance(value, enum.Enum | dict | list | types.BuiltinFunctionType | type)
-
-
-def _code_parts(code: types.CodeType) -> Iterator[object]:
-    yield from (code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, code.co_freevars)
-    yield from (code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-    for constant in code.co_consts:
-        yield constant if isinstance(constant, types.CodeType) else repr(_ordered(constant))
+def _contents(cell: types.CellType) -> list[object]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # nothing yet
+        return []
 
 
 def _tensor_parts(tensor: Any) -> Iterator[object]:
@@ -381,28 +293,3 @@ def _tensor_parts(tensor: Any) -> Iterator[object]:
     yield from (type(tensor), tensor.__dict__)
     yield from (str(values.dtype), tuple(values.shape), tensor.requires_grad)
     yield values.reshape(-1).view(torch.uint8).numpy() if values.numel() else None
-
-
-def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
-    """Yield (name, at_once) for each global that code looks up; at_once is True if an attribute access follows."""
-    import dis  # loads much that importing standpipe needn't
-
-    before: str | None = None
-    for instruction in dis.get_instructions(code):
-        if before is not None:
-            yield before, instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
-        before = instruction.argval if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
-
-
-def _contents(cell: types.CellType) -> list[object]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:  # nothing yet
-        return []
-
-
-def _ordered(constant: Any) -> Any:
-    """Return a constant of compiled code with its frozensets sorted, since their order depends on the process."""
-    if isinstance(constant, frozenset):
-        return sorted(map(repr, constant))
-    return tuple(map(_ordered, constant)) if isinstance(constant, tuple) else constant

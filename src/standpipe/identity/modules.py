@@ -1,4 +1,4 @@
-"""Find a module's file and imports, and whether it is installed, without importing the module."""
+"""Read the user's source files, and find which files they import, without importing them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import functools
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
+_OURS = Path(__file__).parent.parent
 
 
 def file_of(module: str) -> str | None:
@@ -25,12 +27,12 @@ def file_of(module: str) -> str | None:
 
 @functools.cache
 def is_installed(file: str | None) -> bool:
-    """Return True if a file belongs to Python's standard library or an installed package; False for None."""
+    """Return True if a file belongs to Python's library, an installed package or standpipe; False for None."""
     if file is None:
         return False
     if file.startswith(("<built-in", "<frozen")):
         return True
-    return is_packaged(file) or _is_in(file, "stdlib", "platstdlib")
+    return is_packaged(file) or _is_in(file, "stdlib", "platstdlib") or Path(file).is_relative_to(_OURS)
 
 
 @functools.cache
@@ -49,7 +51,72 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes(constant)
 
 
-def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file: a digest of its bytes, and its code objects, which a module in C hasn't."""
+
+    digest: str
+    codes: tuple[types.CodeType, ...]
+
+
+class Sources:
+    """A reader of the user's source files; it reads each file once.
+
+    packages  top-level names of installed packages that these files import
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, _Source] = {}
+        self.packages: set[str] = set()
+
+    def has(self, code: types.CodeType) -> bool:
+        """Return True if a code object is the one that its source file compiles to now."""
+        try:
+            return code in self._source(code.co_filename).codes
+        except OSError:
+            return False
+
+    def digests(self, file: str, package: str) -> dict[str, str]:
+        """Return the digest of a file, under ``""``, and of each user's module that it imports, also indirectly.
+
+        package  package of the module whose file it is; ``""`` without one
+        """
+        found: dict[str, str] = {}
+        seen, left = {""}, [("", file, package)]
+        while left:
+            name, file, package = left.pop()
+            source = self._source(file)
+            found[name] = source.digest
+            # A module's packages count too: importing the module runs them.
+            names = {package, name.rpartition(".")[0]}.union(
+                *(_imports_of(code, package) for code in source.codes)
+            )
+            for new in sorted(names - seen):
+                seen.add(new)
+                if (place := _place_of(new)) is not None:
+                    left.append((new, *place))
+                elif (top := new.partition(".")[0]) != "standpipe" and is_packaged(file_of(top)):
+                    self.packages.add(top)
+        return dict(sorted(found.items()))
+
+    def _source(self, file: str) -> _Source:
+        if file not in self._read:
+            self._read[file] = _read(file)
+        return self._read[file]
+
+
+def _read(file: str) -> _Source:
+    from hashlib import blake2b
+
+    source = Path(file).read_bytes()
+    digest = blake2b(source, digest_size=16).hexdigest()
+    try:
+        return _Source(digest, tuple(codes(compile(source, file, "exec", dont_inherit=True))))
+    except (SyntaxError, ValueError):  # a module in C
+        return _Source(digest, ())
+
+
+def _imports_of(code: types.CodeType, package: str) -> Iterator[str]:
     """Yield the full names of the modules that a code object imports.
 
     It also yields ``module.name`` for each name of a ``from`` import, which may be a module too.
@@ -73,53 +140,8 @@ def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
         before = [before[1], instruction.argval]
 
 
-class Sources:
-    """A reader of the files of modules that aren't installed; it reads each file once."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, tuple[str, tuple[str, ...]] | None] = {}
-
-    def digests(self, module: str) -> dict[str, str]:
-        """Return the digests of a module's file and of all files that it imports, also indirectly, by module.
-
-        Installed modules are left out.
-        """
-        found: dict[str, str] = {}
-        seen, left = {module}, [module]
-        while left:
-            name = left.pop()
-            if name not in self._read:
-                self._read[name] = _read(name)
-            package, _, _ = name.rpartition(".")
-            imported: tuple[str, ...] = ()
-            if (source := self._read[name]) is not None:
-                found[name], imported = source
-            # A module's package counts too: importing the module runs it.
-            new = {each for each in (package, *imported) if each} - seen
-            seen |= new
-            left += new
-        return dict(sorted(found.items()))
-
-
-def _read(module: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the digest of a module's file, and its imports; None without a file, or for an installed module."""
-    from hashlib import blake2b
-
-    file, is_package = _source_of(module)
-    if file is None or is_installed(file):
-        return None
-    source = Path(file).read_bytes()
-    digest = blake2b(source, digest_size=16).hexdigest()
-    try:
-        code = compile(source, file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):  # a module in C
-        return digest, ()
-    package = module if is_package else module.rpartition(".")[0]
-    return digest, tuple(name for inner in codes(code) for name in imports_of(inner, package))
-
-
-def _source_of(module: str) -> tuple[str | None, bool]:
-    """Return a module's file and True if it is a package; (None, False) if it is installed or has no file."""
+def _place_of(module: str) -> tuple[str, str] | None:
+    """Return the file of a user's module, and its package; None if it is installed or has no file."""
     import importlib.machinery
     import importlib.util
 
@@ -127,15 +149,16 @@ def _source_of(module: str) -> tuple[str | None, bool]:
     try:
         spec = importlib.util.find_spec(top)
     except ValueError:  # a main module without a spec
-        return file_of(module), False
+        return None
     for number, _ in enumerate(rest):
         if spec is None or is_installed(spec.origin):
-            return None, False
+            return None
         name = ".".join((top, *rest[: number + 1]))
         spec = importlib.machinery.PathFinder.find_spec(name, spec.submodule_search_locations or [])
-    if spec is None or not spec.has_location:
-        return None, False
-    return spec.origin, spec.submodule_search_locations is not None
+    if spec is None or spec.origin is None or not spec.has_location or is_installed(spec.origin):
+        return None
+    is_package = spec.submodule_search_locations is not None
+    return spec.origin, module if is_package else module.rpartition(".")[0]
 
 
 def _is_in(file: str, *names: str) -> bool:

@@ -22,26 +22,32 @@ ADVICE = (
 )
 
 
-def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str, str]:
+def code_parts(
+    transforms: Sequence[Transform], dataset: Any = None, *, version: str | int | None = None
+) -> dict[str, str]:
     """Return a short text for each function among ``transforms`` and for a Python dataset, by name.
 
-    A function counts by its code, the values it uses and how it is called. A dataset counts by its class's
-    code and its contents, or by its ``_fingerprint``. Installed packages that they use count by their
-    versions and the hashes of the installed files, since a user's own package may be installed again under
+    A function counts by its source files, the values bound to it and how it is called. A dataset counts by its
+    class's source files and its contents, or by its ``_fingerprint``. Installed packages that they use count by
+    their versions and the hashes of the installed files, since a user's own package may be installed again under
     the same version.
+
+    version  the user's version of all of them; with one, those whose changes can't be detected count by it alone
 
     Raises ``PlanError`` for objects whose changes can't be detected, and for those that contain a random
     generator.
     """
+    functions = [transform for transform in transforms if isinstance(transform, Function)]
     parts: dict[str, str] = {}
+    if version is not None and (functions or dataset is not None):
+        parts["version"] = repr(version)
     packages: set[str] = set()
     if dataset is not None:
-        code = _code("the dataset", dataset)
+        code = _code("the dataset", dataset, version)
         parts["dataset"] = code.digest
         packages |= code.packages
-    functions = (transform for transform in transforms if isinstance(transform, Function))
     for number, function in enumerate(functions):
-        code = _code(callable_name(function.fn), function.fn)
+        code = _code(callable_name(function.fn), function.fn, version)
         parts[f"function {number}"] = (
             f"{code.digest} {function.kind} {function.field} {function.input_format}"
         )
@@ -50,12 +56,15 @@ def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str
     return parts | {f"package {name}": _version(name) for name in sorted(packages)}
 
 
-def _code(name: str, value: Any) -> Code:
+def _code(name: str, value: Any, version: str | int | None) -> Code:
     try:
         code = code_of(value)
     except Unreadable as error:
+        if version is not None:
+            return Code(name, frozenset(), ())
         raise PlanError(
-            f"cache(…): changes of {name} can't be detected, so its results can't be cached: {error}. {ADVICE}"
+            f"cache(…): changes of {name} can't be detected, so its results can't be cached: {error}. Use "
+            f"Cache(version=…), a text or number that you change with what it does. Or: {ADVICE[0].lower()}{ADVICE[1:]}"
         ) from error
     if code.draws:
         raise PlanError(

@@ -55,7 +55,8 @@ class ByContent:
         except Unreadable as error:
             raise PlanError(
                 f"{self.name}: standpipe can't identify the function's code, so it can't keep its "
-                f"answers: {error}"
+                f"answers: {error}. Define it in a file, or give it an attribute _fingerprint, a text that changes "
+                "with what it does"
             ) from error
         return f"{self.name[:-1]}, code {code})"
 

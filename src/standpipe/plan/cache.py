@@ -188,7 +188,11 @@ def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[
     before = pipeline.transforms[: pipeline.cached.after]
     return {
         **parts,
-        **code_parts(before, source.dataset if isinstance(source, PythonSource) else None),
+        **code_parts(
+            before,
+            source.dataset if isinstance(source, PythonSource) else None,
+            version=pipeline.cached.cache.version,
+        ),
         "transforms": "; ".join(transform.describe() for transform in before),
         "decode": pipeline.decoding.describe(),
         "limits": repr(pipeline.limits),
