@@ -293,7 +293,10 @@ class Pipeline(Description):
 
         Examples
         --------
-        >>> pipeline = sp.Pipeline(sp.MapSource([{"x": n} for n in range(6)])).filter(lambda sample: sample["x"] > 3)
+        >>> def is_large(sample):
+        ...     return sample["x"] > 3
+        >>> is_large._fingerprint = "1"  # a console's function has no source file by which a change could be seen
+        >>> pipeline = sp.Pipeline(sp.MapSource([{"x": n} for n in range(6)])).filter(is_large)
         >>> pipeline.run_filters(executor="thread", num_workers=1)
         >>> pipeline.batch(1).plan().steps.per_epoch
         2

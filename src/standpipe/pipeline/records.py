@@ -145,9 +145,11 @@ class Ordered:
         A function takes a sample as the source has it: a dict of values by field, with images decoded to
         (H, W, 3) uint8. It returns True or False. ``loader()`` first calls it for every record, in its
         workers, and keeps the answers in the user's cache folder (see ``run_filters``). The answers belong to
-        the source, earlier selections, ``decode()``, and the function's name and code, with everything that
-        it refers to except installed packages. So a changed function is called again. ``plan()`` doesn't call
-        the function: it raises ``PlanError`` if there are no answers yet.
+        the source, earlier selections, ``decode()``, and the function's name, its source file with the user's
+        modules that this file imports, and the values bound to it. So a changed function is called again. A
+        function in a notebook or console has no file: give it an attribute ``_fingerprint``, a text that changes
+        with what it does. ``plan()`` doesn't call the function: it raises ``PlanError`` if there are no answers
+        yet.
 
         Parameters
         ----------
