@@ -353,6 +353,17 @@ def test_a_fork_server_that_has_threads_already_is_started_again(module: Module,
     server.close()
 
 
+def test_a_late_loader_whose_fork_server_got_threads_from_another_dataset(module: Module) -> None:
+    starts, other = module(), module()
+    server = sp.ForkServer()
+    for _ in range(2):
+        with loader(starts.Rows(), mp_context=server) as batches:
+            assert len(rows(batches)) == 64
+            assert is_late(batches)
+        server.preload(other.Rows())
+    server.close()
+
+
 def test_what_cant_travel_says_that_a_fork_has_it(module: Module) -> None:
     of_users = module("")
     held = of_users.Rows()

@@ -136,7 +136,8 @@ class WorkerServer:
                 return report
             if isinstance(self._mp_context, ForkServer) and not is_own:
                 self._mp_context.close()  # another one is started
-            if self.late is not None:
+            by_others = not is_own and bool(report.starting)  # by imports for other loaders
+            if self.late is not None and not by_others:
                 raise PlanError(
                     f"a new Python process has {count_text(report.threads)} before it loads anything, with which no "
                     "process can be forked. Don't start them when Python starts, as in a sitecustomize module, or use "
