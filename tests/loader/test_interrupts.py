@@ -122,6 +122,51 @@ def test_named_batches_come_after_an_interrupt_or_are_an_error(ahead: int) -> No
     assert 0 < errors < moment / 2
 
 
+@pytest.mark.parametrize("at", range(SIZE))
+def test_a_stream_goes_on_after_an_interrupt_of_its_generator(at: int) -> None:
+    """It ends the generator, so that the rest would seem to be over."""
+    interrupts = [KeyboardInterrupt()]
+
+    def samples() -> Iterator[dict[str, int]]:
+        for number in range(SIZE):
+            if number == at and interrupts:
+                raise interrupts.pop()
+            yield {"x": number}
+
+    pipeline = sp.Pipeline(sp.IterableSource(samples)).batch(4)
+    with pipeline.loader(memory=MEMORY, executor="inline", stall_timeout_s=None) as loader:
+        delivered: list[int] = []
+        if at == 0:
+            with pytest.raises(KeyboardInterrupt):
+                iter(loader)
+        batches = iter(loader)
+        while len(delivered) < SIZE:
+            try:
+                delivered += batches.__next__()["x"].tolist()
+            except KeyboardInterrupt:
+                assert len(delivered) == at // 4 * 4
+    assert delivered == list(range(SIZE))
+    assert not interrupts
+
+
+def test_an_interrupt_at_any_moment_of_the_first_batch_inline() -> None:
+    for moment in itertools.count(1):
+        pipeline = sp.Pipeline(sp.MapSource(list(range(SIZE)), fields="x")).batch(2)
+        with pipeline.loader(memory=MEMORY, executor="inline", stall_timeout_s=None) as loader:
+            batches, delivered, was_interrupted = iter(loader), [], False
+            try:
+                with interrupted(moment):
+                    delivered += batches.__next__()["x"].tolist()
+            except KeyboardInterrupt:
+                was_interrupted = True
+            for batch in batches:
+                delivered += batch["x"].tolist()
+        assert delivered == list(range(SIZE)), f"interrupted at moment {moment}"
+        if not was_interrupted:
+            break
+    assert moment > 30
+
+
 def in_epoch(loader: sp.Loader, epoch: int) -> list[int]:
     """Records that were bad in it, in the order in which they were taken down."""
     return [each.index for each in loader.bad_samples if each.epoch == epoch]

@@ -53,11 +53,13 @@ class Laps:
     def piece_begins(self) -> None:
         """Record that a task begins, and decide if the task is timed."""
         self._begin_ns = now = time.monotonic_ns()
-        self._piece = now >= self._next_ns
-        if self._piece:
-            self._next_ns = now + EVERY_NS
-        if self._spent_ns is None or (self.guest and self._piece):
+        timed = now >= self._next_ns
+        if self._spent_ns is None or (self.guest and timed):
             self._spent_ns = _spent_ns()
+        # Last, as ``took`` needs the rest of a timed task even if an interrupt ends this method.
+        self._piece = timed
+        if timed:
+            self._next_ns = now + EVERY_NS
 
     def begins(self) -> None:
         """Record that a row begins, and decide if the row is timed."""

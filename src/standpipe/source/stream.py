@@ -210,6 +210,9 @@ class Stream:
         except StopIteration:
             self._iterator, self._end = None, (epoch, place)
             raise StreamEnded(place) from None
+        except BaseException:
+            self._iterator = None  # a generator ends when it raises, as by an interrupt: start it again
+            raise
         self._next = (epoch, place + 1)
         return item
 
