@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 _number: int | None = None
+_is_helper = False
 
 
 def worker_id() -> int | None:
@@ -35,6 +36,17 @@ def be_worker(number: int) -> None:
     """Set the number that ``worker_id()`` returns in this process, which is a worker process."""
     global _number
     _number = number
+
+
+def be_helper() -> None:
+    """Record that standpipe has started this process: a server that forks worker processes, or a worker process."""
+    global _is_helper
+    _is_helper = True
+
+
+def is_helper() -> bool:
+    """Return True if standpipe has started this process, which may be importing the module that made a loader."""
+    return _is_helper
 
 
 class WorkerOrigin:

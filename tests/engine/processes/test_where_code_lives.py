@@ -137,3 +137,33 @@ def test_a_module_that_is_not_found_says_where_it_is_looked_for(tmp_path: Path) 
     last = done.stderr.strip().splitlines()[-1]
     assert "can't rebuild the dataset and its functions: ModuleNotFoundError: No module named 'mine'" in last
     assert last.endswith("put the module's folder there, by its full path")
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_a_module_that_runs_a_loader_when_it_is_imported(tmp_path: Path, way: str) -> None:
+    """Its workers' server would import it too, and start a server that does the same, without end."""
+    run = RUN.replace('memory="512MiB"', f'memory="512MiB", mp_context="{way}"')
+    imports = 'with open("imports", "a") as file:\n    print(file=file)\noffset = 3\n'
+    (tmp_path / "loops.py").write_text(text(DATASET, imports, run))
+    done = python("-c", "import loops", folder=tmp_path, ends_with=1)
+    assert "a module runs a loader with worker processes when it is imported" in done.stderr
+    assert len((tmp_path / "imports").read_text()) <= 5  # by the trainer and its servers
+
+
+def test_a_module_that_preloads_when_it_is_imported(tmp_path: Path) -> None:
+    module = """
+        class Asks(Squares):
+            def __getitem__(self, index):
+                return super().__getitem__(index) | {"starts": server._process is not None}
+        server = sp.ForkServer().preload(Asks())
+    """
+    program = """
+        import standpipe as sp
+        from preloads import Asks, server
+        pipeline = sp.Pipeline(sp.MapSource(Asks())).batch(8)
+        with pipeline.loader(executor="process", num_workers=2, memory="512MiB", mp_context=server) as loader:
+            print([bool(batch["starts"].any()) for batch in loader])
+    """
+    (tmp_path / "preloads.py").write_text(text(DATASET, module))
+    done = python("-c", text(program), folder=tmp_path)
+    assert done.stdout == f"{[False] * 5}\n"

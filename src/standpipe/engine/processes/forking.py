@@ -26,6 +26,7 @@ from standpipe.engine.watchdog.where import Stacks
 from standpipe.errors import WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import own_memory_bytes, process_memory_bytes
+from standpipe.system.workers import is_helper
 
 # Set to 1 in workers. Otherwise these libraries start a thread per CPU in each worker, though workers already use the
 # CPUs.
@@ -356,6 +357,9 @@ def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:
 
     ``ForkServer.preload`` calls it. Errors of the system are ignored here, since the loader will raise them.
     """
+    # Importing a module that preloads: a new server would import it too, and so on without end.
+    if is_helper():
+        return server
     found = outline(values)
     with contextlib.suppress(Unforkable, Ended, OSError):
         if found.inherited:

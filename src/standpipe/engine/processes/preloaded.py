@@ -24,6 +24,7 @@ from standpipe.engine.processes.messages import Ended, channel_of, receive, send
 from standpipe.engine.processes.server import forked, ignore_interrupts, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
 from standpipe.system.threads import import_all, other_threads
+from standpipe.system.workers import be_helper
 
 GIVEN = 7  # number of descriptors that a worker server gets
 NAME = "standpipe-forks"  # the process's name, as ps and /proc show it
@@ -68,6 +69,7 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
     """
     control, pipe, stacks = given
     ignore_interrupts()
+    be_helper()
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # of imports that hang
     with contextlib.suppress(OSError):

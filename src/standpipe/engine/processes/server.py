@@ -65,7 +65,7 @@ from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
 from standpipe.system.threads import other_threads
-from standpipe.system.workers import be_worker
+from standpipe.system.workers import be_helper, be_worker
 
 Load = Callable[[], tuple[Recipe, Report]]  # returns a recipe, and what loading it has set
 
@@ -90,6 +90,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     """
     control, pipe, recipe_file, lists_file, board, side, stacks = given
     ignore_interrupts()
+    be_helper()
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # workers inherit this handler
     with contextlib.suppress(Ended), channel_of(control) as channel:

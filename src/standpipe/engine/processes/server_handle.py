@@ -44,7 +44,7 @@ from standpipe.errors import PlanError, WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import is_short_of_files
 from standpipe.system.threads import count_text
-from standpipe.system.workers import WorkerContext
+from standpipe.system.workers import WorkerContext, is_helper, worker_id
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 
@@ -83,6 +83,12 @@ class WorkerServer:
         mp_context: WorkerContext = "spawn",
         luggage: Luggage | None = None,
     ) -> None:
+        # Importing a module that runs a loader; its server would import the module too, and so on without end.
+        if is_helper() and worker_id() is None:
+            raise PlanError(
+                "a module runs a loader with worker processes when it is imported, and they import it again. Put the "
+                'loop into a function, or under `if __name__ == "__main__":`'
+            )
         self._recipe, self._pack_lists, self._mp_context = recipe, share_lists, mp_context
         self._luggage = luggage  # packed by the caller; such a server isn't started again
         self._starts_again = mp_context != "fork" and luggage is None
