@@ -84,3 +84,13 @@ def test_what_others_could_have_written_is_opened_by_one_function() -> None:
         if reads.search(line) and not any(each in line for each in known)
     }
     assert found == set()
+
+
+def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("theirs")
+    (tmp_path / f"x.{os.getpid()}.part").symlink_to(tmp_path / "other")
+    with whole_file(tmp_path / "x") as file:
+        file.write("ours")
+    assert (tmp_path / "other").read_text() == "theirs"
+    assert (tmp_path / "x").read_text() == "ours"
+    assert not (tmp_path / "x").is_symlink()

@@ -71,6 +71,8 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file() and not target.is_dir():
         draft = target
     try:
+        if draft != target:
+            draft.unlink(missing_ok=True)  # a link that somebody has put there would be followed
         yield draft
         if draft != target:
             draft.replace(target)

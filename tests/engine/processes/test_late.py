@@ -163,6 +163,23 @@ def test_a_thread_of_unpickling(module: Module, tmp_path: Path, caplog: pytest.L
     assert told.startswith("rebuilding the dataset and its functions starts a thread, with")
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_first_worker_that_is_killed_while_it_loads_is_tried_once_more(module: Module, deaths: int) -> None:
+    of_users = module(f"""
+        import signal
+        if not IS_TRAINER:
+            if 0 < loaded() <= {deaths}:  # the server is number 0
+                os.kill(os.getpid(), signal.SIGKILL)
+            start_thread()
+        """)
+    with loader(of_users.Rows()) as batches:
+        if deaths == 1:
+            assert len(rows(batches)) == 64
+        else:
+            with pytest.raises(sp.WorkerDiedError, match="killed by SIGKILL.* while it loaded the dataset"):
+                iter(batches)
+
+
 def test_a_thread_of_the_initializer_is_none_of_the_import(module: Module) -> None:
     of_users = module("")
     with loader(of_users.Rows(), initializer=of_users.start_thread) as batches:

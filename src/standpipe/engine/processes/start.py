@@ -78,7 +78,7 @@ def in_processes(
             workers.append(WorkerProcess(server, 0))
         load_s = 0.0
         if server.late is not None:
-            carried, load_s = _loaded_by(workers[0], server.late, plan, watch, advice)
+            carried, load_s = _loaded(workers, server, plan, watch, advice)
         if carried.warning:
             warn(carried.warning)
         plan = replace(plan, carried=carried)
@@ -126,27 +126,39 @@ def _can_be_had(cache: CachePlan) -> bool:
     return found is not None
 
 
-def _loaded_by(
-    worker: WorkerProcess, late: Report, plan: Plan, watch: Watch, advice: str
+def _loaded(
+    workers: list[WorkerProcess], server: WorkerServer, plan: Plan, watch: Watch, advice: str
 ) -> tuple[Report, float]:
     """Wait until the first worker has loaded the recipe by itself.
 
-    late    the report of the server that had threads
+    If the worker dies, replace it in ``workers``, and try once more.
+
+    server  a server in late mode
     advice  how to start workers more quickly; empty if there is no way
 
     Return what it has set, and the seconds that loading took.
     """
-    with watch.own_task(
-        "the start of worker processes",
-        "loading the dataset",
-        str(worker),
-        where=worker.where,
-        give_up=lambda _: worker.kill(),
-        least_s=plan.options.start_timeout_s or 0.0,
-        advice=advice,
-    ):
-        report, seconds = worker.wait_until_loaded()
-    return replace(report, starting=late.starting, threads=late.threads), seconds
+    assert server.late is not None
+
+    def loaded(worker: WorkerProcess) -> tuple[Report, float]:
+        with watch.own_task(
+            "the start of worker processes",
+            "loading the dataset",
+            str(worker),
+            where=worker.where,
+            give_up=lambda _: worker.kill(),
+            least_s=plan.options.start_timeout_s or 0.0,
+            advice=advice,
+        ):
+            return worker.wait_until_loaded()
+
+    try:
+        report, seconds = loaded(workers[0])
+    except WorkerDiedError:
+        workers[0].close()
+        workers[0] = WorkerProcess(server, 0)
+        report, seconds = loaded(workers[0])
+    return replace(report, starting=server.late.starting, threads=server.late.threads), seconds
 
 
 def _log_late(late: Report, load_s: float, each: int) -> None:

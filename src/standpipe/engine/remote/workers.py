@@ -321,9 +321,10 @@ class RemoteWorkers:
             alive_s, poked_s = self._poked[maker]
             if since is None or max(since, alive_s, poked_s) + slow_s > now:
                 continue
-            if max(since, alive_s) + stall_s <= now:
+            silent_s = stall_s / 2  # the other half is left to make the batch, which fails after all of it
+            if max(since, alive_s) + silent_s <= now:
                 self._poked[maker] = now, now
-                self._restart(maker, f"gave no sign of life for {stall_s:g} s, and is started again")
+                self._restart(maker, f"gave no sign of life for {silent_s:g} s, and is started again")
             else:
                 self._poked[maker] = alive_s, now
                 self._fleet.poke(maker)
