@@ -176,7 +176,7 @@ def test_a_first_worker_that_is_killed_while_it_loads_is_tried_once_more(module:
         if deaths == 1:
             assert len(rows(batches)) == 64
         else:
-            with pytest.raises(sp.WorkerDiedError, match="killed by SIGKILL.* while it loaded the dataset"):
+            with pytest.raises(sp.WorkerDiedError, match=r"killed by SIGKILL.* while it loaded the dataset"):
                 iter(batches)
 
 
