@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from typing import Any
 
 import jax
@@ -58,6 +59,18 @@ def test_batches_are_standpipes(sharding: Any) -> None:
             assert_equal(batch, expected)
             where = sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
             assert batch["image"].sharding.device_set == where.device_set
+
+
+def test_what_a_loader_has_this_one_has_too() -> None:
+    with loader() as batches:
+        assert sum(1 for _ in batches) == STEPS
+        assert batches.classes is None
+        assert batches.stats().step.rows == STEPS * ROWS
+        assert batches.explain().startswith("standpipe plan")
+        assert repr(batches).startswith("<JaxLoader of Pipeline(Arrays(")
+    assert repr(batches).endswith("closed>")
+    options = list(inspect.signature(standpipe.jax.loader).parameters.values())[-1]
+    assert options.annotation == "Unpack[RunArguments]"
 
 
 def test_each_device_has_its_rows() -> None:

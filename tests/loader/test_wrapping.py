@@ -1,8 +1,7 @@
-"""Loaders of torch and JAX have what ``Loader`` has, and notebooks show what these objects are."""
+"""A loader of torch has what ``Loader`` has, and notebooks show what these objects are."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,8 @@ def pipeline(tmp_path: Path) -> sp.Pipeline:
     return sp.Pipeline(sp.ImageFolder(tmp_path)).map(sp.CenterCrop(32)).batch(2)
 
 
-@pytest.mark.parametrize(("adapter", "name"), [("torch", "TorchLoader"), ("jax", "JaxLoader")])
-def test_what_a_loader_has_the_adapters_have_too(
-    adapter: str, name: str, pipeline: sp.Pipeline, tmp_path: Path
-) -> None:
-    pytest.importorskip(adapter)
-    module = import_module(f"standpipe.{adapter}")
+def test_what_a_loader_has_that_for_torch_has_too(pipeline: sp.Pipeline, tmp_path: Path) -> None:
+    module = pytest.importorskip("standpipe.torch")
     with module.loader(pipeline, memory="64MiB", num_workers=1) as batches:
         with batches.progress():
             assert sum(1 for _ in batches) == 4
@@ -37,7 +32,7 @@ def test_what_a_loader_has_the_adapters_have_too(
         assert "slots" in str(batches.memory())
         assert str(batches.diagnose())
         batches.report(tmp_path / "report.json")
-        assert repr(batches).startswith(f"<{name} of Pipeline(ImageFolder(")
+        assert repr(batches).startswith("<TorchLoader of Pipeline(ImageFolder(")
         assert "standpipe plan" in batches._repr_html_()
     assert repr(batches).endswith("closed>")
 

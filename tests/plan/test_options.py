@@ -34,8 +34,10 @@ def test_the_three_lists_of_options_are_one() -> None:
         (sp.Pipeline.run_filters, JobArguments),
         (sp.fill_cache, LoaderArguments),
         (sp.digest_epoch, LoaderArguments),
-        ("standpipe.torch", RunArguments),
-        ("standpipe.jax", RunArguments),
+        (
+            "standpipe.torch",
+            RunArguments,
+        ),  # that of JAX is in tests/for_jax: a process that imports JAX must not fork
         ("standpipe.ray", LoaderArguments),
     ],
 )

@@ -381,7 +381,7 @@ def test_a_late_loader_whose_fork_server_got_threads_from_another_dataset(module
     server.close()
 
 
-def test_what_cant_travel_says_that_a_fork_has_it(module: Module) -> None:
+def test_what_cant_travel_says_that_a_fork_has_it(module: Module, no_garbage: None) -> None:
     of_users = module("")
     held = of_users.Rows()
     held.lock = of_users._thread.allocate_lock()

@@ -12,18 +12,16 @@ import gc
 import marshal
 import mmap
 import os
-import pickle
 import signal
 import socket
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-import cloudpickle
 import numpy as np
 
 from standpipe import _native
@@ -31,11 +29,11 @@ from standpipe.batch import SlotLayout
 from standpipe.carried import Held, Report
 from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.processes.answers import Answers
+from standpipe.engine.processes.failures import picklable, sendable, unsendable
 from standpipe.engine.processes.messages import (
     Ended,
     Parcel,
     channel_of,
-    encoded,
     parcel,
     receive,
     receive_files,
@@ -44,7 +42,7 @@ from standpipe.engine.processes.messages import (
 )
 from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
-from standpipe.engine.python.calls import initialize, said, unforeseen
+from standpipe.engine.python.calls import initialize, unforeseen
 from standpipe.engine.python.functions import apply, gather, probed
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
@@ -59,7 +57,7 @@ from standpipe.engine.watchdog.board import (
     heartbeat_of,
     shared_words,
 )
-from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
+from standpipe.engine.watchdog.where import show_stacks_on_signal
 from standpipe.engine.workers import NO_FLAWS, BatchMade, CantRebuildError, CantWorkError, Failure, Flaws
 from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
@@ -101,7 +99,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
             else:
                 load, report = _done((recipe, Report()))
         except BaseException as error:
-            send(channel, ("failed", CantRebuildError(_told(error))))
+            send(channel, ("failed", CantRebuildError(picklable(error))))
             return
         if recipe is None:
             gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
@@ -218,7 +216,7 @@ class Server:
                 try:
                     recipe, report = self.load()
                 except BaseException as error:
-                    _refuse(channel, CantRebuildError(_told(error)))
+                    _refuse(channel, CantRebuildError(picklable(error)))
                 loaded = report, time.monotonic() - begin_s
                 Worker(channel, recipe, side, heartbeat, loaded).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
@@ -302,7 +300,7 @@ class Worker:
                 case "loaded":
                     send(self._channel, self._loaded)
                 case "measure":
-                    send(self._channel, _sendable(refused or self._maker.measure(*message)))
+                    send(self._channel, sendable(refused or self._maker.measure(*message)))
                 case "probe":
                     send(self._channel, probed(self._maker, *message))
                 case "slots":
@@ -371,13 +369,13 @@ class Worker:
         what   the rows' records, and the batch's values outside the slot
         """
         if self._ended is not None:
-            return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
+            return parcel(([sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
         self._maker.laps.piece_begins()
         try:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws(), None))
+            return parcel(([sendable(unforeseen(first, error))], {}, None, self._new_flaws(), None))
         rows = 0 if kind == "functions" else len(what[0].indices)
         flaws = self._new_flaws()
         met = None if flaws is NO_FLAWS else flaws, self._maker.laps.took(rows)
@@ -387,7 +385,7 @@ class Worker:
         except Exception as error:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
-            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, *met))
+            return parcel(([unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
     def _new_flaws(self) -> Flaws:
         """Return the flaws (such as damaged files), counters and notes of this worker since its last answer."""
@@ -423,14 +421,14 @@ class Worker:
         match kind:
             case "rows":
                 bad = self._maker.fill(content, 0, count)
-                failures = [_sendable(replace(failure, row=first + failure.row)) for failure in bad]
+                failures = [sendable(replace(failure, row=first + failure.row)) for failure in bad]
                 return failures, dict(content.lists), None
             case "samples":
                 made = gather(self._maker, content)
             case _:
                 made = apply(self._maker, content)
         if isinstance(made, list):
-            return [_sendable(failure) for failure in made], {}, None
+            return [sendable(failure) for failure in made], {}, None
         return [], {}, made
 
     def _views(self, slot: int, epoch: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
@@ -438,54 +436,6 @@ class Worker:
         begin = slot * self._stride
         every = layout.views(self._arena[begin : begin + layout.slot_bytes], rows)
         return {name: array[chosen] for name, array in every.items()}
-
-
-def _sendable(answer: Any) -> Any:
-    """Return a failure with a cause that can be pickled; return any other answer unchanged."""
-    if isinstance(answer, Failure) and answer.cause is not None:
-        return replace(answer, cause=_told(answer.cause))
-    return answer
-
-
-def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) -> Failure:
-    """Return the failure of the first row with a value that can't be sent.
-
-    first  number of the first row
-    lists  by field, a value per row
-    error  used if each value alone can be sent
-    """
-    for name, values in lists.items():
-        for row, value in enumerate(values):
-            try:
-                encoded(value)
-            except Exception as reason:
-                kind = type(value).__name__
-                return Failure(
-                    first + row,
-                    "batch",
-                    f"{name!r}, of the type {kind}, can't be sent from a worker process: {reason}. Return a value "
-                    "that can be pickled, or use executor='thread'",
-                )
-    return unforeseen(first, error)
-
-
-def _told(error: BaseException) -> Exception:
-    """Return a copy of an error that can be pickled, with the traceback as a note.
-
-    If no copy can be pickled, it is a ``RuntimeError`` with the error's text.
-    """
-    note = "In the worker:\n" + _trace(error)
-    try:
-        copy = pickle.loads(cloudpickle.dumps(error))
-    except Exception:
-        copy = None
-    told = copy if isinstance(copy, Exception) else RuntimeError(said(error))
-    told.add_note(note)
-    return told
-
-
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__))).rstrip()
 
 
 def bootstrap(path: list[str], module: str) -> str:
