@@ -14,7 +14,7 @@ import torch
 
 import standpipe as sp
 import standpipe.torch
-from programs import children
+from programs import children, output
 from standpipe.engine.probe import drawing
 
 MEMORY = "512MiB"
@@ -244,3 +244,36 @@ def test_what_is_given_is_looked_at_too() -> None:
     pipeline = sp.Pipeline(sp.MapSource(Drawing())).batch(4, batch_sampler=True)
     (found,) = drawing(pipeline.plan(executor="thread", memory=MEMORY))
     assert found == "the dataset (numpy.random)"
+
+
+IMPORTS = """
+import importlib.abc
+
+class Seen(importlib.abc.MetaPathFinder):
+    names = []
+    def find_spec(self, name, path, target=None):
+        if threading.current_thread().name.startswith("standpipe"):
+            self.names.append(name)
+
+class Dataset:
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return np.full(3, index)
+
+sys.meta_path.insert(0, Seen())
+for executor in ("inline", "thread", "process"):
+    pipeline = sp.Pipeline(sp.MapSource(Dataset())).batch(4)
+    with pipeline.loader(memory="512MiB", num_workers=1, executor=executor) as made:
+        for _ in made:
+            pass
+        for thread in threading.enumerate():
+            if thread.name == "standpipe-probe":
+                thread.join()
+print(Seen.names)
+"""
+
+
+def test_threads_of_a_run_import_nothing() -> None:
+    """A child that is forked while a thread imports would wait for that import for ever, at its own one."""
+    assert output(IMPORTS) == "[]\n"

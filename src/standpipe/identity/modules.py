@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
 _OURS = Path(__file__).parent.parent
+# Now: sysconfig imports more at its first use. A process that is forked while another thread imports waits for ever.
+_PATHS = {name: sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 def file_of(module: str) -> str | None:
@@ -162,6 +165,4 @@ def _place_of(module: str) -> tuple[str, str] | None:
 
 
 def _is_in(file: str, *names: str) -> bool:
-    import sysconfig  # likewise not needed by importing standpipe
-
-    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)
+    return any(Path(file).is_relative_to(_PATHS[name]) for name in names)
