@@ -240,13 +240,18 @@ def test_actors_end_with_a_trainer_that_is_killed(nodes: Any, tmp_path: Path) ->
     assert has_ended(int(done.stdout.split()[-1]))
 
 
-def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(nodes: Any) -> None:
+@pytest.mark.parametrize("slow_sample_s", [60, 0.01], ids=["asked", "poked"])
+def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(
+    nodes: Any, slow_sample_s: float
+) -> None:
     program = textwrap.dedent(f"""
         import numpy as np, ray, standpipe as sp, standpipe.ray
         ray.init({nodes.address!r}, log_to_driver=False)
         pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(2)
         with standpipe.ray.start(pipeline, 1, cpus_per_actor=0.25, memory_per_actor="150MiB") as actors:
-            with standpipe.ray.loader(pipeline, actors, memory="400MiB") as loader:
+            with standpipe.ray.loader(
+                pipeline, actors, memory="400MiB", slow_sample_s={slow_sample_s}
+            ) as loader:
                 batches = iter(loader)
                 next(batches)
                 ray.shutdown()

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,17 +136,27 @@ class OpenActors:
 
     def ask(self, maker: int, number: int, task: Any) -> None:
         """Send a task."""
-        if not ray.is_initialized():  # as in ``Actors.close``
-            self._receiver.failed(
-                maker, number, sp.PlanError("ray.shutdown() was called before the loader's end")
-            )
+        if self._fails(maker, [number]):
             return
         self._call(("make", maker, number), self._handles[maker].make.remote(task))
 
     def poke(self, maker: int) -> None:
         """Ask for a sign of life, in a thread of the actor that makes no batches."""
+        with self._lock:
+            asked = [number for kind, of, number in self._waiting if kind == "make" and of == maker]
+        if self._fails(maker, asked):
+            return
         method = self._handles[maker].alive.options(concurrency_group="life")
         self._call(("alive", maker, 0), method.remote())
+
+    def _fails(self, maker: int, asked: Iterable[int]) -> bool:
+        """Return True, and report these tasks as failed, if this process has left the cluster; Ray would join one."""
+        if ray.is_initialized():  # as in ``Actors.close``
+            return False
+        for number in asked:
+            error = sp.PlanError("ray.shutdown() was called before the loader's end")
+            self._receiver.failed(maker, number, error)
+        return True
 
     def restart(self, maker: int) -> None:
         """Let Ray end the actor and start it again."""

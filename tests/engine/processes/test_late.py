@@ -19,6 +19,7 @@ import standpipe as sp
 from photos import WAIT_S
 from programs import at_call, census, check_nothing_is_left, interrupt, started_since, wait_for_end
 from standpipe.engine.processes import late
+from standpipe.engine.processes.forking import own_threads
 
 # ``loaded()`` counts by files, in whichever process, how often the module or a dataset was loaded.
 MODULE = """
@@ -388,9 +389,11 @@ def test_what_cant_travel_says_that_a_fork_has_it(module: Module, no_garbage: No
     remedy = "mp_context='fork' (of a DataLoader: multiprocessing_context='fork')"
     with pytest.raises(sp.PlanError) as raised, loader(held) as batches:
         rows(batches)
-    assert str(raised.value).endswith(remedy)
-    with loader(held, mp_context="fork") as batches:
-        assert len(rows(batches)) == 64
+    forkable = not own_threads()  # of loaders that other tests have left, say
+    assert str(raised.value).endswith(remedy) == forkable
+    if forkable:
+        with loader(held, mp_context="fork") as batches:
+            assert len(rows(batches)) == 64
     with loader(of_users.Rows()) as running:
         next(iter(running))
         with pytest.raises(sp.PlanError) as raised, loader(held) as batches:
