@@ -48,10 +48,8 @@ from standpipe.system.workers import WorkerContext, is_helper, worker_id
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 
-FORK_REMEDY = (
-    "start workers as forks of this process, which have it: mp_context='fork' (of a DataLoader: "
-    "multiprocessing_context='fork')"
-)
+FORK_ARGUMENT = "mp_context='fork' (of a DataLoader: multiprocessing_context='fork')"
+FORK_REMEDY = f"start workers as forks of this process, which have it: {FORK_ARGUMENT}"
 # Seconds for the server to fork a worker, which takes milliseconds, or to report how one ended.
 ANSWER_S = 30.0
 

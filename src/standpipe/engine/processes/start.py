@@ -9,7 +9,7 @@ from standpipe.carried import Report
 from standpipe.engine.cache import opened
 from standpipe.engine.processes.forking import own_threads
 from standpipe.engine.processes.messages import Ended
-from standpipe.engine.processes.server_handle import WorkerServer
+from standpipe.engine.processes.server_handle import FORK_ARGUMENT, WorkerServer
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.processes.workers import ProcessWorkers
 from standpipe.engine.rows import Inputs, RowKey
@@ -34,10 +34,7 @@ from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory
 from standpipe.system.user_warnings import warn
 from standpipe.units import show_bytes
 
-FORK = (
-    "To start workers as forks of this process, without imports, use mp_context='fork' (of a DataLoader: "
-    "multiprocessing_context='fork')"
-)
+FORK = f"To start workers as forks of this process, without imports, use {FORK_ARGUMENT}"
 
 
 def in_processes(
@@ -93,8 +90,7 @@ def in_processes(
                 _log_late(server.late, load_s, plan.pool.cost.each)
             if plan.in_turn:  # a new first worker is needed, as this one has made a sample already
                 workers[0].kill()
-                workers[0].close()
-                workers[0] = WorkerProcess(server, 0)
+                _replace_first(workers, server)
             server.side.cap_bytes = plan.memory.forecast.side
             ring = new_ring(plan, bell) if ring is None else ring
             for number in range(1, plan.pool.workers):
@@ -155,10 +151,15 @@ def _loaded(
     try:
         report, seconds = loaded(workers[0])
     except WorkerDiedError:
-        workers[0].close()
-        workers[0] = WorkerProcess(server, 0)
+        _replace_first(workers, server)
         report, seconds = loaded(workers[0])
     return replace(report, starting=server.late.starting, threads=server.late.threads), seconds
+
+
+def _replace_first(workers: list[WorkerProcess], server: WorkerServer) -> None:
+    """Start another first worker in place of one that has ended or is killed."""
+    workers[0].close()
+    workers[0] = WorkerProcess(server, 0)
 
 
 def _log_late(late: Report, load_s: float, each: int) -> None:
@@ -197,18 +198,14 @@ def _measured_in(
         ):
             return worker.measure(*what)
 
-    def successor() -> WorkerProcess:
-        workers[0].close()
-        return WorkerProcess(server, 0)
-
     try:
         return measured(workers[0])
     except (WorkerDiedError, StalledError):
-        workers[0] = successor()
+        _replace_first(workers, server)
     try:
         return measured(workers[0])
     except (WorkerDiedError, StalledError) as error:
-        workers[0] = successor()
+        _replace_first(workers, server)
         place = "died" if isinstance(error, WorkerDiedError) else "stalled"
         return Failure(0, place, str(error), error)
 
@@ -222,8 +219,7 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
     try:
         return _measured_cost(plan, server, workers[0])
     except (Ended, OSError):
-        workers[0].close()
-        workers[0] = WorkerProcess(server, 0)
+        _replace_first(workers, server)
     try:
         return _measured_cost(plan, server, workers[0])
     except (Ended, OSError) as error:
