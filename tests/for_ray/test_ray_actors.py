@@ -240,21 +240,21 @@ def test_actors_end_with_a_trainer_that_is_killed(nodes: Any, tmp_path: Path) ->
     assert has_ended(int(done.stdout.split()[-1]))
 
 
-@pytest.mark.parametrize("slow_sample_s", [60, 0.01], ids=["asked", "poked"])
+@pytest.mark.parametrize("joins_again", [False, True])
 def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(
-    nodes: Any, slow_sample_s: float
+    nodes: Any, joins_again: bool
 ) -> None:
     program = textwrap.dedent(f"""
         import numpy as np, ray, standpipe as sp, standpipe.ray
         ray.init({nodes.address!r}, log_to_driver=False)
         pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(2)
         with standpipe.ray.start(pipeline, 1, cpus_per_actor=0.25, memory_per_actor="150MiB") as actors:
-            with standpipe.ray.loader(
-                pipeline, actors, memory="400MiB", slow_sample_s={slow_sample_s}
-            ) as loader:
+            with standpipe.ray.loader(pipeline, actors, memory="400MiB", slow_sample_s=0.01) as loader:
                 batches = iter(loader)
                 next(batches)
                 ray.shutdown()
+                if {joins_again}:
+                    ray.init({nodes.address!r}, log_to_driver=False)
                 try:
                     print(len(list(batches)))
                 except sp.PlanError as error:
@@ -263,7 +263,7 @@ def test_the_end_of_the_connection_is_an_error_and_no_other_cluster_is_joined(
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "ray.shutdown() was called before" in done.stdout, done.stderr
-    assert done.stdout.split()[-1] == "False"
+    assert done.stdout.split()[-1] == str(joins_again)
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,11 @@ def test_a_package_that_was_installed_again_is_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under the same version, as one's own package is."""
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "of_mine.py").write_text("def f(image): return image\n")
-    about = tmp_path / "of_mine-1.0.dist-info"
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+    (site / "of_mine.py").write_text("def f(image): return image\n")
+    about = site / "of_mine-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: of-mine\nVersion: 1.0\n")
     record = about / "RECORD"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, Unpack
 
 import cloudpickle
 import ray
-from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
+from ray.exceptions import ActorHandleNotFoundError, ActorUnavailableError, RayError, RayTaskError
 
 import standpipe as sp
 from standpipe.carried import read
@@ -108,8 +109,9 @@ class Actors:
     def close(self) -> None:
         """End the actors, for all loaders that use them."""
         if ray.is_initialized():  # else the call would look for another cluster
-            for handle in self.handles:
-                ray.kill(handle)
+            with contextlib.suppress(ActorHandleNotFoundError):  # they ended with an earlier connection
+                for handle in self.handles:
+                    ray.kill(handle)
 
     def __enter__(self) -> Actors:
         return self
@@ -131,32 +133,31 @@ class OpenActors:
         self._lives = [0] * len(handles)  # how often each actor was lost
         self._waiting: dict[tuple[str, int, int], Any] = {}  # references whose results are awaited
         self._closed = False
+        self._job = ray.get_runtime_context().get_job_id()
         for maker in range(len(handles)):
             self._greet(maker)
 
     def ask(self, maker: int, number: int, task: Any) -> None:
         """Send a task."""
-        if self._fails(maker, [number]):
-            return
-        self._call(("make", maker, number), self._handles[maker].make.remote(task))
+        if self._left():
+            self._receiver.failed(maker, number, _left_error())
+        else:
+            self._call(("make", maker, number), self._handles[maker].make.remote(task))
 
     def poke(self, maker: int) -> None:
         """Ask for a sign of life, in a thread of the actor that makes no batches."""
-        with self._lock:
-            asked = [number for kind, of, number in self._waiting if kind == "make" and of == maker]
-        if self._fails(maker, asked):
-            return
-        method = self._handles[maker].alive.options(concurrency_group="life")
-        self._call(("alive", maker, 0), method.remote())
+        if self._left():
+            with self._lock:
+                asked = [number for kind, of, number in self._waiting if kind == "make" and of == maker]
+            for number in asked:
+                self._receiver.failed(maker, number, _left_error())
+        else:
+            method = self._handles[maker].alive.options(concurrency_group="life")
+            self._call(("alive", maker, 0), method.remote())
 
-    def _fails(self, maker: int, asked: Iterable[int]) -> bool:
-        """Return True, and report these tasks as failed, if this process has left the cluster; Ray would join one."""
-        if ray.is_initialized():  # as in ``Actors.close``
-            return False
-        for number in asked:
-            error = sp.PlanError("ray.shutdown() was called before the loader's end")
-            self._receiver.failed(maker, number, error)
-        return True
+    def _left(self) -> bool:
+        """Return True if this process isn't connected to the cluster, or is again: a call would join one, or hang."""
+        return not ray.is_initialized() or ray.get_runtime_context().get_job_id() != self._job
 
     def restart(self, maker: int) -> None:
         """Let Ray end the actor and start it again."""
@@ -169,7 +170,7 @@ class OpenActors:
             self._closed = True
             waiting = dict(self._waiting)
             self._waiting.clear()
-        if not ray.is_initialized():
+        if self._left():
             return
         for (kind, _, _), reference in waiting.items():
             if kind == "hello":  # else Ray would repeat it, and print so
@@ -180,6 +181,9 @@ class OpenActors:
 
     def _greet(self, maker: int) -> None:
         """Ask an actor for its facts, which it gives when it is running: now, or after Ray has restarted it."""
+        if self._left():
+            self._receiver.refused(maker, f"actor {maker}", _left_error())
+            return
         method = self._handles[maker].hello.options(max_task_retries=-1)
         self._call(("hello", maker, 0), method.remote(self._pipeline))
 
@@ -240,6 +244,10 @@ class OpenActors:
         self._receiver.lost(maker, reason)
         if back:
             self._greet(maker)
+
+
+def _left_error() -> sp.PlanError:
+    return sp.PlanError("ray.shutdown() was called before the loader's end")
 
 
 def _reason(error: RayError) -> str:
