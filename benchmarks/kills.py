@@ -26,7 +26,7 @@ from pathlib import Path
 from _measure import parser, progress, report
 
 import standpipe as sp
-from standpipe.source._index_file import read_index
+from standpipe.source.index.file import read_index
 
 BASE_S = 0.2  # a command has begun to import by then
 LINES = 1_000_000  # of the list: its index takes seconds

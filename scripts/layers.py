@@ -26,9 +26,15 @@ LAYERS = (
     ("spec", "formats", "habits", "units"),
     ("contracts",),
     ("system",),
+    ("source.index", "source.packed", "source.python", "transform.image", "cache.description"),
+    ("source.files", "source.records", "transform.pixels", "transform.python"),
+    ("source.shards", "transform.decoders", "transform.kernels"),
+    ("transform.converted",),
     PLACES,
     ("identity",),
-    ("cache", "carried", "plan.options"),
+    ("cache.files", "carried", "plan.options"),
+    ("cache.sets",),
+    ("cache",),
     ("pipeline",),
     ("plan",),
     ("stats",),
@@ -130,7 +136,8 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
         return f"{owner} has no row in scripts/layers.py"
     if target == "_native":
         return None if owner.partition(".")[0] in NATIVE else f"{owner} must not import the native core"
-    if owner in PLACES and target in PLACES:
+    places = owner.partition(".")[0], target.partition(".")[0]
+    if places[0] != places[1] and {*places} <= {*PLACES}:
         return f"a place never imports another place: {owner} imports {target}"
     if RANK.get(target, RANK[owner]) < RANK[owner]:
         return None

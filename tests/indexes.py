@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from standpipe import _native
-from standpipe.source._index_file import (
+from standpipe.source.index.file import (
     PREAMBLE,
     Section,
     preamble,

@@ -43,9 +43,9 @@ def test_the_native_core_keeps_its_own_rule(tmp_path: Path, file: str, header: s
 @pytest.mark.parametrize(
     ("file", "code"),
     [
-        ("order/shuffle.py", "from standpipe.source.folder import ImageFolder"),
+        ("order/shuffle.py", "from standpipe.source.files.folder import ImageFolder"),
         ("order/shuffle.py", "from ..source import folder"),
-        ("order/shuffle.py", "def late():\n    import standpipe.source.folder"),
+        ("order/shuffle.py", "def late():\n    import standpipe.source.files.folder"),
         ("read/files.py", "from standpipe.pipeline.description import Description"),
         ("read/files.py", "from standpipe import Pipeline"),
         ("read/files.py", "import standpipe"),

@@ -13,7 +13,7 @@ extern const PixelKind kAutocontrast, kEqualize, kInvert;
 
 namespace {
 
-// The order is that of OPERATIONS in standpipe/transform/timm_augment.py.
+// The order is that of OPERATIONS in standpipe/transform/pixels/timm_augment.py.
 enum class Operation : uint8_t {
     autocontrast,
     equalize,

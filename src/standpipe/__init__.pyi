@@ -90,13 +90,21 @@ from standpipe.stats.memory import (
 )
 from standpipe.system.fork_server import ForkServer as ForkServer
 from standpipe.system.workers import worker_id as worker_id
-from standpipe.transform.aug_mix import AugMix as AugMix
-from standpipe.transform.auto_augment import (
+from standpipe.transform.converted.composition import (
+    from_timm as from_timm,
+    from_torchvision as from_torchvision,
+)
+from standpipe.transform.kernels.views import (
+    Repeat as Repeat,
+    Views as Views,
+)
+from standpipe.transform.pixels.aug_mix import AugMix as AugMix
+from standpipe.transform.pixels.auto_augment import (
     AutoAugment as AutoAugment,
     RandAugment as RandAugment,
     TrivialAugmentWide as TrivialAugmentWide,
 )
-from standpipe.transform.color import (
+from standpipe.transform.pixels.color import (
     ColorJitter as ColorJitter,
     RandomAutocontrast as RandomAutocontrast,
     RandomEqualize as RandomEqualize,
@@ -105,17 +113,17 @@ from standpipe.transform.color import (
     RandomPosterize as RandomPosterize,
     RandomSolarize as RandomSolarize,
 )
-from standpipe.transform.composition import (
-    from_timm as from_timm,
-    from_torchvision as from_torchvision,
-)
-from standpipe.transform.element import (
+from standpipe.transform.pixels.element import (
     Normalize as Normalize,
     ToDtype as ToDtype,
     ToLayout as ToLayout,
 )
-from standpipe.transform.erasing import RandomErasing as RandomErasing
-from standpipe.transform.geometry import (
+from standpipe.transform.pixels.erasing import RandomErasing as RandomErasing
+from standpipe.transform.pixels.filters import (
+    GaussianBlur as GaussianBlur,
+    RandomAdjustSharpness as RandomAdjustSharpness,
+)
+from standpipe.transform.pixels.geometry import (
     CenterCrop as CenterCrop,
     RandomHorizontalFlip as RandomHorizontalFlip,
     RandomResize as RandomResize,
@@ -123,36 +131,28 @@ from standpipe.transform.geometry import (
     RandomVerticalFlip as RandomVerticalFlip,
     Resize as Resize,
 )
-from standpipe.transform.groups import (
+from standpipe.transform.pixels.groups import (
     RandomApply as RandomApply,
     RandomChoice as RandomChoice,
     RandomOrder as RandomOrder,
 )
-from standpipe.transform.mixing import (
-    CutMix as CutMix,
-    MixUp as MixUp,
-)
-from standpipe.transform.pixels import (
-    GaussianBlur as GaussianBlur,
-    RandomAdjustSharpness as RandomAdjustSharpness,
-)
-from standpipe.transform.schedule import Schedule as Schedule
-from standpipe.transform.timm_augment import (
+from standpipe.transform.pixels.timm_augment import (
     ThreeAugment as ThreeAugment,
     TimmRandAugment as TimmRandAugment,
 )
-from standpipe.transform.views import (
-    Repeat as Repeat,
-    Views as Views,
-)
-from standpipe.transform.warps import (
+from standpipe.transform.pixels.warps import (
     RandomAffine as RandomAffine,
     RandomPerspective as RandomPerspective,
     RandomRotation as RandomRotation,
 )
-from standpipe.transform.window import (
+from standpipe.transform.pixels.window import (
     PadImage as PadImage,
     RandomCrop as RandomCrop,
 )
+from standpipe.transform.python.mixing import (
+    CutMix as CutMix,
+    MixUp as MixUp,
+)
+from standpipe.transform.python.schedule import Schedule as Schedule
 
 __version__: str

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import standpipe as sp
-from standpipe.cache.filesystem import FileSystem, check_local, file_system
 from standpipe.identity.cached_set import Identity
+from standpipe.system.filesystem import FileSystem, check_local, file_system
 
 
 @pytest.mark.parametrize("name", ["eval", "Eval-2.b_c", "7", "a" * 64])

@@ -257,7 +257,7 @@ def test_no_path_of_a_folders_index_leads_out_of_it(tmp_path: Path, path: bytes)
 
 def change_facts(index: Path, old: bytes, new: bytes) -> None:
     """An index whose facts say something else, as whoever can write it can make it: its checksum is right again."""
-    from standpipe.source._index_file import PREAMBLE, preamble  # only a program writes such a file
+    from standpipe.source.index.file import PREAMBLE, preamble  # only a program writes such a file
 
     content = index.read_bytes()
     assert content.count(old) == 1
@@ -392,7 +392,7 @@ def test_index_files_where_others_can_write_are_not_believed(
 ) -> None:
     """An index in a cache folder that isn't the user's alone is left, none is made there, and a warning says why."""
     monkeypatch.setattr(
-        "standpipe.source._index_writer.SMALL_BYTES", 0
+        "standpipe.source.index.writer.SMALL_BYTES", 0
     )  # else a list must have a million lines
     (tmp_path / "list.txt").write_text("a.jpg 1\nb.jpg 2\n")
     os.utime(tmp_path / "list.txt", ns=(LONG_AGO_NS, LONG_AGO_NS))

@@ -115,8 +115,8 @@ class Index:
         return data
 
     def _use(self, data: bytes) -> bool:
-        from standpipe.source._listing import Listing
-        from standpipe.source.tar import ShardListing
+        from standpipe.source.index.listing import Listing
+        from standpipe.source.shards.tar import ShardListing
 
         with named(data) as path:
             try:
@@ -366,7 +366,7 @@ class Wids:
         self.seeds = [json.dumps({"__kind__": "wids-shard-index-v1", "shardlist": entries}).encode()]
 
     def run(self, data: bytes) -> bool:
-        from standpipe.source._wids import listed_shards
+        from standpipe.source.shards.wids import listed_shards
 
         with named(data) as path:
             try:

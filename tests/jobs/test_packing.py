@@ -26,7 +26,7 @@ from forked import run
 from photos import encoded, picture
 from standpipe import _native
 from standpipe.jobs.packing.layout import OpenShard, end_early, in_parts, packed_facts
-from standpipe.source._index_file import read_index
+from standpipe.source.index.file import read_index
 
 PHOTOS = 24
 

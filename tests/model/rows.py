@@ -21,7 +21,7 @@ from model.pictures import Picture, TooSmall, moved, written
 from standpipe.order import BlockShuffled, Shuffled
 from standpipe.spec import LastBatch
 from standpipe.transform import Function
-from standpipe.transform.mixing import beta, cut_box
+from standpipe.transform.python.mixing import beta, cut_box
 
 FUNCTION, BATCH, SUBSTITUTE = 0x51 << 16, 0x52 << 16, 0x53 << 16  # what random numbers are for
 MOST_ATTEMPTS = 100  # replacements of one row

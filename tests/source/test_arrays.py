@@ -228,7 +228,7 @@ def test_digest_of_arrays_in_memory() -> None:
 
 def test_digest_of_a_large_array_samples_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "standpipe.source.arrays.HASHED_BYTES", 2 << 20
+        "standpipe.source.records.arrays.HASHED_BYTES", 2 << 20
     )  # the real limit takes seconds to hash
     large = np.zeros((9, (1 << 20) - 1), np.uint8)
     first = Arrays(a=large).open().digest
@@ -248,7 +248,7 @@ def test_digest_of_files_is_their_size_and_time_not_their_path(tmp_path: Path) -
 
 
 def test_here_tells_values_that_the_digest_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("standpipe.source.arrays.HASHED_BYTES", 2 << 20)
+    monkeypatch.setattr("standpipe.source.records.arrays.HASHED_BYTES", 2 << 20)
     large = np.zeros((9, (1 << 20) - 1), np.uint8)
     before = Arrays(a=large).open()
     here = before.here()
@@ -273,7 +273,7 @@ def test_here_tells_files_of_equal_size_and_time(tmp_path: Path) -> None:
 
 def test_here_of_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is only read is its file, others what they hold."""
-    monkeypatch.setattr("standpipe.source.arrays.HASHED_BYTES", 0)
+    monkeypatch.setattr("standpipe.source.records.arrays.HASHED_BYTES", 0)
     np.save(tmp_path / "a.npy", LABEL)
     read, written = (np.load(tmp_path / "a.npy", mmap_mode=mode) for mode in ("r", "r+"))
     assert "a.npy" in Arrays(a=read).open().here()

@@ -180,7 +180,7 @@ def test_columns_of_a_list_that_was_only_touched_stay(
     source = sp.FileList(listed)
     built = sp.build_index(source, columns={"length": last_digit})
     if place == "read-only":
-        monkeypatch.setattr("standpipe.source.claims.BUILDING", b"/no/such/folder/x")  # root may write
+        monkeypatch.setattr("standpipe.system.claims.BUILDING", b"/no/such/folder/x")  # root may write
     os.utime(listed, ns=(LONG_AGO_NS, LONG_AGO_NS + 1))
     before = built.path.stat().st_ino
     assert columns(source)["length"] == [0, 1, 2, 3, 4]

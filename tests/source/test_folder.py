@@ -74,8 +74,10 @@ def test_random_trees_have_the_order_of_torchvision(tmp_path: Path) -> None:
 def test_classes_that_are_sorted_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sorted_at_once: int
 ) -> None:
-    monkeypatch.setattr("standpipe.source._sorted_names.SORTED_AT_ONCE", sorted_at_once)  # not 131,072 files
-    monkeypatch.setattr("standpipe.source._sorted_names.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(
+        "standpipe.source.files.sorted_names.SORTED_AT_ONCE", sorted_at_once
+    )  # not 131,072 files
+    monkeypatch.setattr("standpipe.source.files.sorted_names.ROWS_AT_ONCE", 3)
     touch(tmp_path, *(f"{label}/{name % 3}/{name * 7 % 10}.png" for label in "ab-" for name in range(9)))
     assert records(ImageFolder(tmp_path)) == as_torchvision(tmp_path)
 

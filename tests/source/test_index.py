@@ -28,7 +28,7 @@ FAR_AHEAD_NS = 4_000_000_000_123_456_789
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where indexes go, of every size: those up to 8 MiB would stay in memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("standpipe.source._index_writer.SMALL_BYTES", 0)
+    monkeypatch.setattr("standpipe.source.index.writer.SMALL_BYTES", 0)
     return tmp_path / "cache/standpipe/index"
 
 
@@ -196,7 +196,7 @@ def test_the_digest_is_the_same_in_memory_and_in_a_file(
         sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "b/2.jpg")),
     ]
     small = [source.open() for source in sources]
-    monkeypatch.setattr("standpipe.source._index_writer.SMALL_BYTES", 0)
+    monkeypatch.setattr("standpipe.source.index.writer.SMALL_BYTES", 0)
     large = [source.open() for source in sources]
     assert [opened.digest for opened in small] == [opened.digest for opened in large]
     assert [records(opened) for opened in small] == [records(opened) for opened in large]
@@ -265,7 +265,7 @@ def everything(opened: OpenSource) -> dict[str, object]:
 def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the index is checked, as if it were small or large."""
     most = 0 if request.param == "as it is read" else 1 << 40
-    monkeypatch.setattr("standpipe.source._index_file.CHECKED_WHOLE_BYTES", most)
+    monkeypatch.setattr("standpipe.source.index.file.CHECKED_WHOLE_BYTES", most)
 
 
 def check_damaged(source: sp.FileList | sp.ImageFolder, whole: bytes, damaged: bytes) -> None:

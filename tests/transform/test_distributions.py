@@ -20,7 +20,7 @@ import standpipe as sp
 from distributions import COUNT, check_alike, check_counts, transformed, values
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform
-from standpipe.transform.mixing import beta, cut_box
+from standpipe.transform.python.mixing import beta, cut_box
 
 pytest.importorskip("torch")
 import torch

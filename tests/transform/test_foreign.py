@@ -17,7 +17,7 @@ from jpegs import kinds, photo, saved
 from photos import deep_png
 from reference import check_rows, decoded, delivered, in_order, listed
 from standpipe.spec import DecodeLimits, DecodeMode, Decoding
-from standpipe.transform.foreign import decode_foreign
+from standpipe.transform.decoders.foreign import decode_foreign
 
 TRAIN = (sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip())
 EVAL = (sp.Resize(28), sp.CenterCrop(26))

@@ -12,7 +12,7 @@ import torch
 
 import standpipe as sp
 from preloaded import SERVER
-from standpipe.transform.mixing import beta, cut_box
+from standpipe.transform.python.mixing import beta, cut_box
 from torchvision_cpu import torchvision
 
 ROWS, CLASSES, RECORDS = 6, 5, 24

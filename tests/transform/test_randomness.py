@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 import standpipe as sp
-from standpipe.transform.randomness import ALBUMENTATIONS, TORCHVISION, first_random, what_draws
+from standpipe.transform.python.randomness import ALBUMENTATIONS, TORCHVISION, first_random, what_draws
 from torchvision_cpu import torchvision
 
 v1, v2 = torchvision.transforms, torchvision.transforms.v2

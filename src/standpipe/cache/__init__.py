@@ -2,12 +2,11 @@
 
 from standpipe.cache.cached import Cached
 from standpipe.cache.description import Cache
-from standpipe.cache.facts import CachedSet, Forecast, look, spills
-from standpipe.cache.filesystem import file_system
-from standpipe.cache.opened import OpenSet
-from standpipe.cache.removal import CacheFreeReport
 from standpipe.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
-from standpipe.cache.sets import open_set, queue_bytes
+from standpipe.cache.sets.facts import CachedSet, Forecast, look, spills
+from standpipe.cache.sets.opened import OpenSet
+from standpipe.cache.sets.removal import CacheFreeReport
+from standpipe.cache.sets.sets import open_set, queue_bytes
 from standpipe.cache.verifying import CacheCheckReport, CacheSetCheckReport, verify_cache
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "OpenSet",
     "create_cache",
     "destroy_cache",
-    "file_system",
     "list_caches",
     "look",
     "open_set",

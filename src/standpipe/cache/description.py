@@ -7,8 +7,8 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from standpipe.cache.filesystem import check_local, file_system
 from standpipe.errors import PlanError
+from standpipe.system.filesystem import check_local, file_system
 from standpipe.system.machine import memory_in_use
 from standpipe.units import is_seconds, parse_bytes, show_bytes
 

@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from standpipe.cache.description import Cache, check_given
-from standpipe.cache.directory import GONE, Home, names_in, open_home, refused, remove
-from standpipe.cache.facts import CachedSet, set_facts
-from standpipe.cache.manifest import remedied
-from standpipe.cache.removal import CacheFreeReport, clear, remove_set
-from standpipe.cache.session import (
+from standpipe.cache.files.directory import GONE, Home, names_in, open_home, refused, remove
+from standpipe.cache.files.manifest import remedied
+from standpipe.cache.files.session import (
     Limits,
     Session,
     access_of,
@@ -23,7 +21,9 @@ from standpipe.cache.session import (
     links_in,
     no_session,
 )
-from standpipe.cache.spilled import clear_spilled
+from standpipe.cache.files.spilled import clear_spilled
+from standpipe.cache.sets.facts import CachedSet, set_facts
+from standpipe.cache.sets.removal import CacheFreeReport, clear, remove_set
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
 

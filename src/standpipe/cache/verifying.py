@@ -12,12 +12,12 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.cache.description import Cache, check_given
-from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home, refused
-from standpipe.cache.facts import entries_of
-from standpipe.cache.manifest import Manifest, missing_is_damage, read_set, remedied
-from standpipe.cache.session import Session, access_of, no_session
-from standpipe.cache.sets import open_store
-from standpipe.cache.spilled import Spilled
+from standpipe.cache.files.directory import READ_FOLDER, Home, names_in, open_home, refused
+from standpipe.cache.files.manifest import Manifest, missing_is_damage, read_set, remedied
+from standpipe.cache.files.session import Session, access_of, no_session
+from standpipe.cache.files.spilled import Spilled
+from standpipe.cache.sets.facts import entries_of
+from standpipe.cache.sets.sets import open_store
 from standpipe.errors import CacheError
 
 Progress = Callable[[str, int, int | None], None]

@@ -13,8 +13,9 @@ from standpipe.contracts import Files, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import PlanError, key_name
 from standpipe.plan.plan import Plan
-from standpipe.source import KEY, shown
+from standpipe.source import KEY
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.system.paths import shown
 
 Sample = dict[str, Any]
 

@@ -25,9 +25,9 @@ from standpipe.errors import (
     WorkerDiedError,
 )
 from standpipe.order import Cursor
-from standpipe.source import shown
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import Stats
+from standpipe.system.paths import shown
 
 _ERRORS = {
     "read": ReadError,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from standpipe.identity.modules import Sources, codes, file_of, is_installed, is_packaged
-from standpipe.transform.randomness import draws, is_albumentations
+from standpipe.transform.python.randomness import draws, is_albumentations
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE of a type's __flags__

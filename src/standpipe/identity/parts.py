@@ -9,7 +9,7 @@ from typing import Any
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.identity.code import Code, Unreadable, code_of
-from standpipe.transform.function import Function, callable_name
+from standpipe.transform.python.function import Function, callable_name
 
 # Packages that a package calls for its work: their versions count too.
 RESTS_ON = {

@@ -15,8 +15,8 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import AnyArray, Decoding, UInt8Array
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
-from standpipe.transform.foreign import Undecodable, decode_foreign
-from standpipe.transform.function import callable_name
+from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
+from standpipe.transform.python.function import callable_name
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
 

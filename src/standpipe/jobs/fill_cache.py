@@ -16,7 +16,7 @@ from standpipe.plan.options import LoaderArguments, LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.spec import LastBatch
 from standpipe.system.launcher import of_machine
-from standpipe.transform.geometry import CenterCrop
+from standpipe.transform.pixels.geometry import CenterCrop
 
 ROWS = 64  # largest number of rows in a batch
 

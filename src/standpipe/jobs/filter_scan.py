@@ -31,7 +31,7 @@ from standpipe.plan.filter_results import (
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import planned_order
 from standpipe.plan.plan import Plan
-from standpipe.source import NoRoom, claimed, published
+from standpipe.system.claims import NoRoom, claimed, published
 
 PROGRESS_S = 5.0  # time between two log lines about the progress
 

@@ -12,8 +12,8 @@ import numpy as np
 from standpipe.errors import PlanError
 from standpipe.identity.code import Unreadable, digest_of
 from standpipe.spec import ArraySpec
-from standpipe.transform.function import Function, InputFormat, callable_name, check_form, takes_rng
-from standpipe.transform.values import as_array
+from standpipe.transform.python.function import Function, InputFormat, callable_name, check_form, takes_rng
+from standpipe.transform.python.values import as_array
 
 KEPT = "kept"  # the only field of a sample in a filter's scan
 

@@ -14,10 +14,10 @@ from standpipe.errors import PlanError
 from standpipe.order import Balance, Budget, Weights
 from standpipe.spec import DecodeLimits, GpuDecode, Labels, Raise, Replace
 from standpipe.transform import BatchFunction, Function, Schedule, at_epoch, first_epochs
-from standpipe.transform.function import callable_name
 from standpipe.transform.image import ImageTransform
-from standpipe.transform.mixing import CutMix, MixUp
-from standpipe.transform.views import Repeat, Views
+from standpipe.transform.kernels.views import Repeat, Views
+from standpipe.transform.python.function import callable_name
+from standpipe.transform.python.mixing import CutMix, MixUp
 
 if TYPE_CHECKING:
     from standpipe.pipeline.description import Description

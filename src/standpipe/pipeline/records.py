@@ -24,7 +24,7 @@ from standpipe.order import (
 )
 from standpipe.pipeline.content_filter import ByContent
 from standpipe.spec import set_plain
-from standpipe.transform.function import InputFormat
+from standpipe.transform.python.function import InputFormat
 
 
 @dataclass(frozen=True, slots=True)

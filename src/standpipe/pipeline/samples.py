@@ -13,8 +13,8 @@ from standpipe.pipeline.records import Ordered
 from standpipe.plan.options import checked_gpu
 from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
 from standpipe.transform import Function
-from standpipe.transform.automatic import automatic, is_python
-from standpipe.transform.function import InputFormat
+from standpipe.transform.converted.automatic import automatic, is_python
+from standpipe.transform.python.function import InputFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
-from standpipe.cache.manifest import Kind
+from standpipe.cache.files.manifest import Kind
 from standpipe.contracts import KnownHere, OpenSource, PythonSource, StreamSource, Transform
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity

@@ -20,8 +20,8 @@ from standpipe.identity.code import Unreadable, digest_of
 from standpipe.order import Chosen, numbers_of
 from standpipe.pipeline.content_filter import ByContent
 from standpipe.pipeline.description import Description
-from standpipe.source import cache_folder, is_believed
 from standpipe.spec import PIXEL_CONTRACT
+from standpipe.system.claims import cache_folder, is_believed
 from standpipe.system.files import open_regular
 from standpipe.transform import decoder_version
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from standpipe.cache.filesystem import file_system
 from standpipe.contracts import OpenSource
 from standpipe.errors import StandpipeError
-from standpipe.source import shown
+from standpipe.system.filesystem import file_system
+from standpipe.system.paths import shown
 
 SPINNING = "a spinning disk"
 DEVICES = Path("/sys/dev/block")

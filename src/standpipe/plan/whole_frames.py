@@ -15,7 +15,7 @@ from standpipe.errors import StandpipeError
 from standpipe.formats import FORMATS
 from standpipe.spec import Decoding
 from standpipe.system.files import open_regular
-from standpipe.transform.foreign import Undecodable, decode_foreign
+from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
 
 LOOKED_AT = 16  # samples, evenly over the source
 JPEG = b"\xff\xd8"  # how one begins

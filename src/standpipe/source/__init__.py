@@ -1,20 +1,18 @@
 """The source place: the records of a data set, and where their bytes are stored."""
 
-from standpipe.source._index_store import is_settled
-from standpipe.source._paths import shown
-from standpipe.source.arrays import Arrays
-from standpipe.source.claims import NoRoom, cache_folder, claimed, is_believed, published
+from standpipe.source.build_index import IndexReport, build_index
+from standpipe.source.check_index import IndexCheckReport, verify_index
 from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
-from standpipe.source.filelist import FileList
-from standpipe.source.fixed import FixedRecords
-from standpipe.source.folder import ImageFolder
-from standpipe.source.idx import IdxFiles
-from standpipe.source.index import IndexReport, build_index
-from standpipe.source.index_check import IndexCheckReport, verify_index
-from standpipe.source.indexed import KEY, NAMES, MapSource
+from standpipe.source.files.filelist import FileList
+from standpipe.source.files.folder import ImageFolder
+from standpipe.source.index.store import is_settled
 from standpipe.source.packed import SharedList, share_list
-from standpipe.source.stream import IterableSource, Stream, StreamEnded
-from standpipe.source.tar import TarShards
+from standpipe.source.python.indexed import KEY, NAMES, MapSource
+from standpipe.source.python.stream import IterableSource, Stream, StreamEnded
+from standpipe.source.records.arrays import Arrays
+from standpipe.source.records.fixed import FixedRecords
+from standpipe.source.records.idx import IdxFiles
+from standpipe.source.shards.tar import TarShards
 
 __all__ = [
     "KEY",
@@ -29,7 +27,6 @@ __all__ = [
     "IndexReport",
     "IterableSource",
     "MapSource",
-    "NoRoom",
     "OpenConcat",
     "OpenDatasets",
     "SharedList",
@@ -37,13 +34,8 @@ __all__ = [
     "StreamEnded",
     "TarShards",
     "build_index",
-    "cache_folder",
-    "claimed",
-    "is_believed",
     "is_settled",
     "open_concat",
-    "published",
     "share_list",
-    "shown",
     "verify_index",
 ]

@@ -3,15 +3,21 @@
 ``standpipe`` imports the public transforms directly from their modules.
 """
 
-from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
-from standpipe.transform.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
-from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
-from standpipe.transform.heads import HeadsKernel
+from standpipe.transform.decoders.gpu import (
+    NOT_INSTALLED,
+    Decoder,
+    NvDecoder,
+    decoder_of_gpu,
+    is_installed,
+    numbered,
+)
+from standpipe.transform.decoders.verdict import Fault, fault_of
 from standpipe.transform.image import MASK
-from standpipe.transform.left_behind import Left, Move, checked, left_behind, moves, warning
-from standpipe.transform.mask import MaskKernel, is_mask, other_size
-from standpipe.transform.native import decoder_name, decoder_version, only_libjpeg, simd_paths
-from standpipe.transform.program import (
+from standpipe.transform.kernels.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
+from standpipe.transform.kernels.heads import HeadsKernel
+from standpipe.transform.kernels.mask import MaskKernel, is_mask, other_size
+from standpipe.transform.kernels.native import decoder_name, decoder_version, only_libjpeg, simd_paths
+from standpipe.transform.kernels.program import (
     BATCH_OP,
     DATASET_OP,
     EPOCH_OP,
@@ -22,9 +28,10 @@ from standpipe.transform.program import (
     Step,
     sample_program,
 )
-from standpipe.transform.randomness import first_random, what_draws
-from standpipe.transform.schedule import Schedule, at_epoch, first_epochs, is_scheduled
-from standpipe.transform.verdict import Fault, fault_of
+from standpipe.transform.python.function import BatchFunction, Function, Mixing, Rng
+from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves, warning
+from standpipe.transform.python.randomness import first_random, what_draws
+from standpipe.transform.python.schedule import Schedule, at_epoch, first_epochs, is_scheduled
 
 __all__ = [
     "BATCH_OP",

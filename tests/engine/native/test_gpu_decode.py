@@ -382,7 +382,9 @@ def test_a_decoder_that_takes_anothers_place_is_on_the_same_gpu(
 ) -> None:
     """Whoever starts it is a thread with a current device of its own."""
     main, devices = threading.get_ident(), []
-    monkeypatch.setattr("standpipe.transform.gpu._number", lambda _: int(threading.get_ident() == main))
+    monkeypatch.setattr(
+        "standpipe.transform.decoders.gpu._number", lambda _: int(threading.get_ident() == main)
+    )
     monkeypatch.setattr("standpipe.engine.native.gpu.NvDecoder", devices.append)
     monkeypatch.setattr(GpuDecoding, "start", lambda _: None)
     plan = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16)).decode("gpu").plan()

@@ -39,7 +39,7 @@ from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
 from standpipe.stats.latency import Latency
 from standpipe.transform import MASK, ImageKernel, MaskKernel, NativeKernel
-from standpipe.transform.foreign import finish_foreign
+from standpipe.transform.decoders.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
 DOING = {

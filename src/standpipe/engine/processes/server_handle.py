@@ -46,7 +46,7 @@ from standpipe.system.machine import is_short_of_files
 from standpipe.system.threads import count_text
 from standpipe.system.workers import WorkerContext, is_helper, worker_id
 from standpipe.transform import FunctionStep
-from standpipe.transform.function import callable_name
+from standpipe.transform.python.function import callable_name
 
 FORK_ARGUMENT = "mp_context='fork' (of a DataLoader: multiprocessing_context='fork')"
 FORK_REMEDY = f"start workers as forks of this process, which have it: {FORK_ARGUMENT}"

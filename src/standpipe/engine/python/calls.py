@@ -13,8 +13,8 @@ from standpipe.engine.rows import Place, RowFailed, Sample
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import StandpipeError
 from standpipe.transform import FunctionStep
-from standpipe.transform.function import Function, callable_name
-from standpipe.transform.values import in_form, is_picture, out_of_form
+from standpipe.transform.python.function import Function, callable_name
+from standpipe.transform.python.values import in_form, is_picture, out_of_form
 
 TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
 

@@ -13,7 +13,7 @@ from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.workers import Failure
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray, UInt8Array
-from standpipe.transform.values import as_array
+from standpipe.transform.python.values import as_array
 
 Lists = Mapping[str, list[Any]]
 

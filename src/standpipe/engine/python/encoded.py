@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from standpipe.engine.rows import EncodedFile, RowFailed, RowKey, Sample
-from standpipe.source import shown
 from standpipe.spec import UInt8Array
-from standpipe.transform.values import as_array, is_picture, is_tensor
+from standpipe.system.paths import shown
+from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
 TAKES = (
     "with encoded='image', the dataset must give the image's bytes, a path, a tuple (path, offset, length) or a dict "

@@ -12,7 +12,7 @@ from standpipe.engine.rows import RowFailed, Rows, Sample
 from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import AnyArray, ArraySpec, Listed
 from standpipe.transform import Move, left_behind
-from standpipe.transform.values import MOST_DEPTH, MOST_PARTS, as_array
+from standpipe.transform.python.values import MOST_DEPTH, MOST_PARTS, as_array
 
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 

@@ -18,7 +18,7 @@ from standpipe.engine.watchdog.board import FUNCTIONS
 from standpipe.engine.workers import BatchMade, Failure
 from standpipe.spec import AnyArray
 from standpipe.transform import BATCH_OP, BatchFunction
-from standpipe.transform.values import as_array
+from standpipe.transform.python.values import as_array
 
 
 def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:

@@ -18,8 +18,8 @@ from standpipe.engine.workers import NO_FLAWS, Flaws
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.transform import MASK, MaskKernel, Move, NativeKernel, NativeStep, moves, other_size
-from standpipe.transform.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
-from standpipe.transform.values import as_array, is_picture, is_tensor
+from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
+from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 

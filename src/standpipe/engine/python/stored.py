@@ -24,7 +24,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.rows import Sample
 from standpipe.spec import AnyArray, UInt8Array
-from standpipe.transform.values import is_picture, is_tensor
+from standpipe.transform.python.values import is_picture, is_tensor
 
 FORMS = (dict, tuple, object)  # of a dataset's sample: a dict, a tuple, or its only value
 MOST_DEPTH = 16  # of lists, tuples and dicts in one another

@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe.engine.workers import Failure
 from standpipe.spec import AnyArray, Int64Array, Labels
-from standpipe.transform.values import as_array, is_tensor
+from standpipe.transform.python.values import as_array, is_tensor
 
 AT_ONCE_BYTES = 1 << 20  # of rows that are looked at together
 MOST_DEPTH = 64  # of what a value holds

@@ -15,10 +15,11 @@ from standpipe.contracts import Paths
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.formats import FORMATS, HEAD_BYTES, format_of
 from standpipe.read import read_policy
-from standpipe.source import is_settled, shown
+from standpipe.source import is_settled
 from standpipe.spec import Decoding, Int64Array, Reads, UInt8Array
+from standpipe.system.paths import shown
 from standpipe.transform import Fault, fault_of, only_libjpeg
-from standpipe.transform.foreign import Undecodable, decode_foreign
+from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
 
 if TYPE_CHECKING:
     import logging

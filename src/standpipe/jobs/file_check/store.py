@@ -20,8 +20,8 @@ import numpy as np
 
 from standpipe.errors import StandpipeError
 from standpipe.jobs.file_check.checking import Verdict
-from standpipe.source import cache_folder, is_believed
 from standpipe.spec import Int64Array
+from standpipe.system.claims import cache_folder, is_believed
 
 # Version of the tables, of the words in them, and of the rules for files. Version 1 had no "smoothed", and accepted
 # JPEGs that Pillow 13 refuses; version 2 accepted images of more than 8 bits, which Pillow clips.

@@ -24,9 +24,9 @@ from standpipe.jobs.packing.layout import (
     threads_of,
     write_all,
 )
-from standpipe.source import shown
 from standpipe.spec import UInt8Array
 from standpipe.system.files import open_regular, read_regular
+from standpipe.system.paths import shown
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
 MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there

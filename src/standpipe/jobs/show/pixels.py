@@ -11,8 +11,8 @@ import numpy as np
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, UInt8Array
-from standpipe.transform.element import Normalize, ToDtype
-from standpipe.transform.views import Views, transforms_of
+from standpipe.transform.kernels.views import Views, transforms_of
+from standpipe.transform.pixels.element import Normalize, ToDtype
 
 NOTHING, IGNORED = 0, 255  # class numbers of a mask: usually the background, and pixels without a class
 

@@ -17,11 +17,11 @@ from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
-from standpipe.transform.function import callable_name
 from standpipe.transform.image import MASK
-from standpipe.transform.mask import moves_mask
-from standpipe.transform.views import Repeat, Views, number_of, transforms_of
-from standpipe.transform.window import PadImage
+from standpipe.transform.kernels.mask import moves_mask
+from standpipe.transform.kernels.views import Repeat, Views, number_of, transforms_of
+from standpipe.transform.pixels.window import PadImage
+from standpipe.transform.python.function import callable_name
 
 MOST_SAMPLES = 1000
 OPTIONS = LoaderOptions(executor="inline", num_workers=1, prefetch=1, autotune=False, probe=False)

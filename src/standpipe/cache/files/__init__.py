@@ -1,0 +1,1 @@
+"""Files of a cache: its folder, extents, descriptions and counters."""

@@ -1,0 +1,1 @@
+"""Sets of cached rows: found, made, opened, grown and removed."""

@@ -1,0 +1,288 @@
+"""Build index files with additional columns."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source.files.filelist import FileList
+from standpipe.source.files.folder import ImageFolder
+from standpipe.source.index.file import (
+    BYTES_AT_ONCE,
+    COLUMN_DTYPES,
+    RANGE,
+    Column,
+    Damaged,
+    Facts,
+    IndexFile,
+    column_section,
+    read_index,
+)
+from standpipe.source.index.listing import Listing
+from standpipe.source.index.store import (
+    Finish,
+    Progress,
+    Subject,
+    build_at,
+    keep_columns,
+    places,
+)
+from standpipe.source.index.writer import Writer
+from standpipe.source.records.npy import NpyFile, opened_npy
+from standpipe.source.shards.tar import TarShards
+from standpipe.spec import AnyArray
+from standpipe.system.claims import NoRoom, claimed
+from standpipe.system.paths import AnyPath, absolute, shown
+
+ROWS_AT_ONCE = 1 << 14
+OWN_FIELDS = ("image", "label", "index", "valid", "source")
+
+Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """The index file that ``build_index`` wrote.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The file.
+    records : int
+        Number of records.
+    size_bytes : int
+        Size of the file.
+    columns : tuple of str
+        Names of the additional columns that the index has, from this call or an earlier one.
+    dropped : tuple of str
+        Names of columns of the older index that weren't kept, since it has other records.
+
+    Examples
+    --------
+    >>> report = sp.build_index(sp.FileList("list.txt"))
+    >>> report.records, report.path.name
+    (24, 'list.txt.standpipe-index')
+    """
+
+    path: Path
+    records: int
+    size_bytes: int
+    columns: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def build_index(
+    source: FileList | ImageFolder | TarShards,
+    *,
+    columns: Mapping[str, Values] | None = None,
+    on_progress: Progress | None = None,
+) -> IndexReport:
+    """Write the index file of a list, a folder or tar shards, or replace it.
+
+    The file is written to ``source.index``. Without that it is written beside the data, or to the user's
+    cache folder if the data's folder isn't writable. Later runs find it there. The data may have any size.
+
+    Parameters
+    ----------
+    source : FileList, ImageFolder or TarShards
+        The list, folder or shards.
+    columns : mapping of str to array, path or callable, optional
+        Additional values of every record, by name. They become fields of each batch, like ``label``, and are
+        known without reading a sample. A column is an array or ``.npy`` file of numbers, (records, …), or a
+        function that takes a record's path and returns an int, for int64; for shards only arrays work.
+        Columns of an older index of the same records are kept.
+
+        The columns ``image_offset`` and ``image_length``, in bytes, aren't fields: they are the byte range of
+        each image in its file. A length of -1 means to the end of the file.
+    on_progress : callable, optional
+        Called with the name of the counted things, the number done, and the total, or None if it isn't known.
+
+    Returns
+    -------
+    standpipe.reports.IndexReport
+        The file and its contents.
+
+    Raises
+    ------
+    PlanError
+        If the source can't be indexed, or a column doesn't fit.
+    StandpipeError
+        If the index can't be written.
+
+    Examples
+    --------
+    >>> report = sp.build_index(sp.FileList("list.txt"), columns={"width": np.full(24, 96)})
+    >>> report.columns
+    ('width',)
+    """
+    subject = subject_of(source)
+    adding = dict(columns or {})
+    for name in adding:
+        _check_name(name)
+    tried = []
+    for path in places(subject):
+        try:
+            with claimed(path) as file:
+                old = _older(path, subject)
+                finish = _column_writer(subject, adding, old, on_progress)
+                index = build_at(subject, file, path, on_progress, finish)
+        except NoRoom as error:
+            tried.append(f"{shown(path)} ({error})")
+            continue
+        dropped = tuple(
+            name for name in (old.facts.columns if old else ()) if name not in index.facts.columns
+        )
+        return IndexReport(
+            Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.columns), dropped
+        )
+    raise StandpipeError(
+        f"can't write the index of {subject.name} to {', nor to '.join(tried)}; use another path, with "
+        "index= or the option --output"
+    )
+
+
+def subject_of(source: object) -> Subject:
+    """Return the list, folder or shards of an index file. Raises ``PlanError`` for other sources."""
+    if not isinstance(source, FileList | ImageFolder | TarShards):
+        raise PlanError(f"{source!r} has no index file; only FileList, ImageFolder and TarShards have one")
+    return source.subject()
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or name in OWN_FIELDS:
+        raise PlanError(
+            f"a column can't be named {name!r}: use an identifier such as length, except {', '.join(OWN_FIELDS)}"
+        )
+
+
+def _older(path: bytes, subject: Subject) -> IndexFile | None:
+    """Return the index at ``path``, even if it doesn't fit; None if there is none."""
+    try:
+        return read_index(path)
+    except (OSError, Damaged):
+        return None
+
+
+def _column_writer(
+    subject: Subject, adding: Mapping[str, Values], old: IndexFile | None, on_progress: Progress | None
+) -> Finish:
+    """Return a function that writes columns into an index: new ones, and those of an older index."""
+
+    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+        columns: dict[str, Column] = {}
+        if old is not None and old.facts.manifest == facts.manifest:
+            columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
+        listing = Listing(subject, draft)
+        for name, values in adding.items():
+            columns[name] = _add_column(writer, listing, name, values, on_progress)
+        if len(half := [name for name in RANGE if name in columns]) == 1:
+            raise PlanError(
+                f"the column {half[0]!r} is only half of a byte range; give both {' and '.join(RANGE)}"
+            )
+        return replace(facts, columns=columns)
+
+    return finish
+
+
+def _add_column(
+    writer: Writer, listing: Listing, name: str, values: Values, on_progress: Progress | None
+) -> Column:
+    if listing.index.facts.encoded and (callable(values) or name in RANGE):
+        raise PlanError(
+            f"the column {name!r}: records of tar shards have no paths, and their places are known; give the values of "
+            "another column as an array"
+        )
+    if callable(values):
+        for done, block in _called(listing, name, values):
+            writer.add(column_section(name), block)
+            if on_progress is not None:
+                on_progress(f"rows of {name}", done, listing.num_records)
+        return Column("<i8", (), _origin_of_function(name, values))
+    array = _array(name, values, listing.num_records)
+    if name in RANGE:
+        array = _half_of_range(name, array[:])
+    dtype = array.dtype.newbyteorder("<")
+    rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), rows):
+        writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
+    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={shown(values)}")
+    return Column(dtype.str, array.shape[1:], origin)
+
+
+def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray | NpyFile:
+    """Return the values of a column. Raises ``PlanError`` if they don't fit."""
+    what = f"the column {name!r}"
+    if isinstance(values, np.ndarray):
+        array: AnyArray | NpyFile = values
+    else:
+        path = absolute(values, field=what)
+        what += f", {shown(values)},"
+        array = opened_npy(what, path)
+    if array.ndim == 0 or len(array) != rows:
+        raise PlanError(
+            f"{what} has the shape {array.shape}; there are {rows:,} records, so its shape must be ({rows}, …)"
+        )
+    if array.dtype.newbyteorder("<").str not in COLUMN_DTYPES or 0 in array.shape:
+        raise PlanError(
+            f"{what} is {array.dtype} {array.shape}; it must be numbers of up to 64 bits, or bool"
+        )
+    return array
+
+
+def _half_of_range(name: str, array: AnyArray) -> AnyArray:
+    """Return offsets or lengths as int64. Raises ``PlanError`` if they can't be a byte range."""
+    least = -1 if name == RANGE[1] else 0
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < least or array.max() >= 1 << 62:
+        raise PlanError(
+            f"the column {name!r} is {array.dtype} of shape {array.shape}; it must be an integer of at least {least} "
+            "per record, in bytes"
+        )
+    return array.astype(np.int64)
+
+
+def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[tuple[int, AnyArray]]:
+    """Call a function for all records; yield its results in blocks, each with the number of records so far."""
+    rows = listing.num_records
+    for start in range(0, rows, ROWS_AT_ONCE):
+        paths = listing.paths(np.arange(start, min(start + ROWS_AT_ONCE, rows)))
+        block = np.empty(len(paths), np.int64)
+        for row in range(len(paths)):
+            path = os.fsdecode(paths[row])
+            value = None
+            try:
+                value = fn(path)
+                block[row] = operator.index(value)
+            except (TypeError, OverflowError) as error:
+                if value is None:
+                    raise PlanError(f"the column {name!r}, for {shown(path)}: {error}") from error
+                raise PlanError(
+                    f"the column {name!r}, for {shown(path)}: the function returned {value!r}; it must return an int"
+                ) from error
+            except StandpipeError:
+                raise
+            except Exception as error:
+                raise PlanError(
+                    f"the column {name!r}, for {shown(path)}: {type(error).__name__}: {error}"
+                ) from error
+        yield start + len(paths), block
+
+
+def _origin_of_function(name: str, fn: Callable[[str], int]) -> str:
+    """Return the ``standpipe index`` option for a function, or empty if another process can't import it."""
+    module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "<")
+    if name != "length" or not module or module == "__main__" or "<" in qualname:
+        return ""
+    return _option("--lengths", f"{module}:{qualname}")
+
+
+def _option(name: str, value: str) -> str:
+    import shlex
+
+    return f"{name} {shlex.quote(value)}"

@@ -1,0 +1,1 @@
+"""Images in files: a folder of class folders, or a list of paths."""

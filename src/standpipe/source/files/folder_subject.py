@@ -1,0 +1,207 @@
+"""The subject of an ``ImageFolder``'s index: a folder of class folders."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Paths
+from standpipe.errors import PlanError
+from standpipe.source.files.sorted_names import SortedNames
+from standpipe.source.files.walk import Folder, class_folders, examined, images_below
+from standpipe.source.index.file import Facts, IndexFile, SectionPlace
+from standpipe.source.index.listing import SKIPPED
+from standpipe.source.index.store import AROUND, Progress, is_settled
+from standpipe.source.index.writer import Manifest, Writer, places_of, smallest_dtype
+from standpipe.spec import Int64Array, UInt8Array
+from standpipe.system.paths import shown
+
+FOLDERS_AT_ONCE = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSubject:
+    """A ``Subject`` of a folder of class folders.
+
+    base   its absolute path, with a slash at the end
+    index  the path of its index, if the user gave one
+    """
+
+    base: bytes
+    name: str
+    index: bytes | None
+
+    kind = "folder"
+    costly = False
+    around = AROUND
+    stays = True
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of ``standpipe index`` for the same index: none."""
+        return []
+
+    @property
+    def path(self) -> bytes:
+        """The absolute path of the folder."""
+        return self.base
+
+    @property
+    def key(self) -> str:
+        """The name of its index in the cache folder: a digest of the path."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
+
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Return the place of the paths, which are in the index itself."""
+        return index.place("text")
+
+    def check_unchanged(self) -> None:
+        """Do nothing: paths are read from the index."""
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Return why the index doesn't fit the folder; None if all modification times and inodes are the
+        same.
+        """
+        facts = index.facts
+        if facts.kind != self.kind:
+            return "it is the index of a list"
+        for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
+            for folder in _folders(index, start):
+                what = "the folder" if folder.path == b"." else shown(folder.path)
+                try:
+                    now = examined(self.base + folder.path)
+                except OSError as error:
+                    return f"{what} can't be examined any more: {error.strerror}"
+                if (now.st_mtime_ns, now.st_ino) != (folder.mtime_ns, folder.inode):
+                    return f"{what} changed since"
+                if not is_settled(folder.mtime_ns, facts.began_ns):
+                    return f"{what} may have changed again without a new modification time"
+        return None
+
+    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+        """Walk the folder and write its index."""
+        began_ns = time.time_ns()
+        table = _FolderTable(writer)
+        class_names = class_folders(self.base, table.add)
+        records = _Records(writer, smallest_dtype(0, len(class_names) - 1))
+        names = SortedNames(records.put, writer)
+        empty = []
+        seen = num_special = 0
+
+        def skip(folder: bytes, special: list[bytes]) -> None:
+            nonlocal num_special
+            num_special += len(special)
+            writer.add(SKIPPED, b"".join(folder + b"/" + name + b"\0" for name in special))
+
+        for label, class_name in enumerate(class_names):
+            before = seen
+            for path, images in images_below(self.base, class_name, table.add, skip):
+                names.add(label, path, images)
+                seen += len(images)
+                if on_progress is not None:
+                    on_progress("files", seen, None)
+            names.end_class()
+            if seen == before:
+                empty.append(label)
+        names.finish()
+        if seen == 0:
+            raise PlanError(
+                f"no class folder in {shown(self.base)} has an image{but(num_special)}; check the path"
+            )
+        classes = tuple(map(shown, class_names))
+        return Facts(
+            kind=self.kind,
+            options={},
+            seen={"folders": table.finish(), SKIPPED: num_special},
+            began_ns=began_ns,
+            rows=seen,
+            manifest=records.manifest.hexdigest(labels=True, classes=classes),
+            classes=classes,
+            empty=tuple(empty),
+            label=records.label,
+            outside=0,
+        )
+
+
+def but(special: int) -> str:
+    """Return ", but …" with the number of pipes, sockets and devices that were skipped; empty if none were."""
+    if special == 0:
+        return ""
+    return f", but {'1 pipe, socket or device' if special == 1 else f'{special:,} pipes, sockets or devices'}"
+
+
+class _Records:
+    """A writer of sorted records into an index."""
+
+    def __init__(self, writer: Writer, label: str) -> None:
+        self.manifest = Manifest()
+        self.label = label
+        self._writer = writer
+        self._text_bytes = 0
+
+    def put(self, labels: Int64Array, text: UInt8Array, lengths: Int64Array) -> None:
+        """Write a block of sorted records: labels, paths that each end with a NUL byte, and the paths'
+        lengths.
+        """
+        ends = np.cumsum(lengths + 1)
+        self._writer.add("text", text)
+        self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
+        self._writer.add("labels", labels.astype(self.label))
+        self._text_bytes += len(text)
+        self.manifest.add_paths(np.delete(text, ends - 1), lengths)
+        self.manifest.add_labels(labels)
+
+
+class _FolderTable:
+    """A writer of the table of walked folders into an index: name, modification time and inode of each."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._names_bytes = 0
+        self._waiting: list[Folder] = []
+        self._count = 0
+
+    def add(self, folder: Folder) -> None:
+        self._waiting.append(folder)
+        if len(self._waiting) == FOLDERS_AT_ONCE:
+            self._flush()
+
+    def finish(self) -> int:
+        """Write the last rows; return the number of folders."""
+        self._flush()
+        return self._count
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        names, times, inodes = zip(*self._waiting, strict=True)
+        text = b"\0".join(names) + b"\0"
+        lengths = np.array([len(name) for name in names])
+        self._writer.add("folder_names", text)
+        self._writer.add("folder_places", places_of(self._names_bytes, np.cumsum(lengths + 1) - 1, lengths))
+        self._writer.add("folders", np.column_stack([np.array(times, "<u8"), np.array(inodes, "<u8")]))
+        self._names_bytes += len(text)
+        self._count += len(names)
+        self._waiting.clear()
+
+
+def _folders(index: IndexFile, start: int) -> list[Folder]:
+    """Read up to 4,096 rows of an index's table of folders, from row ``start``.
+
+    Raises ``StandpipeError`` if the table is damaged.
+    """
+    sections, count = index.facts.sections, index.facts.seen.get("folders", 0)
+    with index.told():
+        if count < 1 or sections["folder_places"].size != 8 * count or sections["folders"].size != 16 * count:
+            raise ValueError("its table of folders has another size")
+    stop = min(start + FOLDERS_AT_ONCE, count)
+    places, names = index.place("folder_places"), index.place("folder_names")
+    with index.told():
+        blob, ends = _native.packed_paths(places, names, AROUND, b"", True, np.arange(start, stop))
+    paths, values = Paths(blob, ends), index.part("folders", "<u8", (2,), start, stop).tolist()
+    return [Folder(paths[row], *values[row]) for row in range(stop - start)]

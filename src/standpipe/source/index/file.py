@@ -1,0 +1,371 @@
+"""Read packed index files, by position. The format::
+
+    preamble   64 bytes: magic, version, a mark of the byte order, the sizes, and a checksum of all facts
+    sections   one after another: columns of n rows, and texts, in sealed blocks
+    facts      JSON: what was indexed, its digest, the class names, the location of each section
+
+A file in another format is ``Damaged`` and never used. The checksum covers preamble and facts. A sealed block
+has 508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest
+covers its data.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.errors import StandpipeError
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.system.files import NotRegularError, open_regular
+from standpipe.system.paths import shown
+
+MAGIC = b"stndpipe"
+VERSION = 4
+BYTE_ORDER_MARK = 0x01020304
+# Magic, version, byte order, size of the file, offset of the facts, checksum.
+PREAMBLE = struct.Struct("=8sIIQQ32s")
+MOST_FACTS_BYTES = 1 << 30
+BYTES_AT_ONCE = 1 << 20
+CHECKED_WHOLE_BYTES = 8 << 20  # up to this size, opening an index checks all of it, in up to 2 ms
+
+PLACE = np.dtype("<u8")  # location of a path: offset in the low bits, length from bit LENGTH_SHIFT on
+LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
+HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
+REPEATED = (
+    "repeated"  # section of tar shards: records whose key an earlier one of the shard has, and that one
+)
+NEEDED_SECTIONS = {
+    "folder": ("text", "folders", "folder_places", "folder_names"),
+    "tar": ("text", "shards"),
+}
+RANGE = ("image_offset", "image_length")  # columns with the byte range of each image in its file
+COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
+
+
+# Location of data in a file: descriptor, offset, number of bytes, and the key of its sealed blocks, or None.
+SectionPlace: TypeAlias = tuple[int, int, int, int | None]
+
+
+class Damaged(Exception):
+    """A file isn't an index, or is damaged; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of an index file: ``size`` bytes of data in sealed blocks.
+
+    begin   offset of the first block in the file
+    key     16 hex digits that the blocks' checksums depend on; random for each section of each file
+    digest  BLAKE2 digest of the data, in hex
+    """
+
+    begin: int
+    size: int
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The description of an additional value of every record.
+
+    dtype, shape  dtype and shape of one record's value; the dtype as NumPy's string, little-endian
+    origin        the option of ``standpipe index`` that makes the column; empty if there is none
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    origin: str
+
+    @property
+    def spec(self) -> ArraySpec:
+        """The shape and dtype of the column's field in a batch."""
+        return ArraySpec(self.shape, np.dtype(self.dtype).newbyteorder("="))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The description in an index file.
+
+    kind      ``"list"``, ``"folder"`` or ``"tar"``
+    options   options of the source that change what is indexed
+    seen      sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
+              files
+    began_ns  time at which reading them began, by this machine's clock
+    rows      number of records
+    manifest  digest of paths, order, labels and class names
+    classes   class names by label, or None
+    empty     labels of classes without a record
+    label     dtype of the labels, or None
+    outside   the first line of a list whose path is absolute or has a ``..``; 0: none
+    columns   additional columns by name
+    sections  sections by name
+    encoded   byte fields whose byte ranges are in the sections ``place_sections``
+
+    The columns in ``RANGE`` aren't fields of a batch: they are the byte range of each image in its file.
+    """
+
+    kind: str
+    options: Mapping[str, bool]
+    seen: Mapping[str, int]
+    began_ns: int
+    rows: int
+    manifest: str
+    classes: tuple[str, ...] | None
+    empty: tuple[int, ...]
+    label: str | None
+    outside: int
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    encoded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class IndexFile:
+    """An open index. Its file is closed when this object is garbage-collected.
+
+    file  descriptor
+    path  the file's path; None: the file has no name, and disappears when it is closed
+    size  size of the file in bytes
+    held  True if the file is in memory
+    """
+
+    file: int
+    path: bytes | None
+    size: int
+    held: bool
+    facts: Facts
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.file)
+
+    def place(self, section: str) -> SectionPlace:
+        """Return the location of a section, for native code."""
+        found = self.facts.sections[section]
+        return self.file, found.begin, found.size, int(found.key, 16)
+
+    def rows(self, section: str, dtype: str, shape: tuple[int, ...], indices: Int64Array) -> AnyArray:
+        """Read the rows of a column for ``indices`` (n,) in any order: (n, *shape), native byte order."""
+        kind = np.dtype(dtype)
+        with self.told():
+            data = _native.packed_rows(self.place(section), _row_bytes(kind, shape), indices)
+        return data.view(kind).reshape(len(indices), *shape).astype(kind.newbyteorder("="), copy=False)
+
+    def part(self, section: str, dtype: str, shape: tuple[int, ...], start: int, stop: int) -> AnyArray:
+        """Read the rows [start, stop) of a column: (stop − start, *shape), native byte order."""
+        kind = np.dtype(dtype)
+        row_bytes = _row_bytes(kind, shape)
+        with self.told():
+            data = _native.packed_part(self.place(section), start * row_bytes, stop * row_bytes)
+        return data.view(kind).reshape(stop - start, *shape).astype(kind.newbyteorder("="), copy=False)
+
+    def blocks(self, section: str) -> Iterator[UInt8Array]:
+        """Yield a section's data in pieces."""
+        place, size = self.place(section), self.facts.sections[section].size
+        for at in range(0, size, BYTES_AT_ONCE):
+            with self.told():
+                block = _native.packed_part(place, at, min(at + BYTES_AT_ONCE, size))
+            yield block
+
+    def check(self) -> None:
+        """Read all of a small index, to find damage early. Raises ``StandpipeError`` for damage."""
+        for section in self.facts.sections if self.size <= CHECKED_WHOLE_BYTES else ():
+            for _ in self.blocks(section):
+                pass
+
+    def told(self) -> _Told:
+        """Return a context that turns errors of reading this index into ``StandpipeError`` with its path."""
+        again = "the next run builds it again"
+        if self.facts.columns:
+            again = f"build it again with its columns {', '.join(map(repr, self.facts.columns))}"
+        return _Told("the index" if self.path is None else shown(self.path), again)
+
+
+class _Told:
+    """The context manager that ``IndexFile.told`` returns."""
+
+    __slots__ = ("_again", "_name")
+
+    def __init__(self, name: str, again: str) -> None:
+        self._name, self._again = name, again
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, OSError):
+            raise StandpipeError(f"can't read {self._name}: {error.strerror}") from error
+        if isinstance(error, ValueError):
+            raise StandpipeError(f"{self._name} is damaged: {error}; delete it, and {self._again}")
+
+
+def _row_bytes(kind: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return kind.itemsize * int(np.prod(shape, dtype=np.int64))
+
+
+def read_fully(file: int, size: int, at: int) -> bytes:
+    """Read ``size`` bytes from offset ``at``. Raises ``EOFError`` if the file ends before."""
+    data = os.pread(file, size, at)
+    while len(data) < size:
+        more = os.pread(file, size - len(data), at + len(data))
+        if not more:
+            raise EOFError("it ends too soon")
+        data += more
+    return data
+
+
+def read_index(path: bytes) -> IndexFile:
+    """Open an index file. Raises ``Damaged`` if it isn't an undamaged index, ``OSError`` if it can't be read."""
+    try:
+        file = open_regular(path)
+    except (NotRegularError, IsADirectoryError) as error:
+        raise Damaged("it isn't a regular file") from error
+    try:
+        size = os.fstat(file).st_size
+        return IndexFile(file, path, size, held=False, facts=read_facts(file, size))
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def preamble(size: int, facts_at: int, facts: bytes) -> bytes:
+    """Return the preamble of a file of ``size`` bytes whose facts start at ``facts_at``."""
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+    head = PREAMBLE.pack(MAGIC, VERSION, BYTE_ORDER_MARK, size, facts_at, b"")
+    checksum = blake2b(head + facts, digest_size=32).digest()
+    return PREAMBLE.pack(MAGIC, VERSION, BYTE_ORDER_MARK, size, facts_at, checksum)
+
+
+def read_facts(file: int, size: int) -> Facts:
+    """Read and check the facts of an index. Raises ``Damaged``."""
+    if size < PREAMBLE.size:
+        raise Damaged("it is shorter than an index's preamble")
+    try:
+        head = read_fully(file, PREAMBLE.size, 0)
+        magic, version, mark, whole, facts_at, _ = PREAMBLE.unpack(head)
+        if magic != MAGIC or mark != BYTE_ORDER_MARK:
+            raise Damaged("it isn't an index of standpipe's")
+        if version != VERSION:
+            raise Damaged(f"it has version {version}, this standpipe reads version {VERSION}")
+        if whole != size or not PREAMBLE.size <= facts_at < size or size - facts_at > MOST_FACTS_BYTES:
+            raise Damaged(f"it has {size:,} bytes, but should have {whole:,}")
+        text = read_fully(file, size - facts_at, facts_at)
+    except EOFError as error:
+        raise Damaged("it ends too soon") from error
+    if preamble(size, facts_at, text) != head:
+        raise Damaged("its checksum is wrong")
+    import json  # imported here: with hashlib it takes a tenth of importing standpipe
+
+    try:
+        facts = _facts(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Damaged(f"its facts are invalid: {error!r}") from error
+    _check(facts, facts_at)
+    return facts
+
+
+def facts_text(facts: Facts) -> bytes:
+    """Return the facts as JSON, the form in which the file stores them."""
+    import json
+
+    return json.dumps(asdict(facts)).encode()
+
+
+def _facts(raw: dict[str, Any]) -> Facts:
+    """Make ``Facts`` of parsed JSON. Raises ``TypeError`` for a value of a wrong type."""
+    return Facts(
+        kind=_of(str, raw["kind"]),
+        options={_of(str, name): _of(bool, value) for name, value in raw["options"].items()},
+        seen={_of(str, name): _of(int, value) for name, value in raw["seen"].items()},
+        began_ns=_of(int, raw["began_ns"]),
+        rows=_of(int, raw["rows"]),
+        manifest=_of(str, raw["manifest"]),
+        classes=None if raw["classes"] is None else tuple(_of(str, name) for name in raw["classes"]),
+        empty=tuple(_of(int, label) for label in raw["empty"]),
+        label=None if raw["label"] is None else _of(str, raw["label"]),
+        outside=_of(int, raw["outside"]),
+        columns={
+            _of(str, name): Column(
+                _of(str, value["dtype"]),
+                tuple(_of(int, size) for size in value["shape"]),
+                _of(str, value["origin"]),
+            )
+            for name, value in raw["columns"].items()
+        },
+        sections={
+            _of(str, name): Section(
+                _of(int, value["begin"]),
+                _of(int, value["size"]),
+                _of(str, value["key"]),
+                _of(str, value["digest"]),
+            )
+            for name, value in raw["sections"].items()
+        },
+        encoded=tuple(_of(str, name) for name in raw.get("encoded", ())),
+    )
+
+
+def _of(kind: type[Any], value: object) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    return value
+
+
+def _check(facts: Facts, end: int) -> None:
+    """Raise ``Damaged`` unless every section is inside the file and has the size of its rows."""
+    for name, section in facts.sections.items():
+        if not (PREAMBLE.size <= section.begin <= end and 0 <= section.size <= end):
+            raise Damaged(f"its section {name} isn't inside the file")
+        if section.begin + _native.sealed_size(section.size) > end:
+            raise Damaged(f"its section {name} isn't inside the file")
+        if len(section.key) != 16 or not set(section.key) <= set("0123456789abcdef"):
+            raise Damaged(f"its section {name} has the invalid key {section.key!r}")
+    rows = {"places": PLACE.itemsize}
+    if facts.label is not None:
+        rows["labels"] = _item_bytes(facts.label, LABEL_DTYPES)
+    for name, column in facts.columns.items():
+        if not all(size > 0 for size in column.shape):
+            raise Damaged(f"its column {name} has the shape {column.shape}")
+        if name in RANGE and (column.dtype, column.shape, {*RANGE} <= {*facts.columns}) != ("<i8", (), True):
+            raise Damaged(f"its column {name} isn't half of a byte range")
+        items = int(np.prod([1, *column.shape], dtype=object))
+        rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
+    for name in facts.encoded:
+        rows |= dict.fromkeys(place_sections(name), 8)
+    if not set(NEEDED_SECTIONS.get(facts.kind, ())) <= set(facts.sections):
+        raise Damaged("it lacks a section")
+    if facts.kind == "tar":
+        rows[HEADERS] = 2
+        repeated = facts.sections.get(REPEATED)
+        if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
+            raise Damaged("its repeated keys have another size")
+        if facts.encoded[:1] != ("image",) or {*facts.encoded} & {*facts.columns, "label"}:
+            raise Damaged(f"its records have the fields {facts.encoded}")
+    for name, row_bytes in rows.items():
+        found = facts.sections.get(name)
+        if facts.rows < 1 or found is None or found.size != facts.rows * row_bytes:
+            raise Damaged(f"its section {name} doesn't have the size of {facts.rows} rows")
+
+
+def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
+    if dtype not in known:
+        raise Damaged(f"it has values of the unknown dtype {dtype!r}")
+    return np.dtype(dtype).itemsize
+
+
+def place_sections(name: str) -> tuple[str, str]:
+    """Return the names of the sections with the offset and the length of a byte field in its file, int64 each."""
+    return f"offset of {name}", f"length of {name}"
+
+
+def column_section(name: str) -> str:
+    """Return the name of the section of a column."""
+    return f"column {name}"

@@ -1,0 +1,177 @@
+"""The opened source of images with labels, for ``ImageFolder``, ``FileList`` and ``TarShards``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Encoded, Files, Paths, Records
+from standpipe.source.index.file import RANGE, IndexFile, column_section, place_sections
+from standpipe.source.index.store import Subject, open_index
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.system.paths import shown
+
+SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """An ``OpenSource`` of the image files in a packed index.
+
+    Its fields are ``image``, ``label`` if there are labels, and the columns that were added to the index.
+    """
+
+    subject: Subject
+    index: IndexFile
+
+    @classmethod
+    def open(cls, subject: Subject) -> Listing:
+        """Find or build the index of a subject."""
+        return cls(subject, open_index(subject))
+
+    @property
+    def num_records(self) -> int:
+        """The number of listed files."""
+        return self.index.facts.rows
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None if labels are numbers or absent."""
+        return self.index.facts.classes
+
+    @property
+    def digest(self) -> str:
+        """A digest of paths as listed, labels, class names and added columns, but not of the paths' folder."""
+        facts = self.index.facts
+        if not facts.columns and not facts.encoded:
+            return facts.manifest
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        digest = blake2b(facts.manifest.encode(), digest_size=16)
+        for name in facts.encoded:
+            parts = [facts.sections[section].digest for section in place_sections(name)]
+            digest.update(f"{name!r} {parts};".encode())
+        for name, column in sorted(facts.columns.items()):
+            content = facts.sections[column_section(name)].digest
+            digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
+        return digest.hexdigest()
+
+    @property
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+        """The fields: ``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
+        label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
+        columns = self.index.facts.columns
+        added = {name: column.spec for name, column in columns.items() if name not in RANGE}
+        return {"image": Encoded(), **dict.fromkeys(self.index.facts.encoded, Encoded()), **label, **added}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of ``label``, if there are labels, and of the added columns with one number per record."""
+        label = () if self.index.facts.label is None else ("label",)
+        return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """Return a column for the records [start, stop), (stop − start,)."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        facts = self.index.facts
+        if name == "label":
+            assert facts.label is not None
+            return self._checked(self.index.part("labels", facts.label, (), start, stop))
+        column = facts.columns[name]
+        return self.index.part(column_section(name), column.dtype, column.shape, start, stop)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory in bytes: the size of an index in memory, or the class names' of an index in a file."""
+        return self.index.size if self.index.held else sum(map(len, self.classes or ()))
+
+    @property
+    def index_note(self) -> str:
+        """The index's location and size, and the number of skipped files, for ``explain()``."""
+        skipped = self.index.facts.seen.get(SKIPPED, 0)
+        return self._place + (
+            f"; skipped pipes, sockets and devices with image names: {skipped:,}" if skipped else ""
+        )
+
+    @property
+    def _place(self) -> str:
+        place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
+        return f"index: {self.index.size:,} bytes, {'in memory' if self.index.held else place}"
+
+    def skipped(self) -> Iterator[str]:
+        """Yield the printable paths of pipes, sockets and devices with image names, which aren't records."""
+        rest = b""
+        for block in self.index.blocks(SKIPPED) if SKIPPED in self.index.facts.sections else ():
+            *whole, rest = (rest + block.tobytes()).split(b"\0")
+            yield from (shown(self.subject.base + path) for path in whole)
+
+    def here(self) -> str:
+        """Return the folder of relative paths, on which the digest doesn't depend."""
+        return os.fsdecode(self.subject.base)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, and added columns (n, …)."""
+        facts, index = self.index.facts, self.index
+        paths = self.paths(indices)
+        names = facts.encoded or ("image",)
+        files = {name: Files(paths, *self._ranges(name, indices)) for name in names}
+        plain: dict[str, AnyArray] = {}
+        if facts.label is not None:
+            plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
+        for name, column in facts.columns.items():
+            if name not in RANGE:
+                plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
+        return Records(indices, files=files, plain=plain)
+
+    def _ranges(self, name: str, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the offset and length of a byte field in its file, (n,) int64; 0 and -1 for whole files."""
+        facts = self.index.facts
+        if name not in facts.encoded and RANGE[0] not in facts.columns:
+            return np.zeros(len(indices), np.int64), np.full(len(indices), -1, np.int64)
+        sections = place_sections(name) if name in facts.encoded else map(column_section, RANGE)
+        offset, length = (
+            self.index.rows(section, "<i8", (), indices).astype(np.int64, copy=False) for section in sections
+        )
+        if (offset < 0).any() or (length < -1).any():
+            with self.index.told():
+                raise ValueError("a byte range is negative")
+        return offset, length
+
+    def paths(self, indices: Int64Array) -> Paths:
+        """Return the absolute paths of the records ``indices``, (n,) int64."""
+        self.subject.check_unchanged()
+        places = self.index.place("places")
+        text, around = self.subject.text(self.index), self.subject.around
+        with self.index.told():
+            blob, ends = _native.packed_paths(
+                places, text, around, self.subject.base, self.subject.stays, indices
+            )
+        self.subject.check_unchanged()
+        return Paths(blob, ends)
+
+    def name(self, index: int) -> str:
+        """Return the record's path, printable."""
+        return shown(self.paths(np.array([index], np.int64))[0])
+
+    def _checked(self, labels: AnyArray) -> Int64Array:
+        """Return labels as (n,) int64. Raises ``StandpipeError`` if there are class names and one isn't a class."""
+        classes = self.classes
+        wide: Int64Array = labels.astype(np.int64)
+        if classes is not None and len(wide) and not 0 <= wide.min() <= wide.max() < len(classes):
+            with self.index.told():
+                raise ValueError("a label isn't the number of a class")
+        return wide
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first three names in sorted order, and the number of others."""
+    names = sorted(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"'{name}'" for name in names[:3]) + more

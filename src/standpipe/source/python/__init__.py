@@ -1,0 +1,1 @@
+"""Samples of Python code: data sets and streams."""

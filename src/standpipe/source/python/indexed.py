@@ -1,0 +1,264 @@
+"""The source of a Python dataset: an object with ``__len__`` and ``__getitem__``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from standpipe.contracts import Encoded, OpenSource, Records
+from standpipe.errors import FIRST_KEY, PlanError, key_name
+from standpipe.source.python.opened import OpenPython
+from standpipe.spec import BATCH_FIELDS, AnyArray, ArraySpec, Int64Array
+
+NAMES = ("image", "label")
+KEY = "dataset[key]"  # the field that sends keys to the workers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapSource:
+    """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
+
+    ``plan()`` calls ``len(dataset)``. Only workers call ``dataset[index]``: several threads at once, or, with
+    ``executor="process"``, processes that each have a copy of the dataset.
+
+    A sample's values may be NumPy arrays, Pillow images, torch tensors or numbers, which batches have as
+    arrays. Of other values a batch has a list. ``random``, NumPy and torch are seeded for each sample by
+    (seed, epoch, position).
+
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint. It doesn't
+    cover the content, which would have to be read.
+
+    Parameters
+    ----------
+    dataset : object
+        Has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len.
+    fields : tuple of str or str, default ("image", "label")
+        Names of the values of a sample that is a tuple or list, or name of a sample that is a single value.
+        Dicts and named tuples have names of their own.
+    spec : mapping of str to ArraySpec, optional
+        Shape and dtype of every field of a sample. Default: measured on one sample when a loader starts.
+    columns : mapping of str to array, optional
+        Numbers per record, (records,) each, that are known without reading a sample: for ``filter``,
+        ``split``, weights and ``batch(budget=…)``. They aren't fields of a batch.
+    share_lists : bool, default True
+        True: long lists inside the dataset become ``SharedList`` for worker processes: read-only, and in
+        memory only once. It applies to lists of 1,000 or more strings, byte strings, numbers, or tuples of
+        these.
+    keys : mapping of int to object, optional
+        Keys for ``dataset[key]``, by record number. This process looks them up when it hands records to
+        workers. Records without a key use their numbers. For record numbers from ``FIRST_KEY`` on, messages
+        show only the key.
+    encoded : {"image"}, optional
+        The field with encoded images (JPEG, PNG, WebP, …), which the workers decode with native code, as they
+        decode files. Its values are ``bytes``, ``bytearray``, ``memoryview`` or uint8 arrays (n,); a path, or
+        a tuple (path, offset, length) in bytes; or a dict ``{"bytes": …, "path": …}``, as Hugging Face's
+        ``Image(decode=False)`` has it; ``decode(orientation="apply")`` turns photos as ``Image()`` does. Such
+        bytes, a path or such a tuple may also be the whole sample. Other fields are as without ``encoded``.
+        Default: images are pixels.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, if the dataset has no length or ``__getitem__`` or is empty, and for invalid fields,
+        specs or columns.
+
+    Examples
+    --------
+    >>> source = sp.MapSource([{"text": "a b", "length": 2}, {"text": "c", "length": 1}])
+    >>> with sp.Pipeline(source).batch(2).loader(executor="thread") as loader:
+    ...     batch = loader.peek()
+    >>> batch["text"], batch["length"].tolist()
+    (['a b', 'c'], [2, 1])
+
+    Encoded images of any dataset are decoded like files:
+
+    >>> import pathlib
+    >>> photos = [(path.read_bytes(), path.stem) for path in sorted(pathlib.Path("photos/cat").iterdir())]
+    >>> source = sp.MapSource(photos, fields=("image", "name"), encoded="image")
+    >>> pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(32), sp.Normalize()).batch(4)
+    >>> with pipeline.loader(executor="thread") as loader:
+    ...     batch = loader.peek()
+    >>> batch["image"].shape, batch["name"][0]
+    ((4, 3, 32, 32), '000')
+    """
+
+    dataset: Any
+    fields: tuple[str, ...] | str | None = None
+    spec: Mapping[str, ArraySpec] | None = None
+    columns: Mapping[str, Any] | None = None
+    share_lists: bool = True
+    keys: Mapping[int, Any] | None = None
+    encoded: str | None = None
+
+    FIRST_KEY: ClassVar = FIRST_KEY
+
+    def open(self) -> OpenSource:
+        """Get the dataset's length, and check all arguments.
+
+        Raises ``PlanError`` if the dataset has no length or ``__getitem__`` or is empty, and for invalid
+        names, specs or columns.
+        """
+        kind = type(self.dataset).__name__
+        more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""
+        if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
+            raise PlanError(
+                f"MapSource({kind}): the dataset must support dataset[index] with a number as index{more}"
+            )
+        try:
+            length = len(self.dataset)
+        except Exception as error:
+            raise PlanError(
+                f"MapSource({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
+            ) from error
+        if length < 1:
+            raise PlanError(f"MapSource({kind}): the dataset is empty")
+        names = sample_names("MapSource", self.fields)
+        if self.spec is not None:
+            check_spec("MapSource", self.spec)
+        _check_encoded(kind, self.encoded, self.spec)
+        known = _columns(kind, self.columns, length)
+        encoded = self.encoded is not None
+        return OpenIndexed(
+            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded
+        )
+
+    def describe(self) -> str:
+        """Return the dataset's class, for ``explain()``."""
+        return f"MapSource({_class_name(self.dataset)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenIndexed(OpenPython):
+    """An opened Python dataset with a length. Satisfies ``contracts.OpenSource`` and ``PythonSource``.
+
+    known    columns by name, (num_records,) each
+    keys     keys for ``dataset[key]`` by record number, or None
+    encoded  True if the field ``image`` has encoded bytes
+    """
+
+    dataset: Any
+    num_records: int
+    names: tuple[str, ...]
+    declared: Mapping[str, ArraySpec] | None
+    known: Mapping[str, AnyArray]
+    shares_lists: bool
+    keys: Mapping[int, Any] | None = None
+    encoded: bool = False
+
+    @property
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+        """The declared fields, and the encoded image."""
+        declared = self.declared or {}
+        return {**declared, "image": Encoded()} if self.encoded else declared
+
+    @property
+    def digest(self) -> str:
+        """A digest of the class, the length, the columns, and Hugging Face's fingerprint."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        fingerprint = getattr(self.dataset, "_fingerprint", None)
+        stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
+        if isinstance(fingerprint, str):
+            stands_for += f", {fingerprint}"
+        if self.encoded:
+            stands_for += ", encoded"
+        digest = blake2b(stands_for.encode(), digest_size=16)
+        for name, column in self.known.items():
+            digest.update(f", {name!r} {column.dtype.str} ".encode())
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the given columns."""
+        return tuple(self.known)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """Return a column for the records [start, stop)."""
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        return self.known[name][start:stop]
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Return the record numbers, and their keys if there are any."""
+        if not self.keys:
+            return Records(indices)
+        keys = np.empty(len(indices), object)  # of tuples: NumPy would make an axis of a key that is a list
+        for place, number in enumerate(indices.tolist()):
+            keys[place] = (self.keys.get(number, number),)
+        return Records(indices, plain={KEY: keys})
+
+    def name(self, index: int) -> str | None:
+        """Return the record's key, if it has one."""
+        return key_name(self.keys[index]) if self.keys and index in self.keys else None
+
+
+def _class_name(dataset: object) -> str:
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def sample_names(kind: str, fields: tuple[str, ...] | str | None) -> tuple[str, ...]:
+    """Return the field names of a sample that is a tuple, from the argument ``fields``.
+
+    Raises ``PlanError`` for invalid names.
+    """
+    names = (fields,) if isinstance(fields, str) else NAMES if fields is None else fields
+    check_names(kind, names)
+    return tuple(names)
+
+
+def check_names(kind: str, names: object) -> None:
+    """Raise ``PlanError`` unless the names are distinct and none is that of a field which every batch has."""
+    if (
+        not isinstance(names, tuple | list)
+        or not names
+        or len(set(names)) < len(names)
+        or not all(isinstance(name, str) and name and name not in BATCH_FIELDS for name in names)
+    ):
+        raise PlanError(
+            f"{kind}(…, fields={names!r}): names must be different, and none may be "
+            f"{' or '.join(map(repr, BATCH_FIELDS))}"
+        )
+
+
+def check_spec(kind: str, spec: object) -> None:
+    """Raise ``PlanError`` unless ``spec`` has an ``ArraySpec`` for every field."""
+    if not isinstance(spec, Mapping) or not all(isinstance(each, ArraySpec) for each in spec.values()):
+        raise PlanError(
+            f"{kind}(…, spec={spec!r}): spec must be a dict with the ArraySpec(shape, dtype) of every field"
+        )
+    check_names(kind, tuple(spec))
+
+
+def _check_encoded(kind: str, encoded: object, spec: Mapping[str, ArraySpec] | None) -> None:
+    if encoded is None:
+        return
+    if encoded != "image":
+        raise PlanError(
+            f"MapSource({kind}, encoded={encoded!r}): encoded must be 'image', the field that image transforms "
+            "take. Rename the dataset's field, or name the values of tuples by fields=('image', …)"
+        )
+    if spec is not None and "image" in spec:
+        raise PlanError(
+            f"MapSource({kind}, encoded='image'): spec has the field 'image', but encoded bytes have no shape. "
+            "Leave 'image' out of spec"
+        )
+
+
+def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
+    if not isinstance(columns, Mapping | None):
+        raise PlanError(f"MapSource({kind}, columns={columns!r}): columns must be a dict of arrays")
+    if not columns:
+        return {}
+    check_names(kind, tuple(columns))
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    for name, array in arrays.items():
+        if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise PlanError(
+                f"MapSource({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
+                f"it must have one number for each of {length} records"
+            )
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

@@ -1,0 +1,1 @@
+"""Records of one size and arrays, which are read by position."""

@@ -1,0 +1,94 @@
+"""Turn the names of shards into paths: braces, globs and lists."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from standpipe.errors import PlanError
+from standpipe.system.paths import AnyPath, absolute, shown
+
+MOST_SHARDS = 1 << 20
+INNERMOST = re.compile(rb"\{([^{}]*)\}")
+RANGE = re.compile(rb"(-?\d{1,18})\.\.(-?\d{1,18})")
+BRACE = re.compile(rb"[{}]")
+GLOB = re.compile(rb"[*?[]")
+ADDRESS = re.compile(rb"pipe:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
+    """Return the absolute paths of shards, each once, sorted by their bytes.
+
+    A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
+    ``?`` and ``[…]``.
+
+    Raises ``PlanError`` for no shards, an address, a pattern that fits none, braces that aren't a range or a choice,
+    and more than about a million.
+    """
+    given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
+    found: set[bytes] = set()
+    for each in given:
+        path = shard_path(each)
+        if os.path.lexists(path):
+            found.add(path)
+            continue
+        if ADDRESS.match(os.fsencode(each)):
+            raise PlanError(
+                f"TarShards reads files, and {shown(each)} is an address; copy the shards to a disk, and name them: "
+                "TarShards('train-{000..146}.tar')"
+            )
+        for name in _expanded(os.path.expanduser(os.fsencode(each)), shown(each)):  # noqa: PTH111 (bytes)
+            if BRACE.search(name) and not os.path.lexists(name):
+                raise PlanError(
+                    f"TarShards: the braces of {shown(name)} aren't a range or a choice; write them as in "
+                    "'train-{000..146}.tar' or 'train-{a,b}.tar'"
+                )
+            matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
+            if not matches:
+                raise PlanError(f"TarShards: no file fits {shown(name)}; check the pattern")
+            found.update(map(shard_path, matches))
+    if not found:
+        raise PlanError("TarShards has no shards; give it a name such as 'train-{000..146}.tar', or a list")
+    return tuple(sorted(found))
+
+
+def shard_path(path: AnyPath) -> bytes:
+    """Return the absolute path of a shard, without a ``..``: the index has it relative to the folder of all shards."""
+    whole = absolute(path, field="TarShards' shards")
+    folder, name = os.path.split(whole)
+    return os.path.join(os.path.realpath(folder), name) if b".." in folder.split(b"/") else whole  # noqa: PTH118
+
+
+def _expanded(path: bytes, pattern: str) -> list[bytes]:
+    """Expand the braces of a path, also nested ones."""
+    done: list[bytes] = []
+    waiting = [path]
+    while waiting:
+        name = waiting.pop()
+        for match in INNERMOST.finditer(name):
+            choices = list(_choices(match.group(1), pattern))
+            if choices:
+                waiting += [name[: match.start()] + choice + name[match.end() :] for choice in choices]
+                break
+        else:
+            done.append(name)
+        if len(done) + len(waiting) > MOST_SHARDS:
+            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+    return done
+
+
+def _choices(text: bytes, pattern: str) -> Iterator[bytes]:
+    """Yield what the text between braces stands for; nothing if it stands for itself."""
+    if (match := RANGE.fullmatch(text)) is not None:
+        first, last = (int(number) for number in match.groups())
+        if abs(last - first) > MOST_SHARDS:
+            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+        padded = any(re.match(rb"-?0\d", number) for number in match.groups())
+        width = max(map(len, match.groups())) if padded else 0
+        step = 1 if last >= first else -1
+        for number in range(first, last + step, step):
+            yield b"%0*d" % (width, number)
+    elif b"," in text:
+        yield from text.split(b",")

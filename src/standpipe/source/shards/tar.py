@@ -1,0 +1,294 @@
+"""The source of images in tar shards, which are read in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import OpenSource, Records
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
+from standpipe.source.index.listing import SKIPPED, Listing
+from standpipe.source.index.store import Subject, logger, open_index
+from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
+from standpipe.source.shards.names import shard_paths
+from standpipe.source.shards.subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UNMARKED, Fields, TarSubject
+from standpipe.source.shards.wids import SUFFIX, listed_shards
+from standpipe.spec import Int64Array
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, shown
+
+ROWS_AT_ONCE = 1 << 12
+PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
+
+
+@dataclass(frozen=True, slots=True)
+class TarShards:
+    """Images in uncompressed tar files, named as in WebDataset, which are read where they are.
+
+    Members of a shard that follow one another and have the same path up to the first dot of their base names
+    are a record: ``0001.jpg`` and ``0001.cls``. The rest of the name, in lower case, is the extension. The
+    fields are ``image``, an encoded image, and, if the first record has a ``.cls``, ``label``, () int64.
+    Columns that ``build_index`` added are further fields.
+
+    Records are sorted by shard, and in a shard by their place. Any record can be read alone, so shuffles,
+    splits, weights, ranks and resuming work as for a folder of files. The digest covers the members' names,
+    places, sizes and labels, but not the paths of the shards, so a data set may be moved.
+
+    All headers are read once, into an index. Later runs use the index while the sizes and modification times
+    of all shards are the same.
+
+    No record is dropped silently:
+
+    - ``explain()`` counts members that aren't read, by extension, and groups without an image.
+      ``standpipe scan`` names the groups, and records whose key the shard has twice.
+    - A shard that ends too soon, or isn't a tar file, is a ``PlanError`` with shard, member and byte. If it ends
+      behind a whole member, only without the zeros at the end of a tar file, it is read; a warning in the log, and
+      ``explain()``, name it.
+    - Compressed shards, sparse members and archives in several volumes are refused.
+    - A member that may be a pickle (.pth, .pt, .pkl, .pickle, .npy with objects) is refused, unless ``fields=``
+      leaves it out.
+
+    Parameters
+    ----------
+    shards : path or sequence of paths
+        Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
+        ``[…]`` as in a shell. They are sorted by name. Or what other programs wrote about shards, whose numbers of
+        samples and bytes are compared with the shards: a list of wids, ``"train.json"``, or an index beside each
+        shard, of DALI, ``"train-*.idx"``, or of Megatron-Energon, ``"train-*.tar.idx"``.
+    fields : mapping of str to str, optional
+        The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
+        Each record must have one member for each field, and other members are left out. ``image`` is needed,
+        and ``label`` is an integer as text. Native transforms move ``mask`` as they move the image. A function
+        gets the bytes of any other field, (n,) uint8, such as a text or an array: ``.map(fn, field="text")``.
+        Default: ``image`` with the suffixes of all supported formats, and ``label``.
+    index : path, optional
+        Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
+        folder, or in memory for a few small shards.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for missing, empty or damaged shards, a record that lacks a field, and the cases above.
+
+    Examples
+    --------
+    >>> import tarfile
+    >>> with tarfile.open("photos-000.tar", "w") as tar:
+    ...     tar.add("photos")
+    >>> plan = sp.Pipeline(sp.TarShards("photos-*.tar")).map(sp.CenterCrop(32)).batch(8).plan()
+    >>> plan.source.num_records, sorted(plan.source.fields)
+    (24, ['image'])
+    """
+
+    shards: AnyPath | Sequence[AnyPath]
+    fields: Mapping[str, str] | None = None
+    index: AnyPath | None = None
+
+    def open(self) -> OpenSource:
+        """Find the shards' index, or read all headers and build one.
+
+        Raises ``PlanError``
+
+        - if there are no shards, or one is missing, empty, compressed, cut or damaged,
+        - if no member is an image, or a record lacks a field or has it twice,
+        - if columns were added to the index, and the shards have other records now.
+        """
+        return ShardListing.open(self.subject())
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        fields = "" if self.fields is None else f", fields={self.fields!r}"
+        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        return f"TarShards({self._name()}{fields}{index})"
+
+    def subject(self) -> TarSubject:
+        """Return the shards, as the subject of an index."""
+        index = None if self.index is None else absolute(self.index, field="TarShards' index")
+        each = (self.shards,) if isinstance(self.shards, str | bytes | os.PathLike) else self.shards
+        if not isinstance(each, Sequence) or not all(
+            isinstance(one, str | bytes | os.PathLike) for one in each
+        ):
+            raise PlanError(
+                f"TarShards needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {self.shards!r}"
+            )
+        name, fields = self._name().strip("'"), _checked(self.fields)
+        if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
+            listed = listed_shards(absolute(self.shards, field="TarShards' list"))
+            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
+        paths = shard_paths(self.shards)
+        if any(path.endswith(INDEX_SUFFIX) for path in paths):
+            listed = indexed_shards(paths)
+            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
+        return TarSubject(paths, name, fields, index)
+
+    def _name(self) -> str:
+        if isinstance(self.shards, str | bytes | os.PathLike):
+            return f"'{shown(self.shards)}'"
+        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
+        return f"'{shown(self.shards[0])}'{more}" if self.shards else "no shards"
+
+
+def _checked(fields: object) -> Fields | None:
+    """Return the extensions of each field. Raises ``PlanError`` for fields that records can't have."""
+    if fields is None:
+        return None
+    such = "such as fields={'image': 'jpg;png', 'label': 'cls'}"
+    if not isinstance(fields, Mapping) or "image" not in fields:
+        raise PlanError(f"TarShards(fields={fields!r}) must say what the image is, {such}")
+    checked: dict[str, tuple[str, ...]] = {}
+    taken: dict[str, str] = {}
+    for name, text in sorted(fields.items(), key=lambda item: item[0] != "image"):
+        if not isinstance(name, str) or not name.isidentifier() or name in ("index", "valid", "source"):
+            raise PlanError(f"TarShards: a field can't be named {name!r}; use an identifier, {such}")
+        if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
+            raise PlanError(f"TarShards: the field {name!r} needs extensions as text, {such}, got {text!r}")
+        extensions = tuple(part.strip().lstrip(".").lower() for part in text.split(";"))
+        for extension in extensions:
+            _check_kind(name, extension)
+            if taken.setdefault(extension, name) != name:
+                raise PlanError(
+                    f"TarShards: {extension!r} can't be both {taken[extension]!r} and {name!r}, {such}"
+                )
+        checked[name] = extensions
+    return checked
+
+
+def _check_kind(name: str, extension: str) -> None:
+    """Raise ``PlanError`` if members with an extension can't be a field of this name."""
+    last = extension.rpartition(".")[2]
+    if last in PICKLES:
+        raise PlanError(
+            f"TarShards: {extension!r} members may hold Python code, which standpipe never loads; leave the field "
+            f"{name!r} out"
+        )
+    kinds, kind = {"image": (IMAGES, "an image"), "label": (NUMBERS, "an integer")}.get(name, ((last,), ""))
+    if last not in kinds:
+        known = ", ".join(kinds[:7])
+        raise PlanError(
+            f"TarShards: the field {name!r} is {kind}, but {extension!r} isn't one of {known}. A field of another "
+            f"name may be any member, whose bytes a function gets: fields={{…, 'text': {extension!r}}} and "
+            "map(…, field='text')"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardListing(Listing):
+    """An ``OpenSource`` of the records of tar shards, in a packed index.
+
+    name_at   (shards,) int64: offset of each shard's name in the index's text
+    versions  (shards, 2) int64: size in bytes and modification time in nanoseconds of each shard
+    """
+
+    name_at: Int64Array
+    versions: Int64Array
+
+    @classmethod
+    def open(cls, subject: Subject) -> ShardListing:
+        """Find or build the index of shards. A warning in the log names the first shard that may be cut."""
+        opened = cls.of(subject, open_index(subject))
+        for unmarked in opened._unmarked():
+            logger().warning(
+                "%s; copy it again unless its writer leaves the mark out, as records behind the cut are missing",
+                unmarked,
+            )
+        return opened
+
+    @classmethod
+    def of(cls, subject: Subject, index: IndexFile) -> ShardListing:
+        """Return the records of an index that fits its shards."""
+        assert isinstance(subject, TarSubject)
+        ends = np.cumsum([0, *(len(name) + 1 for name in subject.names())])
+        versions = index.part("shards", "<u8", (2,), 0, len(subject.shards)).astype(np.int64)
+        return cls(subject, index, ends[:-1], versions)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Return the records' shards and byte ranges there, what the shards were when they were indexed, and labels."""
+        records = Listing.locate(self, indices)
+        places = self.index.rows("places", PLACE.str, (), indices).astype(np.uint64, copy=False)
+        name_at = (places & np.uint64((1 << _native.LENGTH_SHIFT) - 1)).astype(np.int64)
+        sizes, times = self.versions[np.searchsorted(self.name_at, name_at)].T.copy()
+        files = {
+            name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
+        }
+        return replace(records, files=files)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory in bytes: of an index in memory, and the paths of the shards."""
+        assert isinstance(self.subject, TarSubject)
+        paths = sum(len(shard) + PATH_BYTES for shard in self.subject.shards)
+        return paths + (self.index.size if self.index.held else 0)
+
+    @property
+    def index_note(self) -> str:
+        """The index's location and size, and what isn't read, for ``explain()``."""
+        seen = self.index.facts.seen
+        parts = [self._place]
+        left_out = {
+            name.removeprefix(LEFT_OUT): n for name, n in seen.items() if name.startswith(LEFT_OUT) and n
+        }
+        if left_out:
+            most = sorted(left_out, key=lambda name: (-left_out[name], name))
+            named = ", ".join(f"{left_out[name]:,} {name}" for name in most[:5])
+            parts.append(f"members left out, by extension: {named}{', …' if len(most) > 5 else ''}")
+        for name in seen:
+            if name.startswith(UNMARKED):
+                first = name.removeprefix(UNMARKED)
+                parts.append(f"shards without an end mark, which may be cut: {seen[name]:,}, first {first}")
+        if n := seen.get(SKIPPED):
+            parts.append(f"groups without an image: {n:,}")
+        if n := seen.get(REPEATED):
+            parts.append(f"keys that come again in their shard: {n:,}")
+        return "; ".join(parts)
+
+    def skipped(self) -> Iterator[str]:
+        """Yield the shard and a member of each group without an image, and the first shard that may be cut."""
+        folder = shown(self.subject.base)
+        for name in Listing.skipped(self):
+            yield f"{name} (no image of this key, below {folder})"
+        yield from self._unmarked()
+
+    def _unmarked(self) -> Iterator[str]:
+        """Yield the first shard that may be cut, and how many others there are."""
+        folder = shown(self.subject.base)
+        for name, count in self.index.facts.seen.items():
+            if name.startswith(UNMARKED):
+                more = f", as {count - 1:,} other shards" if count > 1 else ""
+                yield f"{folder}{name.removeprefix(UNMARKED)} (ends without an end mark{more}, so it may be cut)"
+
+    def repeated(self) -> Iterator[tuple[int, int]]:
+        """Yield each record whose key an earlier record of its shard has, and that record."""
+        index, count = self.index, self.index.facts.seen.get(REPEATED, 0)
+        for start in range(0, count, ROWS_AT_ONCE):
+            rows = index.part(REPEATED, "<i8", (2,), start, min(start + ROWS_AT_ONCE, count))
+            if rows.min() < 0 or rows.max() >= self.num_records:
+                with index.told():
+                    raise ValueError("a repeated key is of no record")
+            yield from ((int(later), int(first)) for later, first in rows)
+
+    def here(self) -> str:
+        """Return the shards' folder and a digest of their names, on which the digest doesn't depend."""
+        return f"{os.fsdecode(self.subject.base)} {self.index.facts.sections['text'].digest}"
+
+    def name(self, index: int) -> str:
+        """Return the record's shard and the name of its image there, printable."""
+        at = np.array([index], np.int64)
+        path = self.paths(at)[0]
+        try:
+            offset, _ = self._ranges("image", at)
+            begin = int(offset[0]) - _native.TAR_BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
+            with open_for_reading(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)
+        except (StandpipeError, OSError):  # the shard is gone, and reading the record says so
+            return shown(path)
+        if members and members[0][1] != int(
+            offset[0]
+        ):  # another shard has its place, where another member begins
+            return shown(path)
+        member = members[0][4] if members else fault[2] if fault else b""
+        return f"{shown(path)}: {shown(member)}" if member else shown(path)

@@ -1,0 +1,74 @@
+"""Convert paths between the forms of users, the file system and messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from standpipe.errors import PlanError
+from standpipe.system.files import NotRegularError, open_regular
+
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def shown(path: AnyPath) -> str:
+    r"""Make ``path`` printable: bytes that aren't UTF-8 and control characters become escapes like ``\xff``."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def absolute(path: object, *, field: str) -> bytes:
+    """Make a path absolute: expand ``~`` and prepend the working directory. Links and ``..`` are kept.
+
+    field  the name of the argument, for errors
+
+    Raises ``PlanError`` for a value that isn't a path, an empty path or one with a NUL byte.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise PlanError(f"{field} must be a path: str, bytes or pathlib.Path, got {path!r}")
+    raw = os.fsencode(path)
+    if not raw or b"\0" in raw:
+        raise PlanError(f"'{shown(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
+    with reading(raw):
+        return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)
+
+
+@contextmanager
+def reading(path: AnyPath) -> Iterator[None]:
+    """Turn the operating system's errors into a ``PlanError`` that names ``path`` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        match error:
+            case FileNotFoundError():
+                advice = "check the path, and that its disk is mounted"
+            case PermissionError():
+                advice = "make it readable for this user"
+            case NotADirectoryError():
+                advice = "a folder is needed here; for a list of files use FileList"
+            case IsADirectoryError():
+                advice = (
+                    "a file is needed here; for a folder of images use ImageFolder, of shards 'FOLDER/*.tar'"
+                )
+            case _:
+                advice = "the system can't read it"
+        raise PlanError(f"can't read {shown(path)}: {error.strerror}; {advice}") from error
+
+
+def open_for_reading(path: bytes) -> BinaryIO:
+    """Open a regular file for reading, unbuffered.
+
+    Raises ``PlanError`` for anything else. It doesn't wait for a FIFO without a writer.
+    """
+    with reading(path):
+        try:
+            return os.fdopen(open_regular(path), "rb", buffering=0)
+        except NotRegularError as error:
+            raise PlanError(f"can't read {shown(path)}: {error.strerror}") from error

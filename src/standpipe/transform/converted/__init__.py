@@ -1,0 +1,1 @@
+"""Transforms of torchvision and timm become native ones that give the same pixels."""

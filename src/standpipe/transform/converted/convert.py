@@ -1,0 +1,356 @@
+"""Convert single transforms of torchvision and timm into native ones that give the same pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, get_args
+
+from standpipe.transform.image import ImageTransform, PixelTransform
+from standpipe.transform.pixels.aug_mix import AugMix
+from standpipe.transform.pixels.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
+from standpipe.transform.pixels.color import (
+    ColorJitter,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from standpipe.transform.pixels.erasing import RandomErasing
+from standpipe.transform.pixels.filters import GaussianBlur, RandomAdjustSharpness
+from standpipe.transform.pixels.geometry import (
+    INTERPOLATIONS,
+    AugmentInterpolation,
+    CenterCrop,
+    RandomHorizontalFlip,
+    RandomResize,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    WarpInterpolation,
+)
+from standpipe.transform.pixels.groups import RandomApply, RandomChoice, RandomOrder
+from standpipe.transform.pixels.timm_augment import ThreeAugment, TimmRandAugment
+from standpipe.transform.pixels.warps import RandomAffine, RandomPerspective, RandomRotation
+from standpipe.transform.pixels.window import PadImage, RandomCrop
+
+# timm's usual operations, without the ending of those whose strength increases with the magnitude.
+TIMM_OPERATIONS = frozenset(
+    [
+        *("AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color"),
+        *("Contrast", "Brightness", "Sharpness", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
+    ]
+)
+TIMM_HPARAMS = {"translate_const", "img_mean", "magnitude_std", "interpolation"}
+PACKAGES = ("torchvision", "timm")
+GROUPS = ("RandomApply", "RandomChoice", "RandomOrder")
+# Parts of which torchvision makes the same bytes of uint8 tensors and Pillow images.
+SAME_ON_TENSORS = frozenset(
+    [
+        *("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"),
+        *("RandomInvert", "RandomPosterize", "RandomSolarize", "RandomEqualize", "GaussianBlur"),
+        *("RandomApply", "RandomChoice", "RandomOrder"),  # if each of their parts is
+    ]
+)
+
+
+class Unlike(Exception):
+    """The error that a part has no native form; its text says why."""
+
+
+def package(part: object) -> str:
+    """Return the name of the package that a part's class is from."""
+    return type(part).__module__.partition(".")[0]
+
+
+def is_compose(part: object) -> bool:
+    """Return True for a ``Compose`` of torchvision or timm."""
+    return type(part).__name__ == "Compose" and package(part) in PACKAGES
+
+
+def flat(transforms: Any) -> Iterator[Any]:
+    """Yield the parts of a composition or list, and those of compositions in it."""
+    parts = list(transforms.transforms) if is_compose(transforms) else transforms
+    for part in parts if isinstance(parts, list | tuple) else [transforms]:
+        yield from flat(part) if is_compose(part) else (part,)
+
+
+def is_same_on_tensors(part: Any) -> bool:
+    """Return True if torchvision makes the same bytes of a uint8 tensor and of a Pillow image."""
+    name = type(part).__name__
+    return name in SAME_ON_TENSORS and (
+        name not in GROUPS or all(map(is_same_on_tensors, flat(list(part.transforms))))
+    )
+
+
+def pixels(part: Any) -> ImageTransform:
+    """Return the native form of a part that takes images and returns images. Raises ``Unlike``."""
+    if package(part) not in PACKAGES:
+        raise Unlike("it isn't a class of torchvision or timm")
+    name, module = type(part).__name__, type(part).__module__
+    if name in _PLAIN:
+        return _PLAIN[name](part)
+    if name == "RandAugment" and module.startswith("timm."):
+        return _timm_rand_augment(part)
+    if name == "AutoAugment" and module.startswith("timm."):
+        names = sorted(each.name for group in part.policy for each in group)
+        if names == ["Desaturate", "GaussianBlurRand", "Solarize"] and len(part.policy) == 3:
+            return ThreeAugment()
+        raise Unlike("timm's policies other than '3a' have no native form")
+    if name in ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"):
+        return _policy(part)
+    if name in GROUPS:
+        return _group(part)
+    raise Unlike("it has no native form")
+
+
+def _policy(part: Any) -> ImageTransform:
+    """Return the native form of one of torchvision's augmentation policies."""
+    how = {"interpolation": filter_name(part, get_args(AugmentInterpolation)), "fill": _fill(part.fill)}
+    if type(part).__name__ == "AugMix":
+        return AugMix(part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how)
+    how |= _mask_fill(part.fill)
+    match type(part).__name__:
+        case "RandAugment":
+            return RandAugment(part.num_ops, part.magnitude, part.num_magnitude_bins, **how)
+        case "AutoAugment":
+            return AutoAugment(part.policy.value, **how)
+        case _:
+            return TrivialAugmentWide(part.num_magnitude_bins, **how)
+
+
+def _timm_rand_augment(part: Any) -> ImageTransform:
+    first = part.ops[0]
+    names = [each.name.removesuffix("Increasing") for each in part.ops]
+    same = all(
+        (each.prob, each.magnitude, each.magnitude_std, each.magnitude_max)
+        == (first.prob, first.magnitude, first.magnitude_std, first.magnitude_max)
+        for each in part.ops
+    )
+    increasing = any(each.name.endswith("Increasing") for each in part.ops)
+    resample = first.kwargs.get("resample")
+    fits = same and set(names) == TIMM_OPERATIONS and len(names) == len(TIMM_OPERATIONS)
+    if not fits or part.choice_weights is not None or set(first.hparams) - TIMM_HPARAMS:
+        raise Unlike("only timm's usual operations, each with the same probability, have a native form")
+    several = isinstance(resample, tuple | list)
+    kind: Any = (
+        "random" if several else {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(int(resample or 0), "")
+    )
+    if not kind or (several and [int(each) for each in resample] != [2, 3]):
+        raise Unlike("its interpolation has no native form")
+    maximum = 10 if first.magnitude_max is None else first.magnitude_max
+    fill = _fill(first.kwargs.get("fillcolor"))
+    return TimmRandAugment(
+        part.num_layers,
+        first.magnitude,
+        float(first.magnitude_std),
+        increasing,
+        first.prob,
+        maximum,
+        kind,
+        fill or 0,
+    )
+
+
+def erasing(part: Any) -> ImageTransform:
+    """Return the native form of a ``RandomErasing``. Raises ``Unlike``."""
+    if type(part).__module__.startswith("timm."):
+        if part.num_splits:
+            raise Unlike("num_splits has no native form")
+        low, high = part.log_aspect_ratio
+        ratio, scale = (math.exp(low), math.exp(high)), (part.min_area, part.max_area)
+        mode: Any = "pixel" if part.per_pixel else "rand" if part.rand_color else "const"
+        return RandomErasing(
+            part.probability,
+            scale,
+            ratio,
+            0,
+            mode,
+            part.min_count,
+            part.max_count,
+        )
+    value = part.value
+    if isinstance(value, list | tuple):
+        value = value[0] if len(value) == 1 else tuple(value)
+    if not (
+        value == "random" or isinstance(value, int | float) or (isinstance(value, tuple) and len(value) == 3)
+    ):
+        raise Unlike(f"value={part.value!r} has no native form")
+    return RandomErasing(part.p, tuple(part.scale), tuple(part.ratio), value)
+
+
+def _group(part: Any) -> ImageTransform:
+    """Return the native form of torchvision's ``RandomApply``, ``RandomChoice`` or ``RandomOrder``."""
+    made = [_joined(each) for each in part.transforms]
+    match type(part).__name__:
+        case "RandomApply":
+            return RandomApply(made, part.p)
+        case "RandomChoice":
+            return RandomChoice(made, None if part.p is None else list(part.p))
+        case _:
+            return RandomOrder(made)
+
+
+def _joined(part: Any) -> PixelTransform:
+    """Return the native form of a part of a group; a composition is one part of it."""
+    made = []
+    for each in flat(part):
+        name = type(each).__name__
+        try:
+            native = pixels(each)
+        except Unlike as error:
+            raise Unlike(f"{name} in it: {error}") from None
+        if not isinstance(native, PixelTransform):
+            raise Unlike(f"{name} in it is only native outside a group")
+        made.append(native)
+    return made[0] if len(made) == 1 else RandomApply(made, 1.0)
+
+
+def _blur(part: Any) -> ImageTransform:
+    if len(set(part.kernel_size)) != 1:
+        raise Unlike("only a square kernel has a native form")
+    return GaussianBlur(part.kernel_size[0], tuple(part.sigma))
+
+
+def _grey(part: Any) -> ImageTransform:
+    if part.num_output_channels != 3:
+        raise Unlike("native images have three channels: use num_output_channels=3")
+    return RandomGrayscale(1.0)
+
+
+def _size(size: Any) -> Any:
+    if size is None:
+        raise Unlike("size=None has no native form")
+    if isinstance(size, int):
+        return size
+    return size[0] if len(size) == 1 else tuple(size)
+
+
+def filter_name(part: Any, known: Collection[str] = INTERPOLATIONS) -> Any:
+    """Return the name of a part's interpolation, if it is one of ``known``. Raises ``Unlike``."""
+    value = getattr(part.interpolation, "value", part.interpolation)
+    if value not in known:
+        raise Unlike(f"interpolation={value!r} has no native form")
+    return value
+
+
+def _fill(fill: Any) -> Any:
+    if isinstance(fill, Mapping):
+        packages = ("PIL", "torchvision", "torch")  # of the classes of images; without "others", they have 0
+        named = {
+            kind.__module__.partition(".")[0]: value
+            for kind, value in fill.items()
+            if getattr(kind, "__name__", "") in ("Image", "Tensor")
+        }
+        found = [named.get(each, fill.get("others")) for each in packages]
+        if any(each != found[0] for each in found):
+            raise Unlike("fill has several values for images")
+        fill = found[0]
+    if fill is None or isinstance(fill, int):
+        return fill
+    if isinstance(fill, tuple | list) and len(fill) == 3:
+        return tuple(int(each) for each in fill)
+    raise Unlike(f"fill={fill!r} has no native form")
+
+
+def _mask_fill(fill: Any) -> dict[str, Any]:
+    """Return the argument for the fill of masks, if a dict of fills has one for them."""
+    if not isinstance(fill, Mapping):
+        return {}
+    masks = [value for kind, value in fill.items() if getattr(kind, "__name__", "") == "Mask"]
+    found = masks[0] if masks else fill.get("others")
+    if found is None or isinstance(found, int):
+        return {"mask_fill": found or 0}
+    if masks:
+        raise Unlike(f"fill={found!r} of masks has no native form")
+    return {}  # a colour, which torchvision refuses for masks
+
+
+def three(values: Any) -> Any:
+    """Return a mean or deviation of each of three channels. Raises ``Unlike``."""
+    if len(values) != 3:
+        raise Unlike("native images have three channels")
+    return tuple(float(each) for each in values)
+
+
+def _range(value: Any) -> Any:
+    return 0.0 if value is None else tuple(value)
+
+
+def _crop(part: Any) -> ImageTransform:
+    how = part.interpolation  # a tuple of two for timm's interpolation="random"
+    several = isinstance(how, tuple | list) and [each.value for each in how] == ["bilinear", "bicubic"]
+    drawn: Any = "random" if several else filter_name(part)
+    return RandomResizedCrop(_size(part.size), tuple(part.scale), tuple(part.ratio), drawn)
+
+
+def _window(part: Any) -> ImageTransform:
+    padding = part.padding
+    if type(part).__module__.startswith("torchvision.transforms.v2") and padding is not None:
+        left, right, top, bottom = padding  # the order in which v2 keeps them
+        padding = (left, top, right, bottom)
+    return RandomCrop(
+        _size(part.size),
+        _sides(padding),
+        part.pad_if_needed,
+        _fill(part.fill) or 0,
+        part.padding_mode,
+        **_mask_fill(part.fill),
+    )
+
+
+def _sides(padding: Any) -> Any:
+    return tuple(padding) if isinstance(padding, list) else padding
+
+
+def _warp(part: Any) -> dict[str, Any]:
+    return {
+        "interpolation": filter_name(part, get_args(WarpInterpolation)),
+        "fill": _fill(part.fill) or 0,
+        **_mask_fill(part.fill),
+    }
+
+
+def _rotation(part: Any) -> ImageTransform:
+    if part.expand:
+        raise Unlike("expand=True has no native form")
+    return RandomRotation(tuple(part.degrees), center=part.center, **_warp(part))
+
+
+_PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
+    "RandomResizedCrop": _crop,
+    "RandomResizedCropAndInterpolation": _crop,
+    "Resize": lambda part: Resize(_size(part.size), part.max_size, filter_name(part)),
+    "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
+    "CenterCrop": lambda part: CenterCrop(_size(part.size)),
+    "RandomHorizontalFlip": lambda part: RandomHorizontalFlip(part.p),
+    "RandomVerticalFlip": lambda part: RandomVerticalFlip(part.p),
+    "ColorJitter": lambda part: ColorJitter(
+        _range(part.brightness), _range(part.contrast), _range(part.saturation), _range(part.hue)
+    ),
+    "Grayscale": _grey,
+    "RandomGrayscale": lambda part: RandomGrayscale(part.p),
+    "RandomInvert": lambda part: RandomInvert(part.p),
+    "RandomPosterize": lambda part: RandomPosterize(part.bits, part.p),
+    "RandomSolarize": lambda part: RandomSolarize(part.threshold, part.p),
+    "RandomAutocontrast": lambda part: RandomAutocontrast(part.p),
+    "RandomEqualize": lambda part: RandomEqualize(part.p),
+    "RandomAdjustSharpness": lambda part: RandomAdjustSharpness(part.sharpness_factor, part.p),
+    "GaussianBlur": _blur,
+    "RandomCrop": _window,
+    "Pad": lambda part: PadImage(
+        _sides(part.padding), _fill(part.fill) or 0, part.padding_mode, **_mask_fill(part.fill)
+    ),
+    "RandomRotation": _rotation,
+    "RandomAffine": lambda part: RandomAffine(
+        tuple(part.degrees),
+        part.translate,
+        part.scale,
+        None if part.shear is None else tuple(part.shear),
+        center=part.center,
+        **_warp(part),
+    ),
+    "RandomPerspective": lambda part: RandomPerspective(part.distortion_scale, part.p, **_warp(part)),
+}

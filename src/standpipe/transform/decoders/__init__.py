@@ -1,0 +1,1 @@
+"""Decoders other than the native one: Pillow, and nvImageCodec."""

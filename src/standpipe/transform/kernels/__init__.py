@@ -1,0 +1,1 @@
+"""Adjacent native transforms become one kernel, and the steps of a sample one program."""

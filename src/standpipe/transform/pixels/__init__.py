@@ -1,0 +1,1 @@
+"""Native transforms of images, each with its parameters and its size rule."""

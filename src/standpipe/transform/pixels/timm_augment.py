@@ -1,0 +1,255 @@
+"""The augmentation policies of timm: its RandAugment, whose magnitudes are random, and DeiT III's ThreeAugment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import ClassVar, Literal, get_args
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.transform.image import (
+    MASK,
+    MASK_FILL,
+    ImageTransform,
+    PixelTransform,
+    Size,
+    check_choice,
+    is_number,
+)
+from standpipe.transform.pixels.auto_augment import MOST_OPS
+from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
+from standpipe.transform.pixels.window import Colour, colour_of
+
+SamplingName = Literal[AugmentInterpolation, "random"]
+
+SAMPLINGS = get_args(SamplingName)  # as native/pixels/level.cpp numbers them
+MOST_DIFFERENT = (
+    3  # operations of one image that are chosen by weight: each order of them is a list of stages
+)
+MOST_MAGNITUDE = 100
+TRANSLATED = 0.45  # part of a side, at magnitude 10
+
+# timm's names of operations; native/pixels/level.cpp numbers them in this order.
+OPERATIONS = (
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+    "Rotate",
+    "Posterize",
+    "PosterizeIncreasing",
+    "PosterizeOriginal",
+    "Solarize",
+    "SolarizeIncreasing",
+    "SolarizeAdd",
+    "Color",
+    "ColorIncreasing",
+    "Contrast",
+    "ContrastIncreasing",
+    "Brightness",
+    "BrightnessIncreasing",
+    "Sharpness",
+    "SharpnessIncreasing",
+    "ShearX",
+    "ShearY",
+    "TranslateXRel",
+    "TranslateYRel",
+    "Desaturate",
+    "GaussianBlur",
+    "GaussianBlurRand",
+)
+# What RandAugment chooses among. With ``increasing``, larger magnitudes of the operations in CHANGED are stronger.
+CHOSEN = (
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+    "Rotate",
+    "Posterize",
+    "Solarize",
+    "SolarizeAdd",
+    "Color",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateXRel",
+    "TranslateYRel",
+)
+CHANGED = ("Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness")
+
+
+@dataclass(frozen=True, slots=True)
+class TimmRandAugment(PixelTransform):
+    """Apply random operations of random magnitude, like timm's ``rand_augment_transform``.
+
+    The defaults are those of timm's usual policy, ``rand-m9-mstd0.5-inc1``. ``num_ops`` times, an operation is
+    chosen, and applied with probability ``p``. Each time, its magnitude is a normal random number. The pixels are
+    those of timm, which calls Pillow; the distributions are timm's. Magnitudes are from 0 to 10 here; ``RandAugment``
+    has torchvision's operations and magnitudes. It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    num_ops : int, default 2
+        Number of operations, up to 16: timm's ``n``.
+    magnitude : float, default 9
+        Mean magnitude: timm's ``m``.
+    magnitude_std : float, default 0.5
+        Standard deviation of magnitudes: timm's ``mstd``. Infinity: magnitudes are uniform from 0 to
+        ``magnitude``.
+    increasing : bool, default True
+        True: larger magnitudes are stronger for all operations: timm's ``inc``.
+    p : float, default 0.5
+        Probability that a chosen operation is applied.
+    magnitude_max : float, default 10
+        Larger magnitudes become this one: timm's ``mmax``.
+    interpolation : str, default "random"
+        ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for warps; ``"random"``: one of the last two each time.
+    fill : int or (int, int, int), default (124, 116, 104)
+        Level or RGB colour, 0 to 255, of places outside a warped image. Default: ImageNet's mean, as in
+        timm's ``create_transform``.
+    operations : sequence of str, or mapping of str to float, optional
+        Names of timm's operations to choose among. A mapping has their weights; then the operations of one
+        image differ, and ``num_ops`` is at most 3. Default: timm's 15 operations.
+    mask_fill : int, default 255
+        Class number of places outside a warped image in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.RandomResizedCrop(32), sp.TimmRandAugment()).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 21
+
+    num_ops: int = 2
+    magnitude: float = 9
+    magnitude_std: float = 0.5
+    increasing: bool = True
+    p: float = 0.5
+    magnitude_max: float = 10
+    interpolation: SamplingName = "random"
+    fill: int | Colour = (124, 116, 104)
+    operations: Sequence[str] | Mapping[str, float] | None = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        if type(self.num_ops) is not int or not 0 <= self.num_ops <= MOST_OPS:
+            self._refuse("num_ops", f"an integer from 0 to {MOST_OPS}")
+        for name in ("magnitude", "magnitude_max"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value <= MOST_MAGNITUDE:
+                self._refuse(name, f"a number from 0 to {MOST_MAGNITUDE}")
+        deviation = self.magnitude_std
+        if deviation != math.inf and not (is_number(deviation) and 0 <= deviation <= MOST_MAGNITUDE):
+            self._refuse("magnitude_std", f"a number from 0 to {MOST_MAGNITUDE}, or infinity")
+        for name, must, fits in (
+            ("increasing", "True or False", self.increasing in (True, False)),
+            ("p", "a probability in [0, 1]", is_number(self.p) and 0 <= self.p <= 1),
+        ):
+            if not fits:
+                self._refuse(name, must)
+        check_choice("TimmRandAugment", "interpolation", self.interpolation, SAMPLINGS)
+        colour_of("TimmRandAugment", self.fill)
+        check_mask_fill("TimmRandAugment", self.mask_fill)
+        self._check_operations()
+
+    def _check_operations(self) -> None:
+        given: object = self.operations
+        if given is None:
+            return
+        names = list(given) if isinstance(given, Mapping | tuple | list) else []
+        if unknown := [name for name in names if name not in OPERATIONS]:
+            self._refuse("operations", f"names among {', '.join(OPERATIONS)}, not {unknown[0]!r}")
+        if not names:
+            self._refuse("operations", "a list of names, or a mapping of names to weights")
+        if isinstance(given, Mapping):
+            if not all(is_number(weight) and weight > 0 for weight in given.values()):
+                self._refuse("operations", "a mapping of names to weights above 0")
+            if self.num_ops > min(MOST_DIFFERENT, len(names)):
+                self._refuse("num_ops", f"at most {min(MOST_DIFFERENT, len(names))} with weights")
+
+    def _refuse(self, name: str, must: str) -> None:
+        raise PlanError(f"TimmRandAugment({name}={getattr(self, name)!r}): {name} must be {must}")
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The fields ``image`` and ``mask``, which shears, translations and rotations move."""
+        return ("image", MASK)
+
+    def for_mask(self) -> ImageTransform:
+        """Return the same transform with ``mask_fill`` around. Native code takes the nearest pixels of masks."""
+        return replace(self, fill=self.mask_fill)
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        given = self.operations
+        if isinstance(given, Mapping):
+            lists = self._different(dict(given), self.num_ops)
+            return _native.PixelStage.choice(op, 1.0, [1.0], [lists])
+        names = given or [
+            f"{name}Increasing" if self.increasing and name in CHANGED else name for name in CHOSEN
+        ]
+        one = _choice(dict.fromkeys(names, 1.0), [[self._operation(name)] for name in names])
+        return _native.PixelStage.choice(op, 1.0, [1.0], [[one] * self.num_ops])
+
+    def _different(self, weights: dict[str, float], count: int) -> list[_native.PixelStage]:
+        """Return passes that apply ``count`` different operations, chosen by weight one after another."""
+        if count == 0:
+            return []
+        lists = []
+        for name in weights:
+            rest = {other: weight for other, weight in weights.items() if other != name}
+            lists.append([self._operation(name), *self._different(rest, count - 1)])
+        return [_choice(weights, lists)]
+
+    def _operation(self, name: str) -> _native.PixelStage:
+        deviation = -1.0 if self.magnitude_std == math.inf else self.magnitude_std
+        numbers = [OPERATIONS.index(name), self.magnitude, deviation, self.magnitude_max]
+        numbers += [SAMPLINGS.index(self.interpolation), *colour_of("TimmRandAugment", self.fill), TRANSLATED]
+        return _native.PixelStage("level", 0, self.p, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeAugment(PixelTransform):
+    """Turn an image grey, solarize it, or blur it, each with probability 1/3: ThreeAugment of DeiT III.
+
+    Solarizing inverts values from 128 on. The blur is Pillow's ``ImageFilter.GaussianBlur``, with a uniform
+    radius from 0.1 to 2 pixels. The pixels are those of timm's policy ``3a``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> train = photos.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.ThreeAugment()).batch(4)
+    >>> with train.loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 22
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        blur = [OPERATIONS.index("GaussianBlurRand"), 10, 0, 10, 0, 0, 0, 0, 0]
+        lists = [
+            [_native.PixelStage("grayscale", 0, 1.0, [])],
+            [_native.PixelStage("solarize", 0, 1.0, [128])],
+            [_native.PixelStage("level", 0, 1.0, blur)],
+        ]
+        return _native.PixelStage.choice(op, 1.0, [1 / 3, 2 / 3, 1.0], lists)
+
+
+def _choice(weights: Mapping[str, float], lists: list[list[_native.PixelStage]]) -> _native.PixelStage:
+    """Return a pass that applies one of ``lists``, by the weights in the same order."""
+    total = sum(weights.values())
+    return _native.PixelStage.choice(0, 1.0, [each / total for each in accumulate(weights.values())], lists)

@@ -1,0 +1,272 @@
+"""Transforms that turn, shear and distort an image at random, and keep its size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NoReturn, get_args
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, check_choice, is_number
+from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation, check_mask_fill
+from standpipe.transform.pixels.window import Colour, colour_of
+
+Angles = float | tuple[float, float]
+
+MOST_DEGREES = 1e5
+MOST_SCALE = 1e4
+
+
+class Warp(PixelTransform):
+    """The base class of transforms that move pixels within an image."""
+
+    __slots__ = ()
+    interpolation: WarpInterpolation
+    fill: int | Colour
+    mask_fill: int
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
+        check_choice(type(self).__name__, "interpolation", self.interpolation, get_args(WarpInterpolation))
+        colour_of(type(self).__name__, self.fill)
+        check_mask_fill(type(self).__name__, self.mask_fill)
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The fields ``image`` and ``mask``."""
+        return ("image", MASK)
+
+    @property
+    def _sampling(self) -> list[float]:
+        return [INTERPOLATIONS.index(self.interpolation), *colour_of(type(self).__name__, self.fill)]
+
+    def _range(self, name: str, value: object, *, least: float = -MOST_DEGREES) -> tuple[float, float]:
+        """Return a range of angles in degrees; a number stands for (-number, number)."""
+        if is_number(value) and 0 <= value <= MOST_DEGREES:  # type: ignore[operator]
+            return (-float(value), float(value))  # type: ignore[arg-type]
+        pair = value if isinstance(value, tuple | list) else ()
+        if len(pair) != 2 or not all(map(is_number, pair)) or not least <= pair[0] <= pair[1] <= MOST_DEGREES:
+            self._refuse(name, "a number of degrees, not below 0, or a pair (lowest, highest)")
+        return (float(pair[0]), float(pair[1]))
+
+    def _center(self, center: object) -> list[float]:
+        if center is None:
+            return [0, 0, 0]
+        pair = center if isinstance(center, tuple | list) else ()
+        if len(pair) != 2 or not all(map(is_number, pair)):
+            self._refuse("center", "None, or two numbers of pixels (x, y)")
+        return [1, float(pair[0]), float(pair[1])]
+
+    def _refuse(self, name: str, must: str) -> NoReturn:
+        raise PlanError(f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {must}")
+
+
+@dataclass(frozen=True, slots=True)
+class RandomRotation(Warp):
+    """Turn an image by a random angle, like ``torchvision.transforms.v2.RandomRotation``.
+
+    The image keeps its size. The pixels are those of Pillow's ``Image.rotate``, bit for bit. It needs the whole image
+    in memory, so apply it after a crop or resize. It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Range of the angle, counter-clockwise; a number means (−degrees, degrees).
+    interpolation : str, default "nearest"
+        ``"nearest"`` or ``"bilinear"``.
+    expand : bool, default False
+        Must be False: all images of a batch have one size.
+    center : (float, float), optional
+        Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
+    fill : int or (int, int, int), default 0
+        Level or RGB colour, 0 to 255, of places outside the image.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or ``expand=True``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.RandomRotation(15)).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 25
+
+    degrees: Angles
+    interpolation: WarpInterpolation = "nearest"
+    expand: bool = False
+    center: tuple[float, float] | None = None
+    fill: int | Colour = 0
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        Warp.check(self)
+        self._range("degrees", self.degrees)
+        self._center(self.center)
+        if self.expand:
+            raise PlanError(
+                "RandomRotation(expand=True): the size of the result would depend on the angle; use expand=False, "
+                "with PadImage before it where corners must stay"
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """True if the range has more than one angle."""
+        low, high = self._range("degrees", self.degrees)
+        return low != high
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        numbers = [*self._range("degrees", self.degrees), *self._sampling, *self._center(self.center)]
+        return _native.PixelStage("rotation", op, 1.0, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAffine(Warp):
+    """Turn, move, scale and shear an image at random, like ``torchvision.transforms.v2.RandomAffine``.
+
+    The pixels are those of Pillow's ``Image.transform`` with torchvision's matrix. Sines and cosines may differ from
+    a C library's in the last bit, which changes at most one pixel in 1,000. It moves the fields ``image`` and
+    ``mask``.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Range of the angle; a number means (−degrees, degrees).
+    translate : (float, float), optional
+        Largest translations, as parts of the image's width and height, from 0 to 1. Default: none.
+    scale : (float, float), optional
+        Range of the factor of scale. Default: 1.
+    shear : float, (float, float) or (float, float, float, float), optional
+        Range of the angle of the shear along x in degrees; a number means (−shear, shear). Four numbers: of
+        both shears. Default: none.
+    interpolation : str, default "nearest"
+        ``"nearest"`` or ``"bilinear"``.
+    fill : int or (int, int, int), default 0
+        Level or RGB colour, 0 to 255, of places outside the image.
+    center : (float, float), optional
+        Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> warp = sp.RandomAffine(10, translate=(0.1, 0.1), scale=(0.9, 1.1), interpolation="bilinear")
+    >>> with photos.map(sp.CenterCrop(32), warp).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 26
+
+    degrees: Angles
+    translate: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    shear: float | tuple[float, ...] | None = None
+    interpolation: WarpInterpolation = "nearest"
+    fill: int | Colour = 0
+    center: tuple[float, float] | None = None
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        Warp.check(self)
+        self._numbers()
+        self._center(self.center)
+
+    def _numbers(self) -> list[float]:
+        """Return the ranges of angle, scale and shears, and the largest translations."""
+        for name, most in (("translate", 1.0), ("scale", MOST_SCALE)):
+            pair = getattr(self, name)
+            if pair is None:
+                continue
+            fits = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
+            if not fits or not all(0 <= each <= most for each in pair):
+                self._refuse(name, f"None, or two numbers from 0 to {most:g}")
+        scale = self.scale or (1.0, 1.0)
+        if not 0 < scale[0] <= scale[1]:
+            self._refuse("scale", "None, or two numbers, 0 < low ≤ high")
+        shears = [0.0] * 4
+        if isinstance(self.shear, tuple | list) and len(self.shear) == 4:
+            shears = [*self._range("shear", self.shear[:2]), *self._range("shear", self.shear[2:])]
+        elif self.shear is not None:
+            shears[:2] = self._range("shear", self.shear)
+        angles = self._range("degrees", self.degrees)
+        return [*angles, *map(float, scale), *shears, *map(float, self.translate or (0.0, 0.0))]
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        numbers = [*self._numbers(), *self._sampling, *self._center(self.center)]
+        return _native.PixelStage("random_affine", op, 1.0, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPerspective(AtRandom, Warp):
+    """Move the corners of an image inwards at random, like ``torchvision.transforms.v2.RandomPerspective``.
+
+    The pixels are those of Pillow's ``Image.transform``. The eight coefficients are solved in double precision and
+    rounded to float32, as torchvision's are; where both round differently, at most 5 pixels in 1,000 differ. It moves
+    the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    distortion_scale : float, default 0.5
+        Largest distance of a corner, as a part of half of a side, from 0 to 1.
+    p : float, default 0.5
+        Probability of the change.
+    interpolation : str, default "bilinear"
+        ``"nearest"`` or ``"bilinear"``.
+    fill : int or (int, int, int), default 0
+        Level or RGB colour, 0 to 255, of places outside the image.
+    mask_fill : int, default 255
+        Class number of places outside the image in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.RandomPerspective()).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 27
+
+    distortion_scale: float = 0.5
+    p: float = 0.5
+    interpolation: WarpInterpolation = "bilinear"
+    fill: int | Colour = 0
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        Warp.check(self)
+        if not is_number(self.distortion_scale) or not 0 <= self.distortion_scale <= 1:
+            self._refuse("distortion_scale", "a number from 0 to 1")
+
+    @property
+    def is_random(self) -> bool:
+        """True if ``p`` isn't 0: the corners are random."""
+        return self.p > 0
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("perspective", op, self.p, [self.distortion_scale, *self._sampling])
