@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from _measure import Figure, parser, progress, report
 
-from standpipe.order import Batches, Budget, Chain, Shuffled
+from standpipe.order import Budget, BudgetOrder, Chain, Shuffled
 from standpipe.spec import Int64Array
 
 BUDGET = 16_384
@@ -79,9 +79,9 @@ def main() -> None:
     report(args, header, rows, note)
 
 
-def planned(lengths: Int64Array, packing: bool) -> Batches:
+def planned(lengths: Int64Array, packing: bool) -> BudgetOrder:
     budget = Budget(BUDGET, "length", packing=packing)
-    return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(len(lengths)), seed=0)
+    return BudgetOrder.of(budget, lambda start, stop: lengths[start:stop], Chain(len(lengths)), seed=0)
 
 
 def plain(lengths: Int64Array, most: str) -> Waste:

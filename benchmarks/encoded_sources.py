@@ -128,7 +128,7 @@ def beside_files(args: argparse.Namespace) -> None:
         source = sp.MapSource(make(args), encoded="image")
         for executor in ("process", "thread"):
             # The CPU time of a probe isn't the loader's.
-            made = loader(source, args, executor=executor, probe=False)
+            made = loader(source, args, executor=executor, check_generators=False)
             turns[f"{name}, {executor}"] = Turns(made, processes=True)
     compare_in_turns(args, "source", turns)
 

@@ -79,7 +79,7 @@ def beside(path: str, draws: bool) -> dict[str, Any]:
 
     pipeline = sp.Pipeline(sp.ImageFolder(path)).shuffle(seed=1).map(sp.RandomResizedCrop(64))
     pipeline = pipeline.map(same, field="image").batch(PIECE)
-    with pipeline.loader(memory="1GiB", executor="thread", num_workers=2, probe=False) as loader:
+    with pipeline.loader(memory="1GiB", executor="thread", num_workers=2, check_generators=False) as loader:
 
         def endless() -> Any:
             while True:

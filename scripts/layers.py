@@ -23,7 +23,7 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "formats", "habits", "units"),
+    ("spec", "formats", "hints", "units"),
     ("contracts",),
     ("system",),
     ("source.index", "source.packed", "source.python", "transform.image", "cache.description"),
@@ -46,7 +46,7 @@ LAYERS = (
     ("engine.native", "engine.processes", "engine.mixes"),
     ("engine.start", "engine.fill", "engine.probe", "engine.deliver"),
     ("engine.remote",),
-    ("engine.upkeep",),
+    ("engine.run_monitor",),
     ("engine.consumer", "engine.filling_thread"),
     ("engine",),
     ("loader",),

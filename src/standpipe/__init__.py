@@ -22,7 +22,7 @@ an iterable of batches, which are dicts of arrays::
 from _ast import ImportFrom, PyCF_ONLY_AST
 from importlib import import_module
 
-from standpipe.habits import unknown_name
+from standpipe.hints import unknown_name
 
 
 def _modules() -> dict[str, str]:

@@ -8,9 +8,9 @@ from standpipe.batch import (
 from standpipe.cache import (
     Cache as Cache,
     create_cache as create_cache,
+    destroy_all_caches as destroy_all_caches,
     destroy_cache as destroy_cache,
     list_caches as list_caches,
-    stop_caches as stop_caches,
     verify_cache as verify_cache,
 )
 from standpipe.errors import (
@@ -71,7 +71,7 @@ from standpipe.spec import (
     ArraySpec as ArraySpec,
     DecodeLimits as DecodeLimits,
     Raise as Raise,
-    Reads as Reads,
+    ReadOptions as ReadOptions,
     Replace as Replace,
 )
 from standpipe.stats.bad_samples import BadSample as BadSample

@@ -12,12 +12,12 @@ from standpipe.jobs.fill_cache import loader_of
 from standpipe.jobs.filter_scan import scan
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
-from standpipe.pipeline.recipe import NoSource, as_dict, described_by
+from standpipe.pipeline.serialized import NoSource, as_dict, described_by
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import DEFAULTS, JobArguments, LoaderArguments, LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.travel import sent
-from standpipe.spec import AnyArray, ExecutorName, Reads, UInt8Array
+from standpipe.spec import AnyArray, ExecutorName, ReadOptions, UInt8Array
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class Pipeline(Description):
         large_image_memory: int | str | None = DEFAULTS.large_image_memory,
         memory_per_worker: int | str | None = DEFAULTS.memory_per_worker,
         batch_release_timeout_s: float = DEFAULTS.batch_release_timeout_s,
-        reads: Reads = DEFAULTS.reads,
+        reads: ReadOptions = DEFAULTS.reads,
         slow_sample_s: float = DEFAULTS.slow_sample_s,
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         start_timeout_s: float | None = DEFAULTS.start_timeout_s,
         mp_context: WorkerContext = DEFAULTS.mp_context,
         initializer: Callable[[], object] | None = DEFAULTS.initializer,
-        in_turn: bool = DEFAULTS.in_turn,
-        probe: bool = DEFAULTS.probe,
+        round_robin: bool = DEFAULTS.round_robin,
+        check_generators: bool = DEFAULTS.check_generators,
         decode_device: str = DEFAULTS.decode_device,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
@@ -126,8 +126,8 @@ class Pipeline(Description):
         batch_release_timeout_s : float, default 0
             Seconds to wait for a batch to be released, when the program holds as many as fit into memory.
             For programs that hand batches to other threads. 0: ``BudgetError`` at once.
-        reads : Reads, default Reads()
-            Retries of files that can't be read at once: ``Reads(retries=…, backoff_s=…, hedge_after_s=…)``.
+        reads : ReadOptions, default ReadOptions()
+            Retries of files that can't be read at once: ``ReadOptions(retries=…, backoff_s=…, hedge_after_s=…)``.
         slow_sample_s : float, default 5
             Seconds after which the log ``standpipe`` names the sample that a worker is making, and the line
             of code.
@@ -148,11 +148,11 @@ class Pipeline(Description):
             A function without arguments that each worker process calls once, before its first sample: to open
             connections, or to change what the workers' libraries do. It is sent by cloudpickle. With native
             workers, threads and ``"inline"``, this process calls it once, when the loader starts. Default: none.
-        in_turn : bool, default False
+        round_robin : bool, default False
             True: worker ``k % num_workers`` makes all of batch k. For code that keeps generators in each
             worker process: no sample is made twice, and the code itself controls global generators. It
             needs ``batch(…, batch_sampler=True)``, worker processes and a number for ``num_workers``.
-        probe : bool, default True
+        check_generators : bool, default True
             Make one sample in a separate process beside the first batches, if Python code runs in this
             process, and warn of code that uses global random generators.
         decode_device : str, default "cuda"
@@ -207,8 +207,8 @@ class Pipeline(Description):
             start_timeout_s=start_timeout_s,
             mp_context=mp_context,
             initializer=initializer,
-            in_turn=in_turn,
-            probe=probe,
+            round_robin=round_robin,
+            check_generators=check_generators,
             decode_device=decode_device,
             error_log=error_log,
             device=device,

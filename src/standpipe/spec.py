@@ -138,7 +138,7 @@ class DecodeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ReadOptions:
     """Settings for files that can't be read at once: retries, and a second read in parallel.
 
     Parameters
@@ -156,7 +156,7 @@ class Reads:
     Examples
     --------
     >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(64)).batch(8)
-    >>> plan = pipeline.plan(reads=sp.Reads(retries=5, hedge_after_s=2.0))
+    >>> plan = pipeline.plan(reads=sp.ReadOptions(retries=5, hedge_after_s=2.0))
     """
 
     retries: int = 3

@@ -74,7 +74,7 @@ def test_a_session_is_created_once(tmp_path: Path) -> None:
 
 def test_listing_creates_nothing(tmp_path: Path) -> None:
     assert sp.list_caches(tmp_path) == []
-    assert sp.stop_caches(tmp_path) == CacheFreeReport()
+    assert sp.destroy_all_caches(tmp_path) == CacheFreeReport()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ from forked import run
 from programs import open_below
 from standpipe.cache import CachedSet, CacheFreeReport, look
 from standpipe.cache.files.directory import Access, open_home
-from standpipe.cache.files.moment import Moment
+from standpipe.cache.files.moment import TimeOfUse
 from standpipe.cache.sets.removal import drop_damaged
 
 PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
@@ -318,11 +318,11 @@ def test_nothing_is_left_of_a_stopped_cache(tmp_path: Path) -> None:
     for name in ("one", "two"):
         with opened(sp.Cache(name, "200kB", directory=tmp_path, spill=disk), identity(of=name)) as found:
             fill(found)
-    freed = sp.stop_caches(tmp_path)
+    freed = sp.destroy_all_caches(tmp_path)
     assert (freed.sets, freed.held) == (2, 0)
     assert freed.memory + freed.spilled >= 2 * RECORDS * ROW
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert sp.stop_caches(tmp_path) == CacheFreeReport()
+    assert sp.destroy_all_caches(tmp_path) == CacheFreeReport()
 
 
 def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
@@ -592,10 +592,10 @@ def test_a_set_is_closed_where_no_more_files_can_be_opened(cache: sp.Cache, tmp_
 
 
 def test_time_is_that_of_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = Moment.now()
+    now = TimeOfUse.now()
     assert 0 <= now.ago_s < 60
-    assert Moment(now.boot, now.since_s - 100, now.wall_s + 1e9).ago_s == pytest.approx(100, abs=60)
-    assert Moment("another run", now.since_s + 1e9, now.wall_s).ago_s >= now.since_s
+    assert TimeOfUse(now.boot, now.since_s - 100, now.wall_s + 1e9).ago_s == pytest.approx(100, abs=60)
+    assert TimeOfUse("another run", now.since_s + 1e9, now.wall_s).ago_s >= now.since_s
 
 
 # Ahead

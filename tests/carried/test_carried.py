@@ -339,7 +339,8 @@ def test_an_initializer_runs_once_in_each_worker_process_before_its_first_sample
     (process, count, _), _ = of_workers(initializer=lambda: called.append(os.getpid()), mp_context="fork")
     assert process != os.getpid() and count == 1 and called == []
     for executor in ("thread", "inline"):
-        of_workers(executor=executor, num_workers=2, initializer=lambda: called.append(executor), probe=False)
+        settings = {"executor": executor, "num_workers": 2, "check_generators": False}
+        of_workers(initializer=lambda: called.append(executor), **settings)
     assert called == ["thread", "inline"]
     with sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(4).loader(initializer=lambda: called.append("native")) as loader:
         list(loader), list(loader)

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from standpipe.doctor.facts import Bad, Holding, Host, Loader, Made, Maker, Memory, Start, Step
+from standpipe.doctor.facts import (
+    Bad,
+    BatchFacts,
+    Holding,
+    Host,
+    LoaderFacts,
+    Memory,
+    Start,
+    StepFacts,
+    WorkerFacts,
+)
 from standpipe.doctor.judge_process import ADVICE
 from standpipe.doctor.script import judged
 
@@ -21,7 +31,7 @@ HOST = Host(cores=8, memory_free=24 << 30, memory=32 << 30, shm_free=8 << 30, sh
 def steps(wait_s: float = 1e-3, *, step_s: float = 50e-3, first_s: float = 0.1, size: int = MIB) -> Any:
     """Two epochs of 24 steps."""
     return tuple(
-        Step(
+        StepFacts(
             epoch=epoch,
             wait_s=wait_s if number else first_s,
             step_s=step_s if number else None,
@@ -35,26 +45,28 @@ def steps(wait_s: float = 1e-3, *, step_s: float = 50e-3, first_s: float = 0.1, 
 
 def made(
     seconds: float = 20e-3, collate_s: float = 1e-3, *, cpu: float = 1.0, queued_s: float = 0.0, **more: Any
-) -> Made:
+) -> BatchFacts:
     """A batch. Its samples have a CPU for a fraction of the seconds in which they don't queue for one."""
     cpu_s = cpu * (seconds - queued_s)
-    return Made(samples=32, seconds=seconds, cpu_s=cpu_s, queued_s=queued_s, collate_s=collate_s, **more)
+    return BatchFacts(
+        samples=32, seconds=seconds, cpu_s=cpu_s, queued_s=queued_s, collate_s=collate_s, **more
+    )
 
 
 BATCH = made()
 
 
-def makers(one: Made = BATCH, *, workers: int = 2, **more: Any) -> tuple[Maker, ...]:
+def makers(one: BatchFacts = BATCH, *, workers: int = 2, **more: Any) -> tuple[WorkerFacts, ...]:
     """Workers, or the script itself, over two epochs."""
     numbers = range(workers) if workers else (-1,)
     return tuple(
-        Maker(epoch=epoch, worker=worker, made=(one,) * 12, **more)
+        WorkerFacts(epoch=epoch, worker=worker, made=(one,) * 12, **more)
         for epoch in range(2)
         for worker in numbers
     )
 
 
-HEALTHY = Loader(
+HEALTHY = LoaderFacts(
     site="train.py:7",
     samples=10_000,
     sampled=10_000,
@@ -73,10 +85,10 @@ TEXTS = Holding(path="dataset.texts", kind="list of str", objects=10**7, bytes=9
 TABLE = Holding(path="dataset.table", kind="ndarray of int64", objects=1, bytes=0, arrays=900 * MIB)
 
 
-def growing(each: int, batches: int = 12) -> tuple[Maker, ...]:
+def growing(each: int, batches: int = 12) -> tuple[WorkerFacts, ...]:
     """A worker that every batch makes larger."""
     batch = tuple(made(anonymous=200 * MIB + number * each) for number in range(batches))
-    return (Maker(epoch=0, worker=0, made=batch),)
+    return (WorkerFacts(epoch=0, worker=0, made=batch),)
 
 
 def bad(message: str, where: str = "sample", **more: Any) -> Bad:
@@ -195,7 +207,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     (
         "slow at first",
         {},
-        {"makers": (Maker(epoch=0, worker=0, made=(made(slowest=(13, 5.0)), made())),)},
+        {"makers": (WorkerFacts(epoch=0, worker=0, made=(made(slowest=(13, 5.0)), made())),)},
         [],
     ),
     ("all slow", {}, {"makers": makers(made(slowest=(13, 5.0), median_s=2.0))}, []),
@@ -310,7 +322,7 @@ def test_samples_of_two_workers(ours: Any, theirs: Any, codes: list[str]) -> Non
         HEALTHY,
         iterable=True,
         makers=tuple(
-            Maker(epoch=0, worker=number, made=(made(prints=each),))
+            WorkerFacts(epoch=0, worker=number, made=(made(prints=each),))
             for number, each in enumerate([ours, theirs])
         ),
     )
@@ -334,7 +346,7 @@ def test_states_of_generators(states: list[str], drawn: bool, codes: list[str]) 
     loader = replace(
         HEALTHY,
         makers=tuple(
-            Maker(epoch=epoch, worker=worker, random={"numpy.random": state}, made=(batch,))
+            WorkerFacts(epoch=epoch, worker=worker, random={"numpy.random": state}, made=(batch,))
             for (epoch, worker), state in zip(places, states, strict=True)
         ),
     )

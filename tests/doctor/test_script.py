@@ -14,7 +14,7 @@ import pytest
 
 from programs import children, wait_for_end
 from standpipe.cli import doctor_script
-from standpipe.doctor.facts import Host, Loader, Made, Maker, Run, Step
+from standpipe.doctor.facts import BatchFacts, Host, LoaderFacts, RunFacts, StepFacts, WorkerFacts
 from standpipe.doctor.script import ScriptReport
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -155,15 +155,15 @@ def test_waiting_for_a_cpu_is_told_of_samples_that_take_time(
     sample_s: float, is_told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Printed by a private function, since what waits for a CPU depends on the machine."""
-    made = Made(samples=1, seconds=sample_s, cpu_s=0.0, queued_s=sample_s, collate_s=0.0)
-    loader = Loader(
+    made = BatchFacts(samples=1, seconds=sample_s, cpu_s=0.0, queued_s=sample_s, collate_s=0.0)
+    loader = LoaderFacts(
         site="train.py:7",
-        makers=(Maker(epoch=0, worker=0, made=(made,)),),
-        steps=(Step(epoch=0, wait_s=0.1, step_s=None, bytes=1),),
+        makers=(WorkerFacts(epoch=0, worker=0, made=(made,)),),
+        steps=(StepFacts(epoch=0, wait_s=0.1, step_s=None, bytes=1),),
     )
     host = Host(cores=2, memory_free=1 << 30, memory=1 << 30, shm_free=1 << 30, shm=1 << 30)
     report = ScriptReport(
-        script="train.py", host=host, run=Run(how="enough", loaders=(loader,)), findings=(), seconds=1.0
+        script="train.py", host=host, run=RunFacts(how="enough", loaders=(loader,)), findings=(), seconds=1.0
     )
     doctor_script._print_loader(report, 0)
     assert ("of it without a CPU" in capsys.readouterr().out) == is_told

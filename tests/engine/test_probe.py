@@ -196,7 +196,7 @@ def test_what_cannot_travel_starts_no_thread() -> None:
 
 def test_who_asks_for_no_probe_has_none() -> None:
     before = set(children())
-    with numbers(of_python).loader(executor="thread", memory=MEMORY, probe=False) as loader:
+    with numbers(of_python).loader(executor="thread", memory=MEMORY, check_generators=False) as loader:
         list(loader), list(loader)
         assert set(children()) <= before
         assert not any(thread.name == "standpipe-probe" for thread in threading.enumerate())

@@ -29,7 +29,7 @@ class Tiny:
 def test_break_out_of_the_loop_and_iterate_1000_times(executor: Any) -> None:
     """Nothing grows: no memory, thread, file or process."""
     settings: dict[str, Any] = {} if executor == "native" else {"executor": executor}
-    settings["probe"] = False  # whose process grows while it starts, and ends by itself
+    settings["check_generators"] = False  # whose process grows while it starts, and ends by itself
     pipeline = (
         sp.Pipeline(numbers(8) if executor == "native" else sp.MapSource(Tiny())).shuffle(seed=1).batch(2)
     )

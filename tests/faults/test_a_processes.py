@@ -20,7 +20,7 @@ import standpipe as sp
 from photos import WAIT_S
 from programs import census, started_since, wait_for_end
 from standpipe.engine.processes.server_handle import WorkerServer
-from standpipe.engine.start_common import recipe_of
+from standpipe.engine.start_common import worker_setup_of
 
 ROWS = 4  # of a batch
 NOTICED_S = 8.0  # from a worker's death to its work done by another one, also on a busy machine
@@ -358,7 +358,7 @@ def test_a_server_that_answers_late_is_not_taken_at_its_word(monkeypatch: pytest
     """What it says too late of one worker isn't the process number of the next."""
     monkeypatch.setattr("standpipe.engine.processes.server_handle.ANSWER_S", 0.3)
     with loader(Numbers(), num_workers=1) as batches:
-        server = WorkerServer(recipe_of(batches.plan), share_lists=False, workers=1)
+        server = WorkerServer(worker_setup_of(batches.plan), share_lists=False, workers=1)
         try:
             server.wait_until_ready()
             channel, worker = server.fork(0)

@@ -35,7 +35,7 @@ def loader(parts: Any, way: str = "native", *, bad: Any = None, rows: int = 2, *
         pipeline = pipeline.map(np.asarray, field="image")
     if bad is not None:
         pipeline = pipeline.on_error(bad)
-    given = {"memory": "256MiB", "num_workers": 1, "prefetch": 1, "reads": sp.Reads(backoff_s=0.001)}
+    given = {"memory": "256MiB", "num_workers": 1, "prefetch": 1, "reads": sp.ReadOptions(backoff_s=0.001)}
     return pipeline.batch(rows).loader(**(given | WAYS[way] | settings))
 
 
@@ -197,7 +197,7 @@ from parts import Parts
 {before}
 parts = Parts({paths!r}, {places!r}, {known!r})
 pipeline = sp.Pipeline(Parts(tuple(map(Path, parts.paths)), parts.places, parts.known)).map(sp.Resize(({size}, {size})))
-settings = {{"memory": "256MiB", "num_workers": 2, "reads": sp.Reads(**{reads!r}), **{settings!r}}}
+settings = {{"memory": "256MiB", "num_workers": 2, "reads": sp.ReadOptions(**{reads!r}), **{settings!r}}}
 digest = hashlib.blake2b()
 with pipeline.batch({rows}).loader(**settings) as loader:
     for batch in loader:

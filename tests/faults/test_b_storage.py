@@ -53,7 +53,7 @@ if "executor" in {settings!r}:
     pipeline = pipeline.map(same, field="image")
 told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1, "replaced": []}}
 begin = time.monotonic()
-settings = {{"memory": "256MiB", "num_workers": 2, "prefetch": 1, "reads": sp.Reads(**{reads!r}), **{settings!r}}}
+settings = {{"memory": "256MiB", "num_workers": 2, "prefetch": 1, "reads": sp.ReadOptions(**{reads!r}), **{settings!r}}}
 with pipeline.batch(2).loader(**settings) as loader:
     try:
         for batch in loader:
@@ -550,7 +550,7 @@ if {way != "processes"}:  # workers are killed after a second; threads that don'
 pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8))
 if {way != "native"}:
     pipeline = pipeline.map(lambda image: image, field="image")
-loader = pipeline.batch(6).loader(memory="256MiB", num_workers=1, reads=sp.Reads(backoff_s=20), **{WAYS[way]!r})
+loader = pipeline.batch(6).loader(memory="256MiB", num_workers=1, reads=sp.ReadOptions(backoff_s=20), **{WAYS[way]!r})
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 def took():
     with open({str(folder / "faults.pipe")!r}) as lines:
@@ -675,7 +675,7 @@ def test_waiting_for_a_buffer_is_no_slow_read(tmp_path: Path) -> None:
 def test_closing_while_reads_hang_ends_at_once_and_leaves_nothing(folder: Path) -> None:
     text = f"""
 pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8)).batch(6)
-loader = pipeline.loader(memory="256MiB", num_workers=2, reads=sp.Reads(hedge_after_s=0.01))
+loader = pipeline.loader(memory="256MiB", num_workers=2, reads=sp.ReadOptions(hedge_after_s=0.01))
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 threading.excepthook = lambda args: None
 os.mkfifo({str(folder / "faults.pipe")!r})
@@ -701,7 +701,7 @@ def threads():
 before = threads()
 for settings in ({{}}, {{"executor": "thread"}}, {{"executor": "inline"}}):
     used = pipeline.map(lambda image: image, field="image") if settings else pipeline
-    with used.loader(memory="256MiB", num_workers=2, reads=sp.Reads(hedge_after_s=1), **settings) as loader:
+    with used.loader(memory="256MiB", num_workers=2, reads=sp.ReadOptions(hedge_after_s=1), **settings) as loader:
         assert sum(1 for batch in loader) == 3
         assert threads() > before + 1
     ends = time.monotonic() + 5

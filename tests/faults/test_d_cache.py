@@ -101,7 +101,7 @@ def test_writer_killed_at_every_point(point: str, tmp_path: Path) -> None:
     assert here.bytes <= 500_000
     assert sp.verify_cache(cache).ok
     assert list((base(tmp_path) / "temporary").iterdir()) == []
-    sp.stop_caches(tmp_path)
+    sp.destroy_all_caches(tmp_path)
     assert files(tmp_path) == []
 
 
@@ -131,7 +131,7 @@ def test_admin_killed_during_create_or_destroy(command: str, name: str, point: s
         assert fill(found) == RECORDS
         assert right(found) == RECORDS
     assert list((base(tmp_path) / "temporary").iterdir()) == []
-    sp.stop_caches(tmp_path)
+    sp.destroy_all_caches(tmp_path)
     assert files(tmp_path) == []
 
 

@@ -33,7 +33,7 @@ from ray.util.scheduling_strategies import (  # noqa: E402
 
 import standpipe.ray  # noqa: E402
 import standpipe.torch  # noqa: E402
-from standpipe.ray.maker import Maker  # noqa: E402 (to say that it has another version)
+from standpipe.ray.maker import RayMaker  # noqa: E402 (to say that it has another version)
 
 ACTOR = {"cpus_per_actor": 0.25, "memory_per_actor": "150MiB"}
 MEMORY = "400MiB"
@@ -198,7 +198,7 @@ def test_a_path_that_a_node_lacks_is_an_error_at_the_start(nodes: Any) -> None:
 
 
 def test_another_version_is_refused_with_both_named(nodes: Any, actors: standpipe.ray.Actors) -> None:
-    _, error = Maker(4, "0.0.1", actors.settings, "/", b"").hello(ray.get(actors.pipeline))
+    _, error = RayMaker(4, "0.0.1", actors.settings, "/", b"").hello(ray.get(actors.pipeline))
     assert re.fullmatch(
         rf"actor 4 on node [\d.]+ \(process {os.getpid()}\): it has standpipe {sp.__version__}, and the trainer has "
         r"0\.0\.1\. Install the same version",

@@ -9,9 +9,9 @@ import pytest
 import standpipe as sp
 from standpipe.contracts import Order
 from standpipe.order import (
-    Batches,
     BlockShuffled,
     Budget,
+    BudgetOrder,
     Chain,
     Mixed,
     Sequential,
@@ -55,7 +55,7 @@ def test_batches_within_a_budget_never_change(golden: dict) -> None:
     lengths = 1 + numbers * numbers * 7919 % golden["longest"]
     budget = Budget(golden["budget"], "length", golden["max_batch_size"], golden["pack"])
     chain = Chain(golden["num_records"])
-    batches = Batches.of(budget, lambda start, stop: lengths[start:stop], chain, seed=golden["seed"])
+    batches = BudgetOrder.of(budget, lambda start, stop: lengths[start:stop], chain, seed=golden["seed"])
     assert batches.num_positions == golden["num_batches"]
     assert batches.records(golden["epoch"], golden["position"]).tolist() == golden["records"]
 
@@ -84,7 +84,7 @@ def test_an_order_of_columns_never_changes(golden: dict) -> None:
     assert order.indices(golden["epoch"], golden["start"], stop).tolist() == golden["indices"]
 
 
-def _order_of_substitutes(name: str) -> Order | Batches:
+def _order_of_substitutes(name: str) -> Order | BudgetOrder:
     match name:
         case "sequential":
             return Sequential(1_000)
@@ -95,7 +95,7 @@ def _order_of_substitutes(name: str) -> Order | Batches:
         case _:
             lengths = 1 + np.arange(1_000) ** 2 * 7919 % 97
             budget = Budget(500, "length", None, packing=False)
-            return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(1_000), seed=9)
+            return BudgetOrder.of(budget, lambda start, stop: lengths[start:stop], Chain(1_000), seed=9)
 
 
 @pytest.mark.parametrize(

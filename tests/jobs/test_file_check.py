@@ -333,7 +333,7 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
         ({"source": sp.FileList("gone.txt")}, "can't read"),
         ({"num_workers": 0}, "num_workers=0: num_workers must be a positive integer or 'auto'"),
         ({"limits": 3}, "DecodeLimits"),
-        ({"reads": 3}, "Reads"),
+        ({"reads": 3}, "ReadOptions"),
         ({"large_image_memory": "much"}, "large_image_memory"),
     ],
 )

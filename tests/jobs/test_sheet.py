@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from standpipe.jobs.show.sheet import Row, drawn
+from standpipe.jobs.show.sheet import Row, draw_sheet
 
 INK = (24, 24, 27)
 
@@ -21,7 +21,7 @@ def row(number: int = 6, size: int = 100, label: str = "class-3", name: str = "c
 
 
 def sheet_of(*rows: Row) -> np.ndarray:
-    return np.asarray(drawn([f"epoch {cell}" for cell in range(len(rows[0].cells))], list(rows)).image)
+    return np.asarray(draw_sheet([f"epoch {cell}" for cell in range(len(rows[0].cells))], list(rows)).image)
 
 
 def place_and_pixels(sheet: np.ndarray, tone: int) -> tuple[int, int, int]:

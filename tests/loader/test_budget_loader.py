@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import standpipe as sp
-from standpipe.order import Batches
+from standpipe.order import BudgetOrder
 from standpipe.spec import Int64Array
 
 MEMORY = "64MiB"
@@ -66,7 +66,7 @@ def test_a_state_goes_on_with_another_world(
             for k, batch in enumerate(loader):
                 valid = batch.get("valid", np.ones(len(batch["index"]), bool))
                 rest[step * world_size + k * new_world + rank] = batch["index"][valid].tolist()
-    assert isinstance(order, Batches)
+    assert isinstance(order, BudgetOrder)
     for position, records in rest.items():
         expected = order.records(0, position).tolist() if position < order.num_positions else []
         assert records == expected

@@ -152,7 +152,9 @@ def test_a_stream_goes_on_after_an_interrupt_of_its_generator(at: int) -> None:
 def test_an_interrupt_at_any_moment_of_the_first_batch_inline() -> None:
     for moment in itertools.count(1):
         pipeline = sp.Pipeline(sp.MapSource(list(range(SIZE)), fields="x")).batch(2)
-        with pipeline.loader(memory=MEMORY, executor="inline", stall_timeout_s=None, probe=False) as loader:
+        with pipeline.loader(
+            memory=MEMORY, executor="inline", stall_timeout_s=None, check_generators=False
+        ) as loader:
             batches, delivered, was_interrupted = iter(loader), [], False
             try:
                 with interrupted(moment):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standpipe.errors import PlanError
-from standpipe.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take
-from standpipe.plan.order import bytes_of
+from standpipe.order import Budget, BudgetOrder, Chain, Cursor, Select, Skip, Split, Steps, Take
+from standpipe.plan.order import order_bytes
 from standpipe.spec import AnyArray, Int64Array, LastBatch
 
 quickly = settings(derandomize=True, deadline=None, max_examples=120, database=None)
@@ -26,12 +26,12 @@ def planned(
     packing: bool = False,
     chain: Chain | None = None,
     multiple: int = 1,
-) -> Batches:
+) -> BudgetOrder:
     chain = chain or Chain(len(lengths))
     selected = replace(chain, times=1)
     column = np.asarray(lengths)[selected.records(np.arange(selected.count))]
     budget = Budget(most, "length", max_batch_size, packing)
-    return Batches.of(budget, lambda start, stop: column[start:stop], chain, seed=seed, multiple=multiple)
+    return BudgetOrder.of(budget, lambda start, stop: column[start:stop], chain, seed=seed, multiple=multiple)
 
 
 def lognormal(number: int, most: int) -> Int64Array:
@@ -40,7 +40,7 @@ def lognormal(number: int, most: int) -> Int64Array:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[Batches, Int64Array]:
+def plans(draw: st.DrawFn) -> tuple[BudgetOrder, Int64Array]:
     """Any batches, and the lengths as which their records count."""
     longest = draw(st.sampled_from([0, 1, 9, 1000, 2**40]))
     few = draw(st.lists(st.integers(0, longest), min_size=1, max_size=6))
@@ -60,7 +60,7 @@ def plans(draw: st.DrawFn) -> tuple[Batches, Int64Array]:
     return batches, -(-np.maximum(lengths, 1) // multiple) * multiple
 
 
-def epoch_of(batches: Batches, epoch: int) -> list[list[int]]:
+def epoch_of(batches: BudgetOrder, epoch: int) -> list[list[int]]:
     return [batches.records(epoch, position).tolist() for position in range(batches.num_positions)]
 
 
@@ -71,7 +71,7 @@ def cost(lengths: Int64Array, packing: bool) -> int:
 @quickly
 @given(plans(), st.integers(0, 2**64 - 1))
 def test_every_record_comes_once_an_epoch_and_no_batch_is_above_the_budget(
-    case: tuple[Batches, Int64Array], epoch: int
+    case: tuple[BudgetOrder, Int64Array], epoch: int
 ) -> None:
     batches, lengths = case
     got = epoch_of(batches, epoch)
@@ -87,7 +87,7 @@ def test_every_record_comes_once_an_epoch_and_no_batch_is_above_the_budget(
 @quickly
 @given(plans(), st.integers(1, 5), st.integers(1, 5), st.data())
 def test_the_rest_is_the_same_for_another_world(
-    case: tuple[Batches, Int64Array], world_size: int, new_world: int, data: st.DataObject
+    case: tuple[BudgetOrder, Int64Array], world_size: int, new_world: int, data: st.DataObject
 ) -> None:
     batches, lengths = case
     first = cut(batches, world_size)
@@ -110,7 +110,7 @@ def test_the_rest_is_the_same_for_another_world(
     assert len(rest) == len(whole) - done
 
 
-def cut(batches: Batches, world_size: int) -> Steps:
+def cut(batches: BudgetOrder, world_size: int) -> Steps:
     return Steps(
         num_positions=batches.num_positions,
         batch=1,
@@ -120,7 +120,7 @@ def cut(batches: Batches, world_size: int) -> Steps:
     )
 
 
-def rows(batches: Batches, steps: Steps, k: int, cursor: Cursor) -> list[tuple[int, int]]:
+def rows(batches: BudgetOrder, steps: Steps, k: int, cursor: Cursor) -> list[tuple[int, int]]:
     """(record, position) of the rows that count."""
     drawn = steps.step(k, cursor.consumed).draw(batches, cursor.epoch)
     return list(zip(drawn.indices[drawn.valid].tolist(), drawn.positions[drawn.valid].tolist(), strict=True))
@@ -185,7 +185,7 @@ def test_packed_batches_are_about_alike() -> None:
 def test_the_plan_is_small_however_many_records() -> None:
     few, many = (planned(lognormal(n, 16_384), 16_384, packing=True) for n in (1000, 300_000))
     assert len(many.cut.times) <= 2 * 256
-    assert bytes_of(many) - bytes_of(few) < 4 * 300_000 + (2 << 20)
+    assert order_bytes(many) - order_bytes(few) < 4 * 300_000 + (2 << 20)
 
 
 @pytest.mark.parametrize(

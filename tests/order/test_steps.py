@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standpipe.errors import PlanError, StateError
-from standpipe.order import Cursor, Sequential, Shuffled, Step, Steps
+from standpipe.order import Cursor, RankStep, Sequential, Shuffled, Steps
 from standpipe.spec import LastBatch
 
 SIZES = st.one_of(st.integers(1, 60), st.integers(1020, 1100))  # the kernel changes its way at 1024
@@ -42,7 +42,7 @@ def ranks(steps: Steps) -> list[Steps]:
     return [replace(steps, rank=rank) for rank in range(steps.world_size)]
 
 
-def rows(order: Shuffled, epoch: int, step: Step) -> list[tuple[int, int]]:
+def rows(order: Shuffled, epoch: int, step: RankStep) -> list[tuple[int, int]]:
     """(position, record) of the rows that count."""
     pairs = zip(step.positions().tolist(), step.indices(order, epoch).tolist(), strict=True)
     return [pair for pair, valid in zip(pairs, step.valid(), strict=True) if valid]

@@ -144,17 +144,20 @@ def test_descriptions_that_cannot_work(photos: sp.Pipeline, change, says: str) -
             )
             for value in (-1, math.nan, "5")
         ),
-        *(({"reads": value}, r"reads must be Reads\(retries=") for value in (None, 3, sp.Reads)),
+        *(({"reads": value}, r"reads must be ReadOptions\(retries=") for value in (None, 3, sp.ReadOptions)),
         *(
-            ({"reads": sp.Reads(retries=value)}, "retries must be an integer from 0 to 1000")
+            ({"reads": sp.ReadOptions(retries=value)}, "retries must be an integer from 0 to 1000")
             for value in (-1, 1001, 1.0, True, "3", None)
         ),
         *(
-            ({"reads": sp.Reads(backoff_s=value)}, "backoff_s must be a number of seconds from 0 on")
+            ({"reads": sp.ReadOptions(backoff_s=value)}, "backoff_s must be a number of seconds from 0 on")
             for value in (-1, math.nan, math.inf, "1", None, True)
         ),
         *(
-            ({"reads": sp.Reads(hedge_after_s=value)}, "hedge_after_s must be a number of seconds above 0")
+            (
+                {"reads": sp.ReadOptions(hedge_after_s=value)},
+                "hedge_after_s must be a number of seconds above 0",
+            )
             for value in (0, -1, math.nan, math.inf, "1", True)
         ),
     ],
@@ -335,13 +338,16 @@ def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reads", "says"),
     [
-        (sp.Reads(), "a read that fails is tried again, up to 3 times, first after 0.05 s"),
-        (sp.Reads(retries=1, backoff_s=2), "a read that fails is tried again, up to once, first after 2 s"),
-        (sp.Reads(retries=0), "a read that fails isn't tried again"),
-        (sp.Reads(hedge_after_s=0.5), "first after 0.05 s; a second read starts after 0.5 s"),
+        (sp.ReadOptions(), "a read that fails is tried again, up to 3 times, first after 0.05 s"),
+        (
+            sp.ReadOptions(retries=1, backoff_s=2),
+            "a read that fails is tried again, up to once, first after 2 s",
+        ),
+        (sp.ReadOptions(retries=0), "a read that fails isn't tried again"),
+        (sp.ReadOptions(hedge_after_s=0.5), "first after 0.05 s; a second read starts after 0.5 s"),
     ],
 )
-def test_explain_says_how_files_are_read(photos: sp.Pipeline, reads: sp.Reads, says: str) -> None:
+def test_explain_says_how_files_are_read(photos: sp.Pipeline, reads: sp.ReadOptions, says: str) -> None:
     for pipeline in (photos.map(CROP), photos.map(CROP).map(lambda sample: sample)):
         text = pipeline.batch(2).plan(reads=reads).explain()
         assert says in " ".join(text.split())

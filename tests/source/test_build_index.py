@@ -209,7 +209,7 @@ def test_columns_of_a_list_that_was_only_touched_stay(
         ({"n": __file__}, "isn't a .npy file"),
         (
             {"n": lambda path: 0.5},
-            r"for .*/photos/a/0\.jpg: the function returned 0\.5; it must return an int",
+            r"for .*/photos/a/0\.jpg: the function returned 0\.5; it must be an int",
         ),
         ({"n": lambda path: 2**70}, "returned 1180591620717411303424"),
         ({"n": lambda path: {}[path]}, r"for .*0\.jpg: KeyError"),

@@ -283,7 +283,7 @@ def check_damaged(source: sp.FileList | sp.ImageFolder, whole: bytes, damaged: b
         refused = str(error)
     if damaged[:8] not in (whole[:8], b""):
         assert refused is not None
-        assert "is a file that isn't an index of standpipe's" in refused
+        assert "is a file that isn't an index of standpipe" in refused
         assert index.read_bytes() == damaged
     elif refused is not None:
         assert has_facts
@@ -302,7 +302,7 @@ def test_a_file_that_is_no_index_is_never_written_over(tmp_path: Path) -> None:
     for place in (own, write(tmp_path / "notes.txt", b"mine")):
         before = place.read_bytes()
         for build in (sp.build_index, lambda source: source.open()):
-            with pytest.raises(PlanError, match="is a file that isn't an index of standpipe's; use another"):
+            with pytest.raises(PlanError, match="is a file that isn't an index of standpipe; use another"):
                 build(sp.FileList(own, index=place))
         assert place.read_bytes() == before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from standpipe.system import published as module
-from standpipe.system.published import Published, line_of, message_in, published
+from standpipe.system.published import Published, line_of, message_in, published_messages
 
 KIND = "word"
 
@@ -28,7 +28,7 @@ def file() -> Iterator[Published]:
 
 
 def told() -> list[bytes]:
-    return [message for _, message in published(KIND)]
+    return [message for _, message in published_messages(KIND)]
 
 
 def test_the_newest_message_of_each_file_is_read(file: Published, folder: Path) -> None:

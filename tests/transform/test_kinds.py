@@ -9,7 +9,7 @@ import standpipe as sp
 from reference import delivered, in_order
 from standpipe import _native
 from standpipe.transform import what_draws
-from standpipe.transform.image import GeometricTransform, ImageTransform, Step
+from standpipe.transform.image import GeometricStep, GeometricTransform, ImageTransform
 
 IMAGES = np.random.default_rng(5).integers(0, 256, (40, 6, 9, 3), np.uint8)
 
@@ -20,7 +20,7 @@ class OftenMirrored(GeometricTransform):
     """A transform that no other code has heard of."""
 
     draw_kind: ClassVar[int] = 0x4F
-    step: ClassVar[Step] = Step.FLIP
+    step: ClassVar[GeometricStep] = GeometricStep.FLIP
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         stage.mirror(op=op, p=0.75)

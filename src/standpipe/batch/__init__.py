@@ -7,11 +7,11 @@ from standpipe.batch.collate import (
     Pad,
     Ragged,
     Shape,
-    TooMuch,
+    SlotOverflow,
     budget_notes,
     checked_collate,
     padding_multiple,
-    placed,
+    stored_layout,
 )
 from standpipe.batch.layout import SlotLayout
 
@@ -23,9 +23,9 @@ __all__ = [
     "Ragged",
     "Shape",
     "SlotLayout",
-    "TooMuch",
+    "SlotOverflow",
     "budget_notes",
     "checked_collate",
     "padding_multiple",
-    "placed",
+    "stored_layout",
 ]

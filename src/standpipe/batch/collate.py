@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 MOST_MULTIPLE = 1 << 40
 
 
-class TooMuch(Exception):
+class SlotOverflow(Exception):
     """Raised when the samples of a batch need more room than the slot has.
 
     row     the first row that doesn't fit
@@ -181,7 +181,7 @@ class Ragged:
         if self.max_values is not None:
             object.__setattr__(self, "max_values", _shape("Ragged(max_values=…)", self.max_values)[0])
 
-    def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Joined:
+    def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> JoinedField:
         """Return how a slot stores the joined field ``name``.
 
         The arguments are those of ``Pad.planned``, but ``budget`` is the most values of all rows together.
@@ -195,7 +195,7 @@ class Ragged:
             raise PlanError(
                 f"collate: Ragged of {name!r} needs max_values=, the largest number of values in a batch"
             )
-        return Joined(name, sample.dtype, sample.shape[1:], most, rows)
+        return JoinedField(name, sample.dtype, sample.shape[1:], most, rows)
 
     def describe(self) -> str:
         """One phrase for ``explain()`` and the recipe."""
@@ -255,13 +255,13 @@ class Padded:
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
         """Return the shapes of the padded field and of its lengths, by name, for samples of these shapes.
 
-        Raises ``TooMuch`` if the padded batch has more than ``room`` values.
+        Raises ``SlotOverflow`` if the padded batch has more than ``room`` values.
         """
         largest = np.array(samples).max(axis=0)
         shape = self.fixed or _up(largest.tolist(), self.multiple)
         if len(samples) * math.prod(shape) > self.room:
             row = int(np.argmax([sample[0] for sample in samples]))
-            raise TooMuch(
+            raise SlotOverflow(
                 row,
                 f"{self.name!r} is {samples[row][0]} long in a batch of {len(samples)} rows, which has room for "
                 f"{self.room} values: give Pad(max_shape=…) where the budget is of another length",
@@ -281,7 +281,7 @@ class Padded:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedField:
     """A field with ``Ragged`` in a plan: its size in a slot, and how samples are joined in the slot.
 
     name   name of the field
@@ -328,12 +328,12 @@ class Joined:
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
         """Return the shapes of the joined field and of its offsets, by name, for samples of these shapes.
 
-        Raises ``TooMuch`` if the samples together are longer than ``most``.
+        Raises ``SlotOverflow`` if the samples together are longer than ``most``.
         """
         ends = np.cumsum([sample[0] for sample in samples])
         if ends[-1] > self.most:
             row = int(np.searchsorted(ends, self.most, "right"))
-            raise TooMuch(
+            raise SlotOverflow(
                 row,
                 f"{self.name!r} is {samples[row][0]} long, and with the rows before it {ends[row]}; a batch has room "
                 f"for {self.most}: see Ragged(max_values=…)",
@@ -348,12 +348,12 @@ class Joined:
         np.concatenate(samples, out=values)
 
 
-Collation = Padded | Joined
+Collation = Padded | JoinedField
 Collate = Mapping[str, Pad | Ragged | type[list[Any]]]
 Contents = Mapping[str, ArraySpec | Listed | Collation | None]
 
 
-def placed(
+def stored_layout(
     samples: Mapping[str, ArraySpec | Listed | None],
     collate: Collate,
     rows: int,
@@ -411,7 +411,7 @@ def budget_notes(collate: Collate, column: str, *, packing: bool) -> list[str]:
     """Return the lines for ``explain()`` on which fields of a batch a length budget limits.
 
     column   name of the column of lengths
-    packing  as for ``placed``
+    packing  as for ``stored_layout``
     """
     names: dict[str, list[str]] = {}
     for name, how in collate.items():

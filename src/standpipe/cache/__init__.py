@@ -2,7 +2,13 @@
 
 from standpipe.cache.cached import Cached
 from standpipe.cache.description import Cache
-from standpipe.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
+from standpipe.cache.sessions import (
+    CacheSession,
+    create_cache,
+    destroy_all_caches,
+    destroy_cache,
+    list_caches,
+)
 from standpipe.cache.sets.facts import CachedSet, Forecast, look, spills
 from standpipe.cache.sets.opened import OpenSet
 from standpipe.cache.sets.removal import CacheFreeReport
@@ -20,12 +26,12 @@ __all__ = [
     "Forecast",
     "OpenSet",
     "create_cache",
+    "destroy_all_caches",
     "destroy_cache",
     "list_caches",
     "look",
     "open_set",
     "queue_bytes",
     "spills",
-    "stop_caches",
     "verify_cache",
 ]

@@ -118,12 +118,12 @@ class Cache:
     @property
     def directory_path(self) -> str:
         """The absolute path of ``directory``, in which standpipe makes its own folder; by default /dev/shm."""
-        return absolute("directory", SHARED_MEMORY if self.directory is None else self.directory)
+        return absolute_folder("directory", SHARED_MEMORY if self.directory is None else self.directory)
 
     @property
     def spill_path(self) -> str | None:
         """The absolute path of ``spill``, in which standpipe makes its own folder; None without one."""
-        return None if self.spill is None else absolute("spill", self.spill)
+        return None if self.spill is None else absolute_folder("spill", self.spill)
 
     def check(self) -> None:
         """Raise ``PlanError`` if a value is invalid, or the machine or a folder can't hold the cache."""
@@ -201,7 +201,7 @@ def check_name(name: object) -> None:
         )
 
 
-def absolute(what: str, path: object) -> str:
+def absolute_folder(what: str, path: object) -> str:
     """Return a path with ``~`` expanded, made absolute. Raises ``PlanError`` for a value that isn't a path.
 
     what  parameter of ``Cache`` that contains the path: ``"directory"`` or ``"spill"``

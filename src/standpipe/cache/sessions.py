@@ -12,8 +12,8 @@ from standpipe.cache.description import Cache, check_given
 from standpipe.cache.files.directory import GONE, Home, names_in, open_home, refused, remove
 from standpipe.cache.files.manifest import remedied
 from standpipe.cache.files.session import (
-    Limits,
     Session,
+    SessionLimits,
     access_of,
     create_session,
     first_limits,
@@ -210,7 +210,7 @@ def destroy_cache(cache: Cache) -> CacheFreeReport:
         return freed
 
 
-def stop_caches(
+def destroy_all_caches(
     directory: str | os.PathLike[str] | None = None, *, shared_group: str | int | None = None
 ) -> CacheFreeReport:
     """Destroy all cache sessions of this user, or of a group of users, in a directory.
@@ -237,7 +237,7 @@ def stop_caches(
     Examples
     --------
     >>> _ = sp.create_cache(sp.Cache("pets", memory="64MiB", directory="."))
-    >>> sp.stop_caches(".").sets, sp.list_caches(".")
+    >>> sp.destroy_all_caches(".").sets, sp.list_caches(".")
     (0, [])
     """
     freed = CacheFreeReport()
@@ -335,7 +335,7 @@ def _destroy(home: Home, name: str) -> CacheFreeReport:
     return freed
 
 
-def _limits(home: Home, name: str) -> Limits | None:
+def _limits(home: Home, name: str) -> SessionLimits | None:
     """Return the limits of the session ``name``; None if the session can't be read."""
     try:
         session = Session(home, name)

@@ -120,13 +120,13 @@ def run(args: argparse.Namespace) -> int:
         raise sp.PlanError("--io and --cache can't be combined. Run one after the other")
     if args.report:
         from standpipe.observe.report import is_page, write_report
-        from standpipe.system.files import check_place
+        from standpipe.system.files import check_output_path
 
         if args.io or args.cache:
             raise sp.PlanError("--report can't be combined with --io or --cache. Leave one out")
         for path in args.report:
             is_page(path)
-            check_place(path)
+            check_output_path(path)
     if args.step_ms and (args.io or args.cache):
         raise sp.PlanError("--step-ms can't be combined with --io or --cache. Leave one out")
     if args.digest:

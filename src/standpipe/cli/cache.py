@@ -193,7 +193,7 @@ def _destroy(args: argparse.Namespace) -> int:
 def _stop(args: argparse.Namespace) -> int:
     import standpipe as sp
 
-    return _say_freed(sp.stop_caches(args.directory, shared_group=args.shared_group), args)
+    return _say_freed(sp.destroy_all_caches(args.directory, shared_group=args.shared_group), args)
 
 
 def _say_freed(freed: CacheFreeReport, args: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ import standpipe as sp
 from standpipe.cli.doctor import UNABLE
 from standpipe.cli.findings import answer, print_findings
 from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
-from standpipe.doctor import Limits, ScriptReport, examine_script
-from standpipe.doctor.facts import Run
+from standpipe.doctor import ScriptLimits, ScriptReport, examine_script
+from standpipe.doctor.facts import RunFacts
 from standpipe.doctor.finding import several
 from standpipe.units import show_bytes, show_seconds
 
@@ -29,7 +29,7 @@ LONG_SAMPLE_S = 1e-4  # of a sample that takes so long: for others it is the tim
 def run(args: argparse.Namespace) -> int:
     """Run the script, and print the findings."""
     _check_script(args.target)
-    limits = Limits() if args.seconds is None else Limits(seconds=args.seconds)
+    limits = ScriptLimits() if args.seconds is None else ScriptLimits(seconds=args.seconds)
     limits = replace(limits, steps=args.steps)
     with _ended_by_sigterm():
         report = examine_script(args.target, args.arguments, limits=limits, ranks=args.ranks)
@@ -120,7 +120,7 @@ def _ended(report: ScriptReport) -> list[str]:
     return lines
 
 
-def _has_failed(run: Run) -> bool:
+def _has_failed(run: RunFacts) -> bool:
     """Return True if the script failed, other than by an epoch that was cut short."""
     if run.how == "raised":
         return not (run.cut and run.error is not None and run.error[0] == "StopIteration")

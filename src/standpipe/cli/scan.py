@@ -15,11 +15,11 @@ from standpipe.cli.terminal import (
     COLUMNS,
     beginning,
     cells,
-    ending,
     print_json,
     printable,
     say,
     stages,
+    text_end,
     verbatim,
 )
 
@@ -205,7 +205,7 @@ def _line(finding: FileFinding, root: str) -> str:
     path = finding.path or f"record {finding.index}"
     path = path.removeprefix(root)
     if cells(path) > COLUMNS // 2:  # its end says most
-        path = f"…{ending(path, COLUMNS // 2 - 1)}"
+        path = f"…{text_end(path, COLUMNS // 2 - 1)}"
     return _shortened(f"    {path}: {finding.text.replace(root, '')}", COLUMNS)
 
 

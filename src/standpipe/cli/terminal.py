@@ -147,7 +147,7 @@ def beginning(text: str, columns: int) -> str:
     return text[: sum(taken <= columns for taken in accumulate(map(_cells_of, text)))]
 
 
-def ending(text: str, columns: int) -> str:
+def text_end(text: str, columns: int) -> str:
     """Return as much of a text's end as fits into ``columns`` terminal columns."""
     return beginning(text[::-1], columns)[::-1]
 
@@ -163,7 +163,7 @@ def shortened(text: str, columns: int) -> str:
     if cells(text) <= columns:
         return text
     end = (columns - 1) // 2
-    return f"{beginning(text, columns - 1 - end)}…{ending(text, end)}"
+    return f"{beginning(text, columns - 1 - end)}…{text_end(text, end)}"
 
 
 def wrapped(text: str, first: int = 0, later: int | None = None, columns: int = COLUMNS) -> str:

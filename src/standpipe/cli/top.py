@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 BAR = 20  # letters
-MOST = 12  # workers, and functions, of one loader
+MOST_ROWS = 12  # workers, and functions, of one loader
 LEAST_S = 0.05  # of work, below which it would show as 0.0 s
 HEAD = ("PID", "SCRIPT", "RANK", "EPOCH", "STEP", "ROWS/S", "WAIT", "MEM", "BAD", "LIMIT")
 WIDTHS = (7, -14, 5, 5, 12, 7, 4, 4, 4, -9)  # left where negative; 80 columns
@@ -156,7 +156,7 @@ def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
     yield ""
     yield f"  {title}"
     whole = sum(seconds.values())
-    for name, took in busy[:MOST]:
+    for name, took in busy[:MOST_ROWS]:
         yield f"    {shortened(harmless(name), 48):48} {took:>10,.1f} s  {took / whole:>4.0%}"
-    if len(busy) > MOST:
-        yield f"    and {len(busy) - MOST} more"
+    if len(busy) > MOST_ROWS:
+        yield f"    and {len(busy) - MOST_ROWS} more"

@@ -43,11 +43,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from standpipe.system.files import check_place
+    from standpipe.system.files import check_output_path
 
     check_times(args)
     if args.output is not None:
-        check_place(args.output)
+        check_output_path(args.output)
     tuning, rows_per_s = _tuned(args)
     if args.json:
         print_json(_facts(tuning, rows_per_s))

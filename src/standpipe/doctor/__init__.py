@@ -11,7 +11,7 @@
 from standpipe.doctor.data import Data, Speeds, data_facts, judge_data, look_at
 from standpipe.doctor.facts import Host
 from standpipe.doctor.finding import Finding, Severity
-from standpipe.doctor.running import Limits, host_facts
+from standpipe.doctor.running import ScriptLimits, host_facts
 from standpipe.doctor.script import ScriptReport, examine_script
 from standpipe.doctor.stuck import ProcessReport, examine_process
 
@@ -19,8 +19,8 @@ __all__ = [
     "Data",
     "Finding",
     "Host",
-    "Limits",
     "ProcessReport",
+    "ScriptLimits",
     "ScriptReport",
     "Severity",
     "Speeds",

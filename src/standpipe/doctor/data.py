@@ -24,7 +24,7 @@ SAMPLED = 256  # images whose headers are read
 COUNTED = 100_000  # records whose folders are counted, evenly
 CROP_PX = 224  # of the usual training task, from an image whose short side is 256
 SHORT_PX = 256
-LARGE = 4.0  # times the pixels that the usual task can use
+LARGE_RATIO = 4.0  # times the pixels that the usual task can use
 MANY_FILES = 100_000  # of one folder
 SMALL_BYTES = 32 << 10
 PROGRESSIVE = 0.2  # share of the images
@@ -32,7 +32,7 @@ OTHER = 0.2
 LIMITS = 1.25  # a rate is a limit if the other is so many times as high
 SHOWN = 4  # bad files
 BATCH_BYTES = 64 * 3 * CROP_PX * CROP_PX * 4  # the usual batch of float32
-AHEAD = 2  # torch's prefetch_factor
+PREFETCH_FACTOR = 2  # torch's prefetch_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def _have(count: int) -> str:
 
 
 def _large(host: Host, data: Data) -> list[Finding]:
-    if data.surplus < LARGE:
+    if data.surplus < LARGE_RATIO:
         return []
     return [
         Finding(
@@ -331,7 +331,7 @@ def _full_folder(host: Host, data: Data) -> list[Finding]:
 
 
 def _shm(host: Host, data: Data) -> list[Finding]:
-    need = host.cores * AHEAD * BATCH_BYTES
+    need = host.cores * PREFETCH_FACTOR * BATCH_BYTES
     if host.shm_free >= need:
         return []
     return [

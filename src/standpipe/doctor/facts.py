@@ -49,7 +49,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class BatchFacts:
     """One batch, as measured in the process that made it.
 
     indices     indices of the first 64 samples, without those that aren't integers
@@ -79,7 +79,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class WorkerFacts:
     """A worker in one epoch, or the main process (-1).
 
     random  a fingerprint of each generator's state before the first sample, by name
@@ -90,7 +90,7 @@ class Maker:
     pid: int = 0
     random: dict[str, str] = field(default_factory=dict)
     memory: Memory | None = None
-    made: tuple[Made, ...] = ()
+    made: tuple[BatchFacts, ...] = ()
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -99,7 +99,7 @@ class Maker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepFacts:
     """One batch, as measured in the script's training loop.
 
     wait_s  seconds that the loop waited for the batch
@@ -157,7 +157,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loader:
+class LoaderFacts:
     """One DataLoader in one rank's process: its settings, then what happened.
 
     samples, sampled  length of the dataset, and of the sampler; None: it has no length
@@ -183,8 +183,8 @@ class Loader:
     holdings: tuple[Holding, ...] = ()
     cuda_path: str | None = None
     collate: str = "default_collate"
-    makers: tuple[Maker, ...] = ()
-    steps: tuple[Step, ...] = ()
+    makers: tuple[WorkerFacts, ...] = ()
+    steps: tuple[StepFacts, ...] = ()
     starts: tuple[Start, ...] = ()
     bad: tuple[Bad, ...] = ()
     stuck: tuple[tuple[int, int, float], ...] = ()
@@ -202,11 +202,11 @@ class Loader:
         return first[(len(first) - 1) // 2] if first else 0.0
 
     @property
-    def steady(self) -> tuple[Step, ...]:
+    def steady(self) -> tuple[StepFacts, ...]:
         """Steps without each epoch's first ones, whose batches were made while the loop waited for the first."""
         ahead = self.workers * (self.prefetch or 0)
-        later: list[Step] = []
-        every: list[Step] = []
+        later: list[StepFacts] = []
+        every: list[StepFacts] = []
         for epoch in sorted({step.epoch for step in self.steps}):
             steps = [step for step in self.steps if step.epoch == epoch]
             every += steps[1:]
@@ -229,7 +229,7 @@ class Loader:
         return _mean([step.step_s or 0.0 for step in self.steady])
 
     @property
-    def made(self) -> tuple[Made, ...]:
+    def made(self) -> tuple[BatchFacts, ...]:
         """Return the batches of all epochs."""
         return tuple(made for maker in self.makers for made in maker.made)
 
@@ -279,7 +279,7 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFacts:
     """The end of a script's run, and its loaders, in all ranks.
 
     how      ``enough``, ``finished``, ``raised``, ``exited``, or ``killed`` if it left no message
@@ -292,7 +292,7 @@ class Run:
     """
 
     how: str
-    loaders: tuple[Loader, ...]
+    loaders: tuple[LoaderFacts, ...]
     error: tuple[str, str] | None = None
     code: int | None = None
     cuda: bool = False

@@ -1,4 +1,4 @@
-"""Read the JSON lines that the probe wrote, and build a ``Run`` from them."""
+"""Read the JSON lines that the probe wrote, and build a ``RunFacts`` from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from standpipe.doctor.facts import Bad, Holding, Loader, Made, Maker, Memory, Run, Start, Step, now_at
+from standpipe.doctor.facts import (
+    Bad,
+    BatchFacts,
+    Holding,
+    LoaderFacts,
+    Memory,
+    RunFacts,
+    Start,
+    StepFacts,
+    WorkerFacts,
+    now_at,
+)
 
 Event = dict[str, Any]
 DESCRIBED = (
@@ -18,7 +29,7 @@ DESCRIBED = (
 )
 
 
-def gather(folder: Path) -> Run:
+def gather_facts(folder: Path) -> RunFacts:
     """Return the facts of a run from the probe's folder.
 
     If the script hasn't ended by itself, unfinished samples count as stuck.
@@ -30,7 +41,7 @@ def gather(folder: Path) -> Run:
     end: Event = ends[0] if ends else {"how": "killed"}
     error = (end["type"], end["message"]) if end["how"] == "raised" else None
     stuck = {} if ends else _stuck(folder)
-    return Run(
+    return RunFacts(
         how=end["how"],
         loaders=tuple(_loaders(events, stuck)),
         error=error,
@@ -53,7 +64,7 @@ def _lines(path: Path) -> Iterator[Event]:
             return
 
 
-def _loaders(events: list[Event], stuck: dict[int, tuple[int, float]]) -> Iterator[Loader]:
+def _loaders(events: list[Event], stuck: dict[int, tuple[int, float]]) -> Iterator[LoaderFacts]:
     of: dict[tuple[int, int], dict[str, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for event in events:
         if "loader" in event:
@@ -61,11 +72,11 @@ def _loaders(events: list[Event], stuck: dict[int, tuple[int, float]]) -> Iterat
     for _, kinds in sorted(of.items()):
         for described in kinds["loader"]:
             failed = kinds["failed"]
-            yield Loader(
+            yield LoaderFacts(
                 **{name: described[name] for name in DESCRIBED},
                 holdings=tuple(Holding(**each) for each in described["holdings"]),
                 makers=tuple(_makers(kinds["maker"], kinds["made"])),
-                steps=tuple(Step(**_named(step, Step)) for step in kinds["step"]),
+                steps=tuple(StepFacts(**_named(step, StepFacts)) for step in kinds["step"]),
                 starts=tuple(_start(each) for each in kinds["workers"]),
                 bad=tuple(_bad(each) for each in kinds["bad"]),
                 stuck=tuple(
@@ -75,10 +86,10 @@ def _loaders(events: list[Event], stuck: dict[int, tuple[int, float]]) -> Iterat
             )
 
 
-def _makers(makers: list[Event], made: list[Event]) -> Iterator[Maker]:
+def _makers(makers: list[Event], made: list[Event]) -> Iterator[WorkerFacts]:
     for maker in makers:
         who = (maker["pid"], maker["epoch"])
-        yield Maker(
+        yield WorkerFacts(
             epoch=maker["epoch"],
             worker=maker["worker"],
             pid=maker["pid"],
@@ -88,9 +99,9 @@ def _makers(makers: list[Event], made: list[Event]) -> Iterator[Maker]:
         )
 
 
-def _made(event: Event) -> Made:
-    plain = _named(event, Made)
-    return Made(
+def _made(event: Event) -> BatchFacts:
+    plain = _named(event, BatchFacts)
+    return BatchFacts(
         **{
             **plain,
             "indices": tuple(plain["indices"]),

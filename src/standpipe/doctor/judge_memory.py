@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from standpipe.doctor.facts import Holding, Host, Loader, Maker, Memory
+from standpipe.doctor.facts import Holding, Host, LoaderFacts, Memory, WorkerFacts
 from standpipe.doctor.finding import Finding, Severity, several
 from standpipe.units import show_bytes
 
@@ -16,25 +16,25 @@ GROWING_BATCHES = 6  # of a worker, that must each have made it larger
 GROWING_BYTES = 256 << 10  # by at least so much
 
 
-def judge_memory(host: Host, loader: Loader) -> list[Finding]:
+def judge_memory(host: Host, loader: LoaderFacts) -> list[Finding]:
     """Return all findings on memory."""
     judges = (_copied, _grows, _shared_memory, _unpinned)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
-def copied_bytes(loader: Loader) -> int:
+def copied_bytes(loader: LoaderFacts) -> int:
     """Return the bytes that each worker copies: with fork, pages of Python objects; with spawn, arrays too."""
     arrays = loader.method != "fork"
     return sum(each.bytes + arrays * each.arrays for each in loader.holdings)
 
 
-def per_worker(loader: Loader) -> tuple[int, int]:
+def per_worker(loader: LoaderFacts) -> tuple[int, int]:
     """Return the mean PSS of a worker in bytes: at its start, and after its last batch. 0 without workers."""
     known = _known(loader)
     return _mean([each[0].pss for each in known]), _mean([each[-1].pss for each in known])
 
 
-def _known(loader: Loader) -> list[tuple[Memory, ...]]:
+def _known(loader: LoaderFacts) -> list[tuple[Memory, ...]]:
     """Return the measurements of each worker's memory."""
     return [maker.memories for maker in loader.makers if maker.worker >= 0 and maker.memories]
 
@@ -43,7 +43,7 @@ def _mean(numbers: list[int]) -> int:
     return sum(numbers) // len(numbers) if numbers else 0
 
 
-def _copied(host: Host, loader: Loader) -> list[Finding]:
+def _copied(host: Host, loader: LoaderFacts) -> list[Finding]:
     each = copied_bytes(loader)
     workers = loader.workers * host.ranks
     total = each * workers
@@ -94,7 +94,7 @@ def _told(held: Holding, forked: bool) -> str:
     return f"{held.path}: a {held.kind}, about {held.objects:,} objects, {show_bytes(held.bytes)}{arrays}"
 
 
-def _grows(host: Host, loader: Loader) -> list[Finding]:
+def _grows(host: Host, loader: LoaderFacts) -> list[Finding]:
     growing = [rate for maker in loader.makers if (rate := _growth(maker)) > 0]
     if not growing or not loader.batches:
         return []
@@ -123,7 +123,7 @@ def _grows(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _growth(maker: Maker) -> float:
+def _growth(maker: WorkerFacts) -> float:
     """Return the mean bytes by which a process grew with a batch; 0 if it didn't grow with every batch."""
     # Pages that are copied were there before, and batches on their way to the script are no growth: neither counts.
     at = [made.anonymous for made in maker.made][2:]
@@ -133,7 +133,7 @@ def _growth(maker: Maker) -> float:
     return sum(steps) / len(steps)
 
 
-def _shared_memory(host: Host, loader: Loader) -> list[Finding]:
+def _shared_memory(host: Host, loader: LoaderFacts) -> list[Finding]:
     ahead = loader.workers * (loader.prefetch or 0)
     ahead = min(ahead, loader.batches) if loader.batches else ahead
     need = ahead * loader.batch_bytes * host.ranks
@@ -158,7 +158,7 @@ def _shared_memory(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _unpinned(host: Host, loader: Loader) -> list[Finding]:
+def _unpinned(host: Host, loader: LoaderFacts) -> list[Finding]:
     if not host.cuda or loader.pinned or not loader.batch_bytes:
         return []
     return [

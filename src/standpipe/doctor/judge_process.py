@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from standpipe.doctor.finding import Finding, Severity, by_severity, several
 from standpipe.doctor.processes import Process
-from standpipe.doctor.scene import Scene, sample_frame, told, waits_for
+from standpipe.doctor.scene import Scene, describe_process, sample_frame, waits_for
 from standpipe.units import show_bytes
 
 THROTTLED = 0.25  # share of the time
@@ -33,7 +33,7 @@ ADVICE = {  # by code: in one's own code, and with standpipe
     ),
     "storage-waits": (
         "look at the disk or the file server (dmesg, nfsstat, df): no signal ends such a wait",
-        "sp.Reads(hedge_after_s=...) asks again beside it; what hangs is named, and given up after stall_timeout_s=",
+        "sp.ReadOptions(hedge_after_s=...) asks again beside it; what hangs is named, and ended by stall_timeout_s=",
     ),
     "cpu-throttled": (
         "fewer workers, or a larger quota; one thread in each: OMP_NUM_THREADS=1 before the start, or "
@@ -103,16 +103,16 @@ def _dead(scene: Scene) -> list[Finding]:
     dead = [worker for worker in scene.workers if worker.dead]
     if not dead:
         return []
-    evidence = [f"worker {told(worker)}" for worker in dead[:SHOWN]]
+    evidence = [f"worker {describe_process(worker)}" for worker in dead[:SHOWN]]
     if scene.kills:
         evidence.append(f"processes of this container killed for want of memory so far: {scene.kills}")
-    evidence.append(f"the script: {told(scene.script)}")
+    evidence.append(f"the script: {describe_process(scene.script)}")
     title = f"{several(len(dead), 'worker')} ended, and the script hasn't noticed"
     return _finding(scene, "worker-dead", Severity.PROBLEM, title, evidence)
 
 
 def _stopped(scene: Scene) -> list[Finding]:
-    stopped = [told(process) for process in scene.processes if process.main.state in "Tt"]
+    stopped = [describe_process(process) for process in scene.processes if process.main.state in "Tt"]
     if not stopped:
         return []
     return _finding(scene, "stopped", Severity.PROBLEM, "stopped by a signal or a debugger", stopped[:SHOWN])
@@ -122,8 +122,8 @@ def _locked(scene: Scene) -> list[Finding]:
     locked = [worker for worker in scene.workers if _is_locked(worker, scene)]
     if not locked or scene.works:
         return []
-    evidence = [f"worker {told(worker)}" for worker in locked[:SHOWN]]
-    evidence.append(f"the script: {told(scene.script)}")
+    evidence = [f"worker {describe_process(worker)}" for worker in locked[:SHOWN]]
+    evidence.append(f"the script: {describe_process(scene.script)}")
     title = f"a lock that nobody gives back: {several(len(locked), 'worker')} of {len(scene.workers)}"
     return _finding(scene, "worker-locked", Severity.PROBLEM, title, evidence)
 
@@ -200,10 +200,10 @@ def _spinning(scene: Scene) -> list[Finding]:
     if not busy or scene.is_busy(scene.script) or len(busy) == len(makers) > 1:
         return []
     evidence = [
-        f"worker {told(worker)}: {worker.cpu_s:.1f} s of CPU in {scene.seconds:.1f} s"
+        f"worker {describe_process(worker)}: {worker.cpu_s:.1f} s of CPU in {scene.seconds:.1f} s"
         for worker in busy[:SHOWN]
     ]
-    evidence.append(f"the script: {told(scene.script)}")
+    evidence.append(f"the script: {describe_process(scene.script)}")
     title = f"the script waits, and {len(busy)} of {several(len(makers), 'worker')} computes"
     return _finding(scene, "worker-busy", Severity.WARNING, title, evidence)
 
@@ -223,7 +223,7 @@ def _waiting_sample(scene: Scene) -> list[Finding]:
         or any(_is_locked(worker, scene) for worker in stuck if worker in scene.workers)
     ):
         return []
-    evidence = [f"worker {told(worker)}" for worker in stuck[:SHOWN]]
+    evidence = [f"worker {describe_process(worker)}" for worker in stuck[:SHOWN]]
     title = f"the script waits for a sample that {several(len(stuck), 'worker')} didn't finish"
     return _finding(scene, "worker-busy", Severity.WARNING, title, evidence)
 
@@ -236,7 +236,7 @@ def _peer(scene: Scene) -> list[Finding]:
     named = [frame for frame in stack if any(word in frame.lower() for word in COLLECTIVES)]
     here = set(range(scene.local_world)) if scene.world_size == scene.local_world else set()
     missing = sorted(here - set(scene.peers))
-    evidence = [f"rank {scene.rank} of {scene.world_size}: {told(scene.script)}"]
+    evidence = [f"rank {scene.rank} of {scene.world_size}: {describe_process(scene.script)}"]
     if named:
         evidence.append(f"it is in {named[0]}")
     others = {rank: number for rank, number in sorted(scene.peers.items()) if rank != scene.rank}
@@ -254,7 +254,7 @@ def _peer(scene: Scene) -> list[Finding]:
 def _nothing_known(scene: Scene) -> list[Finding]:
     if scene.works:
         return []
-    evidence = [f"the script: {told(scene.script)}"]
-    evidence += [f"worker {told(worker)}" for worker in scene.workers[:SHOWN]]
+    evidence = [f"the script: {describe_process(scene.script)}"]
+    evidence += [f"worker {describe_process(worker)}" for worker in scene.workers[:SHOWN]]
     title = "nobody computes, and it is none of the known causes"
     return _finding(scene, "all-wait", Severity.NOTE, title, evidence)

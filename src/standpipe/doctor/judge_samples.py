@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from standpipe.doctor.facts import Bad, Host, Loader, Maker, Run
+from standpipe.doctor.facts import Bad, Host, LoaderFacts, RunFacts, WorkerFacts
 from standpipe.doctor.finding import Finding, Severity, several
 
-FEW = 4  # samples of a worker, below which nothing is compared
+FEW_SAMPLES = 4  # samples of a worker, below which nothing is compared
 DISTINCT = 0.9  # share of a part's values that differ within a worker: less tells no samples apart
 ALIKE = 0.5  # share of a worker's samples that another one gave too
 
 
-def judge_samples(host: Host, loader: Loader) -> list[Finding]:
+def judge_samples(host: Host, loader: LoaderFacts) -> list[Finding]:
     """Return all findings on wrong batches, or on what ends a run."""
     judges = (_duplicated, _alike_in_workers, _alike_in_epochs, _same_order, _bad, _mixed, _died, _forked)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
-def judge_own(run: Run) -> list[Finding]:
+def judge_own(run: RunFacts) -> list[Finding]:
     """Return findings on standpipe loaders whose batches a seed doesn't reproduce."""
     return [
         Finding(
@@ -37,7 +37,7 @@ def judge_own(run: Run) -> list[Finding]:
     ]
 
 
-def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:
+def judge_ranks(loaders: Sequence[LoaderFacts]) -> list[Finding]:
     """Return findings on samples that several ranks get; ``loaders`` is one loader as seen by each rank."""
     first = loaders[0]
     world_size = max(first.world_size, len(loaders))
@@ -67,14 +67,14 @@ def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:
     ]
 
 
-def _duplicated(host: Host, loader: Loader) -> list[Finding]:
+def _duplicated(host: Host, loader: LoaderFacts) -> list[Finding]:
     if not loader.iterable:
         return []
     makers = [maker for maker in _epoch(loader.makers, 0) if maker.worker >= 0]
     return _twice(loader, {maker.worker: _prints([maker]) for maker in makers}, "worker")
 
 
-def _twice(loader: Loader, prints: dict[int, list[dict[str, str]]], what: str) -> list[Finding]:
+def _twice(loader: LoaderFacts, prints: dict[int, list[dict[str, str]]], what: str) -> list[Finding]:
     """Return a finding if two workers or ranks gave the same samples, or samples with an equal part.
 
     prints  fingerprints of samples by number of the worker or rank
@@ -97,12 +97,12 @@ def _overlaps(values: dict[int, list[str]]) -> Iterator[tuple[int, int, int, int
     for (one, ours), (other, theirs) in combinations(values.items(), 2):
         few = min(len(ours), len(theirs))
         told_apart = all(len(set(some)) >= DISTINCT * len(some) for some in (ours, theirs))
-        if few >= FEW and told_apart:
+        if few >= FEW_SAMPLES and told_apart:
             yield one, other, len(set(ours) & set(theirs)), few
 
 
 def _told_twice(
-    loader: Loader, part: str, worst: tuple[int, int, int, int], number: int, what: str
+    loader: LoaderFacts, part: str, worst: tuple[int, int, int, int], number: int, what: str
 ) -> Finding:
     one, other, same, of = worst
     share = "" if not part else f" by their part {part}; the rest differs, as augmentation makes it"
@@ -123,7 +123,7 @@ def _told_twice(
     )
 
 
-def _alike_in_workers(host: Host, loader: Loader) -> list[Finding]:
+def _alike_in_workers(host: Host, loader: LoaderFacts) -> list[Finding]:
     for epoch in sorted({maker.epoch for maker in loader.makers}):
         makers = [maker for maker in _epoch(loader.makers, epoch) if maker.worker >= 0]
         for name in _drawn(makers):
@@ -135,7 +135,7 @@ def _alike_in_workers(host: Host, loader: Loader) -> list[Finding]:
     return []
 
 
-def _alike_in_epochs(host: Host, loader: Loader) -> list[Finding]:
+def _alike_in_epochs(host: Host, loader: LoaderFacts) -> list[Finding]:
     first, second = (list(_epoch(loader.makers, epoch)) for epoch in (0, 1))
     for one in first:
         for other in second:
@@ -148,7 +148,7 @@ def _alike_in_epochs(host: Host, loader: Loader) -> list[Finding]:
     return []
 
 
-def _told_alike(loader: Loader, name: str, what: str, who: str) -> Finding:
+def _told_alike(loader: LoaderFacts, name: str, what: str, who: str) -> Finding:
     own = name.startswith("dataset")
     fix = (
         f"seed {name} anew in each worker and epoch: worker_init_fn=... with torch.initial_seed(), or use torch"
@@ -167,7 +167,7 @@ def _told_alike(loader: Loader, name: str, what: str, who: str) -> Finding:
     )
 
 
-def _same_order(host: Host, loader: Loader) -> list[Finding]:
+def _same_order(host: Host, loader: LoaderFacts) -> list[Finding]:
     if "Distributed" not in loader.sampler:
         return []
     orders = []
@@ -175,7 +175,7 @@ def _same_order(host: Host, loader: Loader) -> list[Finding]:
         makers = sorted(_epoch(loader.makers, epoch), key=lambda maker: maker.worker)
         orders.append([maker.made[0].indices for maker in makers if maker.made])
     first = orders[0][0] if orders[0] else ()
-    if orders[0] != orders[1] or len(first) < FEW or list(first) == sorted(first):
+    if orders[0] != orders[1] or len(first) < FEW_SAMPLES or list(first) == sorted(first):
         return []
     return [
         Finding(
@@ -191,7 +191,7 @@ def _same_order(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _bad(host: Host, loader: Loader) -> list[Finding]:
+def _bad(host: Host, loader: LoaderFacts) -> list[Finding]:
     found = {(str(bad.index), bad.message): bad for bad in loader.bad if bad.where == "sample"}
     return [
         Finding(
@@ -212,13 +212,13 @@ def _bad(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _mixed(host: Host, loader: Loader) -> list[Finding]:
+def _mixed(host: Host, loader: LoaderFacts) -> list[Finding]:
     return [
         finding for bad in loader.bad[:1] if bad.where == "collate" for finding in [_told_mixed(loader, bad)]
     ]
 
 
-def _told_mixed(loader: Loader, bad: Bad) -> Finding:
+def _told_mixed(loader: LoaderFacts, bad: Bad) -> Finding:
     kinds = Counter(shape for _, shape in bad.shapes)
     evidence = [f"{bad.type}: {bad.message.splitlines()[0][:200] if bad.message else ''}"]
     odd: list[object] = []
@@ -243,7 +243,7 @@ def _told_mixed(loader: Loader, bad: Bad) -> Finding:
     )
 
 
-def _died(host: Host, loader: Loader) -> list[Finding]:
+def _died(host: Host, loader: LoaderFacts) -> list[Finding]:
     if loader.failure is None or loader.bad:
         return []
     kind, message = loader.failure
@@ -266,7 +266,7 @@ def _died(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _forked(host: Host, loader: Loader) -> list[Finding]:
+def _forked(host: Host, loader: LoaderFacts) -> list[Finding]:
     findings = []
     forked = [start for start in loader.starts if start.method == "fork"]
     threads = dict.fromkeys(name for start in forked for name in start.threads)
@@ -308,19 +308,19 @@ def _is_cuda(bad: Bad) -> bool:
     return "CUDA" in bad.message and "fork" in bad.message
 
 
-def _epoch(makers: Iterable[Maker], epoch: int) -> Iterator[Maker]:
+def _epoch(makers: Iterable[WorkerFacts], epoch: int) -> Iterator[WorkerFacts]:
     return (maker for maker in makers if maker.epoch == epoch)
 
 
-def _prints(makers: Iterable[Maker]) -> list[dict[str, str]]:
+def _prints(makers: Iterable[WorkerFacts]) -> list[dict[str, str]]:
     return [sample for maker in makers for made in maker.made for sample in made.prints]
 
 
-def _drawn(makers: Iterable[Maker]) -> list[str]:
+def _drawn(makers: Iterable[WorkerFacts]) -> list[str]:
     return list(dict.fromkeys(name for maker in makers for made in maker.made[:1] for name in made.drawn))
 
 
-def _draws(maker: Maker, name: str) -> bool:
+def _draws(maker: WorkerFacts, name: str) -> bool:
     return name in maker.random and any(name in made.drawn for made in maker.made[:1])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from standpipe.doctor.facts import Host, Loader
+from standpipe.doctor.facts import Host, LoaderFacts
 from standpipe.doctor.finding import Finding, Severity, several
 from standpipe.system.thresholds import THRESHOLDS
 from standpipe.units import show_seconds
@@ -18,13 +18,13 @@ SLOW_SAMPLE_S = 1.0
 SLOW_SAMPLE = 20.0  # times the median
 
 
-def judge_speed(host: Host, loader: Loader) -> list[Finding]:
+def judge_speed(host: Host, loader: LoaderFacts) -> list[Finding]:
     """Return all findings on lost time."""
     judges = (_above_cores, _waiting, _slow_transform, _slow_collate, _slow_startup, _slow_sample)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
-def waits(host: Host, loader: Loader) -> bool:
+def waits(host: Host, loader: LoaderFacts) -> bool:
     """Return True if the script waits for this loader, long enough to do something about it.
 
     A wait that making a batch doesn't explain isn't the loader's: another process may use the CPUs.
@@ -33,7 +33,7 @@ def waits(host: Host, loader: Loader) -> bool:
     return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, THRESHOLDS.waits * (wait_s + loader.step_s))
 
 
-def _explained_s(host: Host, loader: Loader) -> float:
+def _explained_s(host: Host, loader: LoaderFacts) -> float:
     """Return the seconds of waiting per step that the time to make a batch explains."""
     if not loader.workers:
         return loader.batch_s
@@ -42,14 +42,14 @@ def _explained_s(host: Host, loader: Loader) -> float:
     return loader.batch_s / at_once - (statistics.median(steps) if steps else 0.0)
 
 
-def busy_share(loader: Loader) -> float:
+def busy_share(loader: LoaderFacts) -> float:
     """Return the fraction of a worker's time spent on batches, while steps were seen."""
     elapsed = sum(step.wait_s + (step.step_s or 0.0) for step in loader.steps)
     spent = sum(made.seconds + made.collate_s for made in loader.made)
     return min(spent / (elapsed * max(loader.workers, 1)), 1.0) if elapsed else 0.0
 
 
-def busy_cores(loader: Loader) -> float:
+def busy_cores(loader: LoaderFacts) -> float:
     """Return the mean number of CPUs that the script and this loader's workers keep busy."""
     elapsed = used = 0.0
     for epoch in {step.epoch for step in loader.steps}:
@@ -65,12 +65,12 @@ def busy_cores(loader: Loader) -> float:
     return used / elapsed
 
 
-def _storage_share(loader: Loader) -> float:
+def _storage_share(loader: LoaderFacts) -> float:
     spent = sum(made.seconds + made.collate_s for made in loader.made)
     return 1 - sum(made.cpu_s + made.queued_s for made in loader.made) / spent if spent else 0.0
 
 
-def _above_cores(host: Host, loader: Loader) -> list[Finding]:
+def _above_cores(host: Host, loader: LoaderFacts) -> list[Finding]:
     together = loader.workers * host.ranks
     if together <= host.cores:
         return []
@@ -99,7 +99,7 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _waiting(host: Host, loader: Loader) -> list[Finding]:
+def _waiting(host: Host, loader: LoaderFacts) -> list[Finding]:
     """Return a finding if the script waits because it lacks CPUs or workers."""
     if not waits(host, loader):
         return []
@@ -156,7 +156,7 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
+def _slow_transform(host: Host, loader: LoaderFacts) -> list[Finding]:
     whole = sum(loader.transforms.values())
     named = [(name, took) for name, took in loader.transforms.items() if name]
     if not waits(host, loader) or not named or named[0][1] < MOST_OF_IT * whole:
@@ -180,7 +180,7 @@ def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _slow_collate(host: Host, loader: Loader) -> list[Finding]:
+def _slow_collate(host: Host, loader: LoaderFacts) -> list[Finding]:
     if not waits(host, loader) or loader.collate_share < COLLATE or loader.collate_s < WORTH_WAIT_S:
         return []
     return [
@@ -201,7 +201,7 @@ def _slow_collate(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _slow_startup(host: Host, loader: Loader) -> list[Finding]:
+def _slow_startup(host: Host, loader: LoaderFacts) -> list[Finding]:
     if not loader.workers or loader.persistent or loader.epochs < 2 or not loader.batches:
         return []
     epoch_s = loader.startup_s + (loader.batches - 1) * (loader.wait_s + loader.step_s)
@@ -225,7 +225,7 @@ def _slow_startup(host: Host, loader: Loader) -> list[Finding]:
     ]
 
 
-def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
+def _slow_sample(host: Host, loader: LoaderFacts) -> list[Finding]:
     stuck = [
         Finding(
             code="stuck-sample",

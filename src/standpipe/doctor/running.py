@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from standpipe.doctor.facts import Host, Run
-from standpipe.doctor.gather import gather
+from standpipe.doctor.facts import Host, RunFacts
+from standpipe.doctor.gather import gather_facts
 from standpipe.system import machine
 
 PROBE = Path(__file__).parent / "child"
@@ -30,7 +30,7 @@ SHM = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ScriptLimits:
     """The limits of a script's run.
 
     steps    batches of an epoch
@@ -55,7 +55,7 @@ def host_facts(ranks: int) -> Host:
     )
 
 
-def run_script(script: str, arguments: Sequence[str], limits: Limits, ranks: int) -> Run:
+def run_script(script: str, arguments: Sequence[str], limits: ScriptLimits, ranks: int) -> RunFacts:
     """Run a script, ``ranks`` times at once as torchrun would, until its probe has seen enough or the time is over.
 
     What it prints goes to stderr.
@@ -73,7 +73,7 @@ def run_script(script: str, arguments: Sequence[str], limits: Limits, ranks: int
             with _handle(processes[0].pid) as first:
                 select.select([begun, first], [], [], STARTUP_S)
             in_time = _wait(processes, time.monotonic() + (1 + GRACE) * limits.seconds + GRACE_S)
-            run = gather(Path(folder))
+            run = gather_facts(Path(folder))
         finally:
             for process in processes:
                 _end(process)

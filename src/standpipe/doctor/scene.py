@@ -104,7 +104,7 @@ def _at(thread: Thread) -> str:
     return f" ({thread.at})" if thread.at else ""
 
 
-def told(process: Process) -> str:
+def describe_process(process: Process) -> str:
     """Describe a process and what it waits for, with its innermost Python function if that is known."""
     at = f", in {process.main.stack[0]}" if process.main.stack else ""
     if (own := sample_frame(process)) is not None and own != process.main.stack[0]:

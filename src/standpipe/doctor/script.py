@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from standpipe.doctor.facts import Host, Loader, Run
+from standpipe.doctor.facts import Host, LoaderFacts, RunFacts
 from standpipe.doctor.finding import Finding, by_severity
 from standpipe.doctor.judge_memory import judge_memory, per_worker
 from standpipe.doctor.judge_samples import judge_own, judge_ranks, judge_samples
 from standpipe.doctor.judge_speed import judge_speed
-from standpipe.doctor.running import Limits, host_facts, run_script
+from standpipe.doctor.running import ScriptLimits, host_facts, run_script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,12 @@ class ScriptReport:
 
     script: str
     host: Host
-    run: Run
+    run: RunFacts
     findings: tuple[Finding, ...]
     seconds: float
 
     @property
-    def loaders(self) -> tuple[Loader, ...]:
+    def loaders(self) -> tuple[LoaderFacts, ...]:
         """The loaders of the first rank."""
         return tuple(loader for loader in self.run.loaders if loader.rank == 0)
 
@@ -49,7 +49,7 @@ class ScriptReport:
         }
 
 
-def _loader_facts(loader: Loader) -> dict[str, Any]:
+def _loader_facts(loader: LoaderFacts) -> dict[str, Any]:
     begin, end = per_worker(loader)
     return {
         "where": loader.site,
@@ -74,7 +74,7 @@ def _loader_facts(loader: Loader) -> dict[str, Any]:
 
 
 def examine_script(
-    script: str, arguments: Sequence[str] = (), *, limits: Limits | None = None, ranks: int = 1
+    script: str, arguments: Sequence[str] = (), *, limits: ScriptLimits | None = None, ranks: int = 1
 ) -> ScriptReport:
     """Run a script for a few steps, without changing it, and say what is wrong with its DataLoaders.
 
@@ -82,21 +82,21 @@ def examine_script(
     """
     host = host_facts(ranks)
     begin = time.monotonic()
-    run = run_script(script, arguments, limits or Limits(), ranks)
+    run = run_script(script, arguments, limits or ScriptLimits(), ranks)
     seconds = time.monotonic() - begin
     host = replace(host, cuda=run.cuda)
     findings = by_severity([*judge_own(run), *judged(host, run.loaders)])
     return ScriptReport(script=script, host=host, run=run, findings=tuple(findings), seconds=seconds)
 
 
-def judged(host: Host, loaders: Sequence[Loader]) -> list[Finding]:
+def judged(host: Host, loaders: Sequence[LoaderFacts]) -> list[Finding]:
     """Return all findings, the worst first. A finding of one rank is reported for the first one only."""
     findings: list[Finding] = []
     for loader in loaders:
         if loader.rank == 0:
             findings += judge_samples(host, loader) + judge_speed(host, loader) + judge_memory(host, loader)
 
-    def place(loader: Loader) -> str:
+    def place(loader: LoaderFacts) -> str:
         return loader.site
 
     for _, same in groupby(sorted(loaders, key=place), key=place):

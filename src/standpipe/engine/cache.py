@@ -38,18 +38,18 @@ COUNTS = {
 }
 
 
-def counted(store: _native.CacheStore) -> dict[str, Any]:
+def store_counters(store: _native.CacheStore) -> dict[str, Any]:
     """Return the counters of a cache store, by their names in ``Stats``."""
     found = store.stats()
     return {name: getattr(found, theirs) for theirs, name in COUNTS.items()}
 
 
-def warn(text: str) -> None:
+def log_cache_warning(text: str) -> None:
     """Log a warning about a cache."""
     _logger().warning("%s", text)
 
 
-def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
+def opened(plan: CachePlan, tell: Tell = log_cache_warning, *, strict: bool) -> OpenSet | None:
     """Open the cache set of a plan. If that isn't possible, report why and return None.
 
     tell    called with the text of the report
@@ -70,7 +70,7 @@ def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | Non
         return None
 
 
-class Keeper:
+class CacheMaintainer:
     """An open cache set of one process, with a thread that maintains it.
 
     The thread reserves room for new rows, records the set's use, reports problems, and closes the set at the
@@ -81,7 +81,7 @@ class Keeper:
     checks  True if cached rows are compared with their files' present size and time
     """
 
-    def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = warn) -> None:
+    def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = log_cache_warning) -> None:
         self._plan, self._set, self._tell = plan, found, tell
         self._epoch = -1
         self._entering = threading.Lock()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from standpipe.engine.deliver import LOOKS_S, Delivered, Delivery
 from standpipe.engine.queue import BatchQueue, Filled
-from standpipe.engine.room import Room
+from standpipe.engine.room import SlotBudget
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import INTERRUPTED_S, Workers
@@ -25,7 +25,7 @@ from standpipe.errors import PlanError
 from standpipe.order import AnyOrder, Cursor
 from standpipe.spec import LastBatch
 from standpipe.stats.bad_samples import Ledger
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from standpipe.engine.probe import Probe
@@ -44,7 +44,7 @@ class Consumer:
         queue: BatchQueue,
         delivery: Delivery,
         workers: Workers,
-        room: Room,
+        room: SlotBudget,
         *,
         ledger: Ledger,
         watch: Watch,
@@ -179,9 +179,9 @@ class Consumer:
                 return None
             self._torn = True
             queue.ready.popleft()
-            if counts and filled.origins is not None and filled.origins.bad:
-                assert filled.origins.error is not None
-                self._ledger.add(at, filled.origins.bad, filled.origins.error)
+            if counts and filled.batch_records is not None and filled.batch_records.bad:
+                assert filled.batch_records.error is not None
+                self._ledger.add(at, filled.batch_records.bad, filled.batch_records.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, 0, self._after_end(at))
             self._times.device.begin()
@@ -263,4 +263,4 @@ class Consumer:
             queue, self.drawing = self._queue, probe.drawing
             with queue.lock:
                 queue.plan = replace(queue.plan, drawing=probe.drawing)
-            warn(str(queue.plan.not_reproducible))
+            warn_user(str(queue.plan.not_reproducible))

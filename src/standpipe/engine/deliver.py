@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Mix
-from standpipe.engine.mixes import drawn
+from standpipe.engine.mixes import mixing_choices
 from standpipe.engine.queue import Filled
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
@@ -117,7 +117,7 @@ class Delivery:
         plan = self._plan
         if not plan.samples.mixings:
             return ()
-        return tuple(drawn(plan, filled.at.epoch, filled.position, filled.rows))
+        return tuple(mixing_choices(plan, filled.at.epoch, filled.position, filled.rows))
 
     def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
         layout = self._plan.layout_at(filled.at.epoch)

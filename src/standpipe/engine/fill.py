@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.engine.mixes import unmixable
-from standpipe.engine.python.collating import Made, collated
+from standpipe.engine.python.collating import Collated, collated
 from standpipe.engine.queue import BatchQueue, Filled, Filling
-from standpipe.engine.replace import Origins, advise, is_replaced
+from standpipe.engine.replace import BatchRecords, advise, is_replaced
 from standpipe.engine.rows import located
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import OwnTask, Watch
@@ -67,12 +67,12 @@ class Filler:
 
         Return a ``Filled`` with the row's error if bad samples aren't replaced, or if no slot is free.
         """
-        at, origins, plan = filling.at, filling.origins, self._queue.plan
+        at, batch_records, plan = filling.at, filling.batch_records, self._queue.plan
         self._count([failure])
         replaces = isinstance(plan.pipeline.bad, Replace) and not failure.whole
         slot = self._ring.take(grow=True) if replaces else -1
         if slot < 0:
-            error = origins.error_of([failure])
+            error = batch_records.error_of([failure])
             assert error is not None
             if replaces:
                 error.add_note(NO_SLOT)
@@ -81,11 +81,11 @@ class Filler:
             return Filled(None, at, error=error)
         try:
             with self._own_task(at, "making it again in another slot"):
-                old = origins.assignment
-                views = self._views(slot, at.epoch, old.records.index, origins.valid)
-                assignment = origins.move(replace(old, slot=slot, views=views), failure)
+                old = batch_records.assignment
+                views = self._views(slot, at.epoch, old.records.index, batch_records.valid)
+                assignment = batch_records.move(replace(old, slot=slot, views=views), failure)
                 job = self._workers.begin(assignment, self._ring)
-                return Filling(slot, at, filling.rows, origins, job)
+                return Filling(slot, at, filling.rows, batch_records, job)
         except Exception as error:
             return Filled(slot, at, error=error)
         finally:
@@ -125,15 +125,15 @@ class Filler:
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         job = self._workers.begin(assignment, self._ring)
-        origins = Origins(plan, self._ledger, assignment, drawn.valid)
-        return Filling(slot, at, len(drawn.indices), origins, job)
+        batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid)
+        return Filling(slot, at, len(drawn.indices), batch_records, job)
 
     def _made(self, filling: Filling) -> Filled | None:
-        plan, job, origins = self._queue.plan, filling.job, filling.origins
+        plan, job, batch_records = self._queue.plan, filling.job, filling.batch_records
         slot, rows = filling.slot, filling.rows
         failures = list(job.failures())
-        made = Made(job.lists)
-        complete = not origins.assignment.without
+        made = Collated(job.lists)
+        complete = not batch_records.assignment.without
         if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
@@ -142,10 +142,10 @@ class Filler:
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
         if failures or not complete:
             self._count(failures)
-            if (substitutes := origins.substitutes(failures)) is not None:
+            if (substitutes := batch_records.substitutes(failures)) is not None:
                 self._workers.exchange(job, substitutes, self._ring)
                 return None
-            if (error := origins.error_of(failures)) is not None:
+            if (error := batch_records.error_of(failures)) is not None:
                 raise advise(error, plan, failures)
         ended = job.ended_after is not None
         rows = rows if job.ended_after is None else job.ended_after
@@ -159,8 +159,8 @@ class Filler:
             made.shapes,
             job.made,
             ended=ended,
-            origins=origins if origins.bad else None,
-            position=int(origins.assignment.positions[0]),
+            batch_records=batch_records if batch_records.bad else None,
+            position=int(batch_records.assignment.positions[0]),
         )
 
     def _count(self, failures: Sequence[Failure]) -> None:

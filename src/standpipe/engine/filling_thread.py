@@ -12,9 +12,9 @@ import time
 from standpipe.engine.deliver import LOOKS_S, Delivery
 from standpipe.engine.fill import Filler
 from standpipe.engine.queue import BatchQueue, Filled, Filling
-from standpipe.engine.room import Room
+from standpipe.engine.room import SlotBudget
+from standpipe.engine.run_monitor import RunMonitor
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.upkeep import Upkeep
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Job, Workers
@@ -34,15 +34,15 @@ class FillingThread:
         queue: BatchQueue,
         delivery: Delivery,
         workers: Workers,
-        room: Room,
+        room: SlotBudget,
         *,
         filler: Filler,
         watch: Watch,
-        upkeep: Upkeep,
+        monitor: RunMonitor,
         times: RunTimes,
     ) -> None:
         self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
-        self._filler, self._watch, self._upkeep, self._times = filler, watch, upkeep, times
+        self._filler, self._watch, self._monitor, self._times = filler, watch, monitor, times
         self._ring = queue.ring
         self._lends = queue.plan.device.lends  # otherwise a slot is free again once the device has read it
         self._lacks_slot = False  # True if there is no slot for the next batch
@@ -57,8 +57,8 @@ class FillingThread:
             self._collect()
             self._ring.trim()
             self._submit()
-            if time.monotonic() >= self._upkeep.due_s:
-                self._upkeep.look()
+            if time.monotonic() >= self._monitor.due_s:
+                self._monitor.look()
             seen = self._wait(seen)
         self._queue.tell()
         self._workers.settle()
@@ -105,7 +105,7 @@ class FillingThread:
             if rung != seen:
                 return rung
             if not self._queue.waiting:
-                self._upkeep.rest()
+                self._monitor.rest()
         return self._await_bell(seen, settled=settled)
 
     # Batches whose slots are being filled.

@@ -15,7 +15,7 @@ from standpipe.spec import AnyArray
 from standpipe.transform import BATCH_OP
 
 
-def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
+def mixing_choices(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
     """Yield the random choices of each mixing for a batch.
 
     The batch has ``rows`` rows; its first row is at ``position`` of the epoch.

@@ -18,7 +18,7 @@ from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.processes.travel import Luggage, pack
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.start_common import first_record, recipe_of
+from standpipe.engine.start_common import first_record, worker_setup_of
 from standpipe.errors import PlanError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
@@ -41,7 +41,7 @@ class Probe:
         self._server: WorkerServer | None = None
         self._closed = False
         # Packed now, before other threads use the dataset: it may close its files when it is pickled.
-        self._recipe = replace(recipe_of(plan), cache=None)
+        self._setup = replace(worker_setup_of(plan), cache=None)
         self._luggage = self._packed()
         self._thread = threading.Thread(target=self.run, name="standpipe-probe", daemon=True)
         self.drawing: tuple[str, ...] | None = None
@@ -74,9 +74,9 @@ class Probe:
         return not self._thread.is_alive()
 
     def _packed(self) -> Luggage | None:
-        """Return the packed recipe, or None if it can't be pickled or is too large."""
+        """Return the packed setup, or None if it can't be pickled or is too large."""
         with contextlib.suppress(PlanError):
-            return pack(self._recipe, parts={}, pack=False, most_bytes=MOST_BYTES)
+            return pack(self._setup, parts={}, pack=False, most_bytes=MOST_BYTES)
         return None
 
     def _found(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Probe:
                 raise PlanError("the dataset can't be sent to another process")
             luggage, self._luggage = self._luggage, None
             self._server = server = WorkerServer(  # a new interpreter, which can be ended at any time
-                self._recipe, share_lists=False, workers=1, luggage=luggage
+                self._setup, share_lists=False, workers=1, luggage=luggage
             )
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, server.process, NICENESS)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.batch import Shape
-from standpipe.engine.replace import Origins
+from standpipe.engine.replace import BatchRecords
 from standpipe.engine.workers import BatchMade, Job
 from standpipe.errors import StalledError, StandpipeError
 from standpipe.order import Cursor
@@ -30,14 +30,14 @@ class Filling:
     slot     number of its slot
     at       cursor where the batch begins
     rows     number of its rows
-    origins  the records of its rows
+    batch_records  the records of its rows
     job      the rows as work for the workers
     """
 
     slot: int
     at: Cursor
     rows: int
-    origins: Origins
+    batch_records: BatchRecords
     job: Job
 
     @property
@@ -59,7 +59,7 @@ class Filled:
     shapes   shapes of padded and joined fields in the slot
     made     result of the batch's functions; None without functions
     error    the error of the batch; None if it succeeded
-    origins  the records of its rows, if bad samples were replaced; else None
+    batch_records  the records of its rows, if bad samples were replaced; else None
     """
 
     slot: int | None
@@ -71,7 +71,7 @@ class Filled:
     position: int = 0  # of the first row
     ended: bool = False  # True if a stream ended in this batch
     error: Exception | None = None
-    origins: Origins | None = None
+    batch_records: BatchRecords | None = None
 
     is_over: ClassVar[bool] = True
 

@@ -22,7 +22,7 @@ MOST_ATTEMPTS = 100  # replacements of one row; it bounds the wait if ``at_most`
 
 
 @dataclass(slots=True)
-class Origins:
+class BatchRecords:
     """The records from which one batch is made, with replacements for bad records.
 
     ledger      the limit of bad samples

@@ -10,7 +10,7 @@ from standpipe.plan.plan import Plan
 from standpipe.units import show_bytes
 
 
-class Room:
+class SlotBudget:
     """The memory of batches: slots, and values that worker processes sent outside the slots.
 
     varies  True if batches take memory outside their slots; otherwise every slot has room

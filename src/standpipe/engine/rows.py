@@ -15,7 +15,7 @@ from standpipe.errors import PlanError, key_name
 from standpipe.plan.plan import Plan
 from standpipe.source import KEY
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 Sample = dict[str, Any]
 
@@ -80,7 +80,7 @@ class EncodedFile:
     mtime_ns: int = -1
 
 
-def counted(positions: Int64Array) -> Sequence[int]:
+def as_range(positions: Int64Array) -> Sequence[int]:
     """Return consecutive positions as a range, which is faster to send than a list; other positions as a list.
 
     Positions aren't consecutive if padding starts again at 0.
@@ -176,7 +176,7 @@ class Inputs:
         """
         inputs = self.row(row)
         if isinstance(file := inputs.get("image"), EncodedFile):
-            return shown(file.path)
+            return path_text(file.path)
         (key,) = inputs.get(KEY, (index,))
         return None if isinstance(key, int) and key == index else key_name(key)
 
@@ -223,7 +223,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class PartOfRows:
-    """Some rows of a batch, in the form that is sent to a worker process. ``Rows`` describes the fields."""
+    """Some rows of a batch, in the form that is sent to a worker process. ``BatchRows`` describes the fields."""
 
     epoch: int
     indices: list[int]
@@ -259,7 +259,7 @@ def _unpickled(
 
 
 @dataclass(slots=True)
-class Rows:
+class BatchRows:
     """The rows of a batch that a worker makes: their records, and where their values are written.
 
     indices     (rows) record numbers
@@ -291,7 +291,7 @@ class Rows:
         """The key of the batch's random numbers: the first row's with attempt 0, even if its record was replaced."""
         return replace(self.key(0), attempt=0)
 
-    def cut(self, rows: int) -> Rows:
+    def cut(self, rows: int) -> BatchRows:
         """Return the first ``rows`` rows."""
         return replace(
             self,

@@ -1,7 +1,7 @@
 """A run of a loader: its parts, from start to end.
 
 The ``Consumer`` takes batches, in the thread of the training loop. The ``FillingThread`` fills slots. The
-``BatchQueue`` is the only state that both change. ``Upkeep`` measures memory and tunes workers at intervals.
+``BatchQueue`` is the only state that both change. ``RunMonitor`` measures memory and tunes workers at intervals.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from standpipe.engine.deliver import Delivery
 from standpipe.engine.fill import Filler
 from standpipe.engine.filling_thread import FillingThread
 from standpipe.engine.queue import BatchQueue
-from standpipe.engine.room import Room
+from standpipe.engine.room import SlotBudget
+from standpipe.engine.run_monitor import RunMonitor
 from standpipe.engine.start import started
 from standpipe.engine.start_common import refusals
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.upkeep import Upkeep
 from standpipe.engine.watchdog.watch import Unattended, Watch, Work
 from standpipe.engine.workers import Workers, has_ended
 from standpipe.errors import StandpipeError, batch_name
@@ -34,7 +34,7 @@ from standpipe.stats.counters import SlowSample, Stats
 from standpipe.stats.memory import MemoryLedger
 from standpipe.system.machine import anonymous_bytes, on_cpus
 from standpipe.system.sharing import Claim
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 from standpipe.transform import warning
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Run:
     _ring: _native.SlotRing
     _queue: BatchQueue
     _delivery: Delivery
-    _upkeep: Upkeep
+    _monitor: RunMonitor
     _filling: FillingThread
 
     def __init__(self, plan: Plan, ledger: Ledger, claim: Claim) -> None:
@@ -117,14 +117,14 @@ class Run:
 
             plan, self._workers, self._ring = in_fleet(self._planned, at, self._bell, self._watch)
         if plan.samples.suspects:
-            warn(warning(plan.samples.suspects))
+            warn_user(warning(plan.samples.suspects))
         workers, watch, times = self._workers, self._watch, RunTimes()
         self._queue = queue = BatchQueue(plan, self._ring, self._bell, at)
         self._delivery = Delivery(plan, self._ring)
-        self._upkeep = Upkeep(
+        self._monitor = RunMonitor(
             queue, self._delivery, workers, watch=watch, times=times, claim=self._claim, before=before
         )
-        room = Room(plan, self._ring, workers)
+        room = SlotBudget(plan, self._ring, workers)
         filler = Filler(queue, workers, ledger=self._ledger, watch=watch, times=times)
         self.consumer = Consumer(
             queue,
@@ -144,7 +144,7 @@ class Run:
             filler=filler,
             watch=watch,
             times=times,
-            upkeep=self._upkeep,
+            monitor=self._monitor,
         )
         with refusals(plan):
             workers.start()
@@ -157,21 +157,21 @@ class Run:
     def stats(self) -> Stats:
         """Return all counters."""
         self._queue.check_process()
-        return self._upkeep.stats()
+        return self._monitor.stats()
 
     def memory(self) -> MemoryLedger:
         """Return the memory of each owner."""
         self._queue.check_process()
-        return self._upkeep.memory()
+        return self._monitor.memory()
 
     def tuning(self) -> Tuning:
         """Return the current number of workers, and the tuner's trials."""
-        return self._upkeep.tuning()
+        return self._monitor.tuning()
 
     @property
     def since(self) -> Stats:
         """The counters when the run first worked with the current number of workers."""
-        return self._upkeep.since
+        return self._monitor.since
 
     @property
     def slow_samples(self) -> list[SlowSample]:
@@ -238,14 +238,14 @@ class Run:
         if filling is not None:
             # Without workers the thread ends soon. If the interpreter ends while it runs, the process may abort.
             all_ended &= has_ended(filling, max(ends - time.monotonic(), HASTE_S))
-        if hasattr(self, "_upkeep"):
-            self._upkeep.close()
+        if hasattr(self, "_monitor"):
+            self._monitor.close()
         if hasattr(self, "_delivery"):
             with self._queue.lock:
                 self._delivery.close()
         if all_ended:
-            if hasattr(self, "_upkeep"):
-                self._upkeep.end()
+            if hasattr(self, "_monitor"):
+                self._monitor.end()
             if hasattr(self, "_queue"):
                 self._queue.clear()
             if hasattr(self, "_ring"):

@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 from standpipe import _native
-from standpipe.engine.cache import Keeper, opened
+from standpipe.engine.cache import CacheMaintainer, opened
 from standpipe.engine.native.workers import NativeWorkers
-from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import initialize, unforeseen
-from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.python.threads import ThreadWorkers
+from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.start_common import MEASURING, Measured, measured_by, new_ring, recipe_of, refusals
+from standpipe.engine.start_common import (
+    MEASURING,
+    Measured,
+    measured_by,
+    new_ring,
+    refusals,
+    worker_setup_of,
+)
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.watchdog.where import stack_of_thread
@@ -77,37 +84,37 @@ def started(
 def _in_threads(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch, ring: _native.SlotRing | None
 ) -> tuple[Plan, Workers, _native.SlotRing]:
-    recipe = recipe_of(plan)
+    setup = worker_setup_of(plan)
     kept = None
     with contextlib.ExitStack() as unless_workers_have_it:
         strict = plan.cache is not None and plan.cache.cache.strict
         if plan.cache is not None and (found := opened(plan.cache, strict=strict)) is not None:
-            keeper = Keeper(plan.cache, found)
-            kept = Kept(keeper)
+            maintainer = CacheMaintainer(plan.cache, found)
+            kept = SampleCache(maintainer)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
-            keeper.start(watch.end)
-        if plan.is_open or recipe.keeps_samples:
-            samples, record = _measured_in_threads(plan, at, recipe, watch, kept)
+            maintainer.start(watch.end)
+        if plan.is_open or setup.keeps_samples:
+            samples, record = _measured_in_threads(plan, at, setup, watch, kept)
             plan = measured_plan(plan, samples, record) if plan.is_open else plan
         threads = 0 if plan.pool.executor is Executor.INLINE else plan.pool.workers
         with refusals(plan):
             ring = new_ring(plan, bell) if ring is None else ring
-            workers = ThreadWorkers(plan, recipe, threads, bell, kept, watch.end)
+            workers = ThreadWorkers(plan, setup, threads, bell, kept, watch.end)
         unless_workers_have_it.pop_all()
     return plan, workers, ring
 
 
 def _measured_in_threads(
-    plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
+    plan: Plan, at: Cursor, setup: WorkerSetup, watch: Watch, kept: SampleCache | None
 ) -> tuple[Sequence[MeasuredSample], int]:
     side = _native.SideArena(plan.memory.forecast.side)
-    with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
+    with contextlib.closing(Supplies.of(setup, side, kept=kept)) as supplies:
 
         def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
             if plan.pool.executor is Executor.THREAD:
-                maker = SampleMaker(recipe, supplies, catches=BaseException)
+                maker = SampleMaker(setup, supplies, catches=BaseException)
                 return _measured_aside(maker, watch, key, inputs, epoch)
-            maker = SampleMaker(recipe, supplies)
+            maker = SampleMaker(setup, supplies)
             with watch.own_task(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
                 return maker.measure(key, inputs, epoch)
 

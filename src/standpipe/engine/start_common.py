@@ -1,4 +1,4 @@
-"""The parts of a start that all kinds of workers share: recipe, first sample, slots, and errors of the system."""
+"""The parts of a start that all kinds of workers share: setup, first sample, slots, and errors of the system."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Records
 from standpipe.engine.python.fields import instead_of_none
-from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
+from standpipe.engine.python.worker_setup import WorkerSetup
 from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import END, Inputs, RowKey
 from standpipe.engine.watchdog.watch import Watch
@@ -51,10 +51,10 @@ def refusals(plan: Plan) -> Iterator[None]:
         ) from error
 
 
-def recipe_of(plan: Plan) -> Recipe:
-    """Return the recipe from which Python workers make the plan's samples."""
+def worker_setup_of(plan: Plan) -> WorkerSetup:
+    """Return the setup from which Python workers make the plan's samples."""
     assert plan.samples.program is not None
-    return Recipe(
+    return WorkerSetup(
         program=plan.samples.program,
         functions=plan.functions,
         dataset=_dataset(plan),
@@ -67,7 +67,7 @@ def recipe_of(plan: Plan) -> Recipe:
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.samples.labels),
         cache=plan.cache,
-        in_turn=plan.in_turn,
+        round_robin=plan.round_robin,
         initializer=plan.options.initializer,
         segments=tuple(
             (each.first_epoch, each.samples.program)

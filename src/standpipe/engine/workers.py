@@ -27,7 +27,7 @@ from standpipe.errors import (
 from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import Stats
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 _ERRORS = {
     "read": ReadError,
@@ -53,7 +53,7 @@ class CantWorkError(PlanError):
 
 
 class CantRebuildError(CantWorkError):
-    """Raised for a recipe that another process can't load, because of ``cause`` there.
+    """Raised for a setup that another process can't load, because of ``cause`` there.
 
     A pickled one has its cause too.
     """
@@ -140,7 +140,7 @@ class Substitutes:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaws:
+class RowCounters:
     """Counters of reads, of a cache, and of problems in spite of which rows were made, such as damaged JPEGs.
 
     damaged         rows of damaged JPEGs that Pillow decodes too
@@ -179,19 +179,19 @@ class Flaws:
     read_s: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def __add__(self, more: Flaws) -> Flaws:
+    def __add__(self, more: RowCounters) -> RowCounters:
         summed = {name: getattr(self, name) + getattr(more, name) for name in _SUMMED}
         slowest = max(self.slowest_read_s, more.slowest_read_s)
-        return Flaws(**summed, slowest_read_s=slowest, notes=self.notes + more.notes)
+        return RowCounters(**summed, slowest_read_s=slowest, notes=self.notes + more.notes)
 
-    def __sub__(self, before: Flaws) -> Flaws:
+    def __sub__(self, before: RowCounters) -> RowCounters:
         left = {name: getattr(self, name) - getattr(before, name) for name in _SUMMED}
-        return Flaws(**left, slowest_read_s=self.slowest_read_s)
+        return RowCounters(**left, slowest_read_s=self.slowest_read_s)
 
 
-NO_FLAWS = Flaws()
+NO_COUNTERS = RowCounters()
 
-_SUMMED = tuple(each.name for each in fields(Flaws) if each.name not in ("slowest_read_s", "notes"))
+_SUMMED = tuple(each.name for each in fields(RowCounters) if each.name not in ("slowest_read_s", "notes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ def has_ended(thread: threading.Thread, patience_s: float) -> bool:
 def name_of(records: Records, row: int) -> tuple[int, str | None]:
     """Return the number of a row's record, and the path of its file if it has one. This reads no storage."""
     files = records.files.get("image")
-    return int(records.index[row]), None if files is None else shown(files.paths[row])
+    return int(records.index[row]), None if files is None else path_text(files.paths[row])
 
 
 def too_long(row: int, stalled: StalledError) -> Failure:
@@ -398,7 +398,7 @@ def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -
     files = records.files.get(failure.field)
     path, reason = source.name(index) or failure.path, failure.reason
     if failure.field != "image":  # the source names the image's file
-        path = failure.path or path if files is None else shown(files.paths[row])
+        path = failure.path or path if files is None else path_text(files.paths[row])
         reason = f"{failure.field}: {reason}"
     error = _ERRORS.get(failure.place, SampleError)(
         reason,

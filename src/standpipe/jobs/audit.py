@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from standpipe.contracts import Order
 from standpipe.errors import PlanError
-from standpipe.order import Batches, Given, Steps, whole_number
+from standpipe.order import BudgetOrder, Given, Steps, whole_number
 from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
@@ -158,7 +158,7 @@ def audit(pipeline: Description, *, ranks: int, epochs: int, executor: ExecutorN
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
     is_sampled = not once_each(plan.pipeline)
     each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)
-    assert not isinstance(each, Batches | Given)  # within a budget nothing is sampled
+    assert not isinstance(each, BudgetOrder | Given)  # within a budget nothing is sampled
     expected = _expected(plan, each, 0)
     sampled: list[int] = []
     twice = missing = dropped = padded = 0
@@ -212,7 +212,7 @@ def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
 def _dropped(plan: Plan, epoch: int) -> int:
     """Return the number of an epoch's rows that no rank gets, since the last batch is dropped."""
     dropped = plan.steps.dropped_per_epoch
-    if not isinstance(plan.order, Batches):
+    if not isinstance(plan.order, BudgetOrder):
         return dropped
     last = plan.order.num_positions
     return sum(len(plan.order.records(epoch, batch)) for batch in range(last - dropped, last))

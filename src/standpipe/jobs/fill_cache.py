@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from standpipe.errors import CacheError, PlanError
-from standpipe.jobs.filter_scan import planned
+from standpipe.jobs.filter_scan import plan_after_filters
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
@@ -108,7 +108,7 @@ def fill_cache(
 
 def loader_of(pipeline: Description, options: LoaderOptions) -> Loader:
     """Run missing filters, plan, fill a ``scope="node"`` cache if needed, and return the loader."""
-    return Loader(filled(planned(pipeline, options)))
+    return Loader(filled(plan_after_filters(pipeline, options)))
 
 
 def _filled_by(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from standpipe.errors import PlanError
 from standpipe.loader.loader import Loader
-from standpipe.pipeline.content_filter import KEPT
+from standpipe.pipeline.content_filter import KEPT_FIELD
 from standpipe.pipeline.description import Description
 from standpipe.plan.build import make_plan
 from standpipe.plan.filter_results import (
@@ -31,7 +31,7 @@ from standpipe.plan.filter_results import (
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import planned_order
 from standpipe.plan.plan import Plan
-from standpipe.system.claims import NoRoom, claimed, published
+from standpipe.system.claims import NoRoom, claimed, publish_claimed
 
 PROGRESS_S = 5.0  # time between two log lines about the progress
 
@@ -43,7 +43,7 @@ def scan(pipeline: Description, options: LoaderOptions) -> None:
     _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), options)
 
 
-def planned(pipeline: Description, options: LoaderOptions) -> Plan:
+def plan_after_filters(pipeline: Description, options: LoaderOptions) -> Plan:
     """Run the pipeline's filter functions that have no results yet, then return the plan."""
     return _when_answered(lambda: make_plan(pipeline, options), options)
 
@@ -70,7 +70,7 @@ def _answer(question: Question, options: LoaderOptions) -> None:
             answers = _Answers(file, question)
             if answers.records < question.num_records:
                 _ask(answers, question, options)
-            published(file, question.path)
+            publish_claimed(file, question.path)
     except NoRoom as error:
         raise PlanError(
             f"{question.text}: its results can't be stored: {os.fsdecode(question.path)} can't be written "
@@ -89,7 +89,7 @@ def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
     with Loader(make_plan(samples, options.for_job())) as loader:
         loader.load_state_dict({**loader.state_dict(), "consumed": first})
         for batch in loader:
-            answers.add(cast(NDArray[np.bool_], batch[KEPT]))
+            answers.add(cast(NDArray[np.bool_], batch[KEPT_FIELD]))
             if (now := time.monotonic()) - told > PROGRESS_S:
                 told, rate = now, (answers.records - first) / (now - begin)
                 log.info(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from standpipe.loader.loader import Loader
 
 
-class Epoch:
+class EpochIterator:
     """An iterator over one epoch, or over the rest of it after a saved state."""
 
     __slots__ = ("__weakref__", "_loader", "_over", "epoch")
@@ -52,7 +52,7 @@ class GivenEpoch:
         self._ahead = ahead
         self._broken: BaseException | None = None  # the error that came out of ``batches``
         self._held: dict[str, AnyArray] | None = None  # a batch that an interrupt kept from the caller
-        self._epoch: Epoch | None = None
+        self._epoch: EpochIterator | None = None
         self._failed: Exception | None = None  # the error of the first batch, found at the start
         while self._coming < ahead and self._ask():
             pass
@@ -128,7 +128,7 @@ class SomeSteps:
     def __init__(self, loader: Loader, number: int) -> None:
         self._loader = loader
         self._left = number
-        self._epoch: Epoch | None = None
+        self._epoch: EpochIterator | None = None
 
     def __iter__(self) -> Self:
         return self

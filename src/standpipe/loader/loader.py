@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Self
 
 from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.edits import in_order, reweighed
-from standpipe.loader.iterators import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
+from standpipe.loader.iterators import EpochIterator, GivenEpoch, RepeatedSteps, SomeSteps
 from standpipe.loader.monitoring import Observable
-from standpipe.loader.state import MOST, STATE_VERSION, Edit, saved_state
+from standpipe.loader.state import MOST_NUMBER, STATE_VERSION, Edit, saved_state
 from standpipe.order import AnyOrder, Cursor, Given
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
 from standpipe.stats.bad_samples import BadSample, Ledger
 from standpipe.system.machine import memory_pools, usable_cpus
 from standpipe.system.sharing import Claim
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 from standpipe.units import as_html
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Loader(Observable):
         self._claim.promise(plan.memory.budget_bytes)
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
-        self._iterator: weakref.ref[Epoch] | None = None
+        self._iterator: weakref.ref[EpochIterator] | None = None
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
     @property
@@ -512,7 +512,7 @@ class Loader(Observable):
         self._entered = None
         self._iterator = None
         if repr(saved.decoder) != repr(self.plan.decoder):
-            warn(
+            warn_user(
                 f"the state was saved with libjpeg-turbo {saved.decoder}, this is {self.plan.decoder}: "
                 "pixels may differ"
             )
@@ -617,12 +617,12 @@ class Loader(Observable):
         if self._closed:
             raise StandpipeError("the loader is closed")
 
-    def _rest(self, *, by_steps: bool = False) -> Epoch:
+    def _rest(self, *, by_steps: bool = False) -> EpochIterator:
         """Return an iterator over the rest of the epoch that the next batch belongs to; start the run if needed."""
         self._check_open()
         self._by_steps = by_steps
         self._seek()
-        iterator = Epoch(self, self._cursor.epoch)
+        iterator = EpochIterator(self, self._cursor.epoch)
         assert self._run is not None
         consumer = self._run.consumer
         if self._iterator is not None:
@@ -649,7 +649,7 @@ class Loader(Observable):
             self._sampler.close()
             raise
 
-    def _deliver(self, iterator: Epoch) -> Delivered | None:
+    def _deliver(self, iterator: EpochIterator) -> Delivered | None:
         """Return the next batch, or None if the epoch has ended. The iterator advances the loader.
 
         iterator  the iterator that asks; raises ``StandpipeError`` if a later one has replaced it
@@ -688,7 +688,7 @@ class Loader(Observable):
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST_NUMBER:
         raise PlanError(f"{name}: {what} must be an integer from {least}, got {number!r}")
 
 

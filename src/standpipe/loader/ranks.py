@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standpipe.errors import PlanError, StateError
-from standpipe.loader.state import MOST, MOST_SHOWN, differing, shown
+from standpipe.loader.state import MOST_NUMBER, MOST_SHOWN, differing, shown_value
 from standpipe.units import is_count
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
@@ -56,11 +56,11 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
         raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
     ranks, world_size = [facts.get("rank") for facts in found], found[0].get("world_size") if found else 1
-    parts = [rank for rank in ranks if is_count(rank, 0, MOST)]
-    whole = is_count(world_size, 1, MOST) and world_size * replicate == len(ranks) == len(parts)
+    parts = [rank for rank in ranks if is_count(rank, 0, MOST_NUMBER)]
+    whole = is_count(world_size, 1, MOST_NUMBER) and world_size * replicate == len(ranks) == len(parts)
     if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
         raise PlanError(
-            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world_size)}, but each part must come "
+            f"{len(found)} processes have parts {shown_value(ranks)} of {shown_value(world_size)}, but each must come "
             f"{'once' if replicate == 1 else f'{replicate} times'}. Write .shard(), with replicate= if several "
             "processes get the same rows on purpose"
         )
@@ -108,7 +108,7 @@ def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
     """Return text about which ranks have which value of ``key``; an empty string if all values are equal."""
     ranks: dict[str, list[int]] = {}
     for rank, facts in enumerate(of_ranks):
-        ranks.setdefault(shown(facts.get(key), most=1 << 20), []).append(rank)
+        ranks.setdefault(shown_value(facts.get(key), most=1 << 20), []).append(rank)
     if len(ranks) < 2:
         return ""
     if key == "digest" and all(isinstance(facts.get("recipe"), Mapping) for facts in of_ranks):
@@ -121,7 +121,8 @@ def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
     """Return text about how the recipe in ``facts``, that of ``ranks``, differs from ``first``, rank 0's."""
     recipe, other = facts["recipe"], first["recipe"]
     texts = [
-        f"{key} is {shown(recipe.get(key))}, not {shown(other.get(key))}" for key in differing(recipe, other)
+        f"{key} is {shown_value(recipe.get(key))}, not {shown_value(other.get(key))}"
+        for key in differing(recipe, other)
     ]
     classes, all_classes = facts.get("classes"), first.get("classes")
     if isinstance(classes, list) and isinstance(all_classes, list):
@@ -132,8 +133,8 @@ def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
 
 def _but(names: list[object], others: list[object]) -> list[str]:
     """Return the values of ``names`` that aren't in ``others``, as text."""
-    known = set(map(shown, others))
-    return [name for name in map(shown, names) if name not in known]
+    known = set(map(shown_value, others))
+    return [name for name in map(shown_value, names) if name not in known]
 
 
 def _classes(names: list[str]) -> str:

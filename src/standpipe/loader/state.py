@@ -14,7 +14,7 @@ from standpipe.units import is_count
 Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
-MOST = 1 << 63  # above all valid epoch numbers and positions
+MOST_NUMBER = 1 << 63  # above all valid epoch numbers and positions
 MOST_SHOWN = 1000  # characters of a value in a message
 
 
@@ -41,23 +41,24 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if type(version) is not int or version != STATE_VERSION:
         raise StateError(
-            f"the state has version {shown(version)}, this standpipe reads version {STATE_VERSION}"
+            f"the state has version {shown_value(version)}, this standpipe reads version {STATE_VERSION}"
         )
     if (
-        not is_count(epoch, 0, MOST - 1)
-        or not is_count(consumed, 0, MOST - 1)
+        not is_count(epoch, 0, MOST_NUMBER - 1)
+        or not is_count(consumed, 0, MOST_NUMBER - 1)
         or not isinstance(recipe, Mapping)
     ):
-        found = f"epoch {shown(epoch)}, consumed {shown(consumed)}, recipe {shown(recipe)}"
+        found = f"epoch {shown_value(epoch)}, consumed {shown_value(consumed)}, recipe {shown_value(recipe)}"
         raise StateError(f"the state is damaged: {found}")
     if keys := differing(recipe, plan.recipe):
         differences = [
-            f"{key} was {shown(recipe.get(key))} and is {shown(plan.recipe.get(key))}" for key in keys
+            f"{key} was {shown_value(recipe.get(key))} and is {shown_value(plan.recipe.get(key))}"
+            for key in keys
         ]
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
     if not _same(state.get("digest"), plan.digest):
         raise StateError(
-            f"the state is damaged: its digest {shown(state.get('digest'))} isn't that of its recipe"
+            f"the state is damaged: its digest {shown_value(state.get('digest'))} isn't that of its recipe"
         )
     bad_rows = _bad_rows(state, plan.steps.world_size)
     return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
@@ -73,7 +74,7 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and isinstance(one, str | int | None) and one == other
 
 
-def shown(value: object, most: int = MOST_SHOWN) -> str:
+def shown_value(value: object, most: int = MOST_SHOWN) -> str:
     """Return a value as text of about ``most`` characters, for a message about a state that may be damaged."""
     try:
         text = repr(value)
@@ -84,8 +85,15 @@ def shown(value: object, most: int = MOST_SHOWN) -> str:
 
 def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
     rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
-    if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
-        raise StateError(f"the state is damaged: bad_rows {shown(rows)}, bad_ranks {shown(ranks)}")
+    if (
+        type(rows) is not int
+        or type(ranks) is not int
+        or not 0 <= rows < MOST_NUMBER
+        or not 1 <= ranks < MOST_NUMBER
+    ):
+        raise StateError(
+            f"the state is damaged: bad_rows {shown_value(rows)}, bad_ranks {shown_value(ranks)}"
+        )
     return -(-rows * ranks // world_size)
 
 
@@ -93,7 +101,7 @@ def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
     """Return the edits in a state. Raises ``StateError`` if they are invalid."""
     edits = state.get("edits", [])
     if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
-        raise StateError(f"the state is damaged: edits {shown(edits)}")
+        raise StateError(f"the state is damaged: edits {shown_value(edits)}")
     return tuple(dict(edit) for edit in edits)
 
 
@@ -101,7 +109,7 @@ def _is_edit(edit: object) -> bool:
     if not isinstance(edit, Mapping):
         return False
     whole = [edit.get(name) for name in edit if name != "reweigh"]
-    if not all(type(number) is int and 0 <= number < MOST for number in whole):
+    if not all(type(number) is int and 0 <= number < MOST_NUMBER for number in whole):
         return False
     if edit.keys() == {"epoch", "consumed", "skip_steps"}:
         return True

@@ -25,7 +25,7 @@ LEAST_ROWS = 16  # of each, before workers are compared
 ONE_CORE = (
     1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
 )
-WORTH = 1.05  # times as fast that advice makes a run at least, where that is known
+LEAST_SPEEDUP = 1.05  # times as fast that advice makes a run at least, where that is known
 NOTHING_LEFT = "nothing that can be set here is known to make it faster: it takes faster or more processors"
 
 DOING = {
@@ -353,7 +353,7 @@ class _Judge:
         step = self._done.step
         now = step.rows_per_s
         bounded = [each if each.rate is None else Advice(each.text, min(each.rate, upper)) for each in advice]
-        worth = [each for each in bounded if each.rate is None or each.rate >= WORTH * now]
+        worth = [each for each in bounded if each.rate is None or each.rate >= LEAST_SPEEDUP * now]
         left = () if bound == "unknown" else (NOTHING_LEFT,)
         return Diagnosis(
             bound=bound,

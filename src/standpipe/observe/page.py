@@ -27,7 +27,7 @@ from standpipe.units import show_clock, show_seconds
 
 MIB = 1 << 20
 MOST_ROWS = 200  # of a table
-LONG = 24  # letters of a cell that may be broken anywhere
+LONG_CELL = 24  # letters of a cell that may be broken anywhere
 NUMBER = re.compile(r"[\d,.]*%?")
 LIMITS = {"slots": "batch", "worker": "transform"}  # boxes of the picture for what is no place of it
 PER_BATCH = tuple(BY_ONE)
@@ -300,7 +300,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(tag: str, text: str, kind: str) -> str:
-    kind = "long" if len(text) > LONG else kind
+    kind = "long" if len(text) > LONG_CELL else kind
     return f"<{tag}{f' class={kind}' if kind else ''}>{escape(text)}</{tag}>"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.observe.snapshot import Foreign, Snapshot
-from standpipe.system.published import published
+from standpipe.system.published import published_messages
 
 KIND = "snapshot"  # of published files
 STALE_S = 15.0  # a snapshot that is older is of a process that stands still
@@ -64,7 +64,7 @@ def loaders() -> list[Found]:
     ...     rate = found.snapshot.recent.rows_per_s
     """
     found: list[Found] = []
-    for _, message in published(KIND):
+    for _, message in published_messages(KIND):
         with contextlib.suppress(Foreign):
             snapshot = Snapshot.from_json(message)
             found.append(Found(max(time.monotonic() - snapshot.time_s, 0.0), snapshot))

@@ -19,13 +19,13 @@ from standpipe.system.published import Published
 
 EVERY_S = 1.0
 SELDOM_S = 10.0
-SHARE = 0.0005  # of a processor's time that it takes at most, unless that were too seldom
+CPU_SHARE = 0.0005  # of a processor's time that it takes at most, unless that were too seldom
 GRACE_S = 60.0  # of a run, whose share may be spent at its beginning
 RECENT_S = 10.0  # of the run that its figures are about; at first less
 PATIENCE_S = 1.0  # for a snapshot that is just being taken, when a loader is closed
 
 
-class Observed(Protocol):
+class SampledRun(Protocol):
     """A run that can be measured."""
 
     @property
@@ -79,7 +79,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
-    def begin(self, run: Observed, where: Callable[[], Where]) -> None:
+    def begin(self, run: SampledRun, where: Callable[[], Where]) -> None:
         """Observe a run that has started.
 
         where  returns the run's place; raises ``ReferenceError`` when the loader was garbage-collected
@@ -95,7 +95,7 @@ class Sampler:
             self._let_go()
             _log()
 
-    def look(self, run: Observed, where: Callable[[], Where], *, whole: bool = False) -> Snapshot:
+    def look(self, run: SampledRun, where: Callable[[], Where], *, whole: bool = False) -> Snapshot:
         """Take a snapshot of the run now, add it to the history and publish it.
 
         whole  whether its figures are about all of the run since it has as many workers as now; else about
@@ -155,12 +155,12 @@ class Sampler:
             self._looks.append(now)
         return max(since, recent, key=lambda stats: stats.time_s)
 
-    def _look_first(self, run: Observed) -> None:
+    def _look_first(self, run: SampledRun) -> None:
         self._begun = run.stats()
         self._history.add(self._begun, run.memory().now)
         self._posted = Published(KIND)
 
-    def _keep_looking(self, run: Observed, where: Callable[[], Where]) -> None:
+    def _keep_looking(self, run: SampledRun, where: Callable[[], Where]) -> None:
         try:
             closed, begin = False, time.monotonic()
             while not closed:
@@ -188,7 +188,7 @@ def pause_s(spent_s: float, after_s: float) -> float:
     spent_s  processor seconds of all snapshots so far
     after_s  seconds since the observer began
     """
-    return min(max(spent_s / SHARE - after_s - GRACE_S, EVERY_S), SELDOM_S)
+    return min(max(spent_s / CPU_SHARE - after_s - GRACE_S, EVERY_S), SELDOM_S)
 
 
 def _log() -> None:

@@ -2,7 +2,7 @@
 
 from standpipe.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
 from standpipe.order.blocks import BlockShuffled
-from standpipe.order.budget import Batches, Budget
+from standpipe.order.budget import Budget, BudgetOrder
 from standpipe.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from standpipe.order.columns import Columns
 from standpipe.order.excluded import exclusion
@@ -14,7 +14,7 @@ from standpipe.order.sampled import Balance, Balanced, Sampling, Weighted, Weigh
 from standpipe.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
 from standpipe.order.sequential import Sequential
 from standpipe.order.shuffle import Shuffled
-from standpipe.order.steps import AnyOrder, Cursor, Drawn, Step, Steps
+from standpipe.order.steps import AnyOrder, Cursor, Drawn, RankStep, Steps
 from standpipe.order.streamed import Streamed
 from standpipe.order.substitute import substitute
 from standpipe.order.table import Table, grouped_by, sorted_by
@@ -25,9 +25,9 @@ __all__ = [
     "AnyOrder",
     "Balance",
     "Balanced",
-    "Batches",
     "BlockShuffled",
     "Budget",
+    "BudgetOrder",
     "Chain",
     "Chosen",
     "Columns",
@@ -38,6 +38,7 @@ __all__ = [
     "Marks",
     "Mixed",
     "OfColumns",
+    "RankStep",
     "Repeated",
     "Sampling",
     "Select",
@@ -48,7 +49,6 @@ __all__ = [
     "Skip",
     "Split",
     "SplitByColumn",
-    "Step",
     "Steps",
     "Streamed",
     "Table",

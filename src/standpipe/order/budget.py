@@ -59,7 +59,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batches:
+class BudgetOrder:
     """An order whose positions are whole batches. Every epoch has each record in exactly one batch.
 
     Batches with the same number of records from each bucket form a run. In each epoch, a keyed bijection
@@ -88,7 +88,7 @@ class Batches:
     @classmethod
     def of(
         cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None, multiple: int = 1
-    ) -> Batches:
+    ) -> BudgetOrder:
         """Plan the batches of all records.
 
         column    function of (start, stop) that returns the lengths of the selected records [start, stop),

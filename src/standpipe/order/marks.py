@@ -12,7 +12,7 @@ from standpipe import _native
 from standpipe.order.table import IN_MEMORY_BYTES, ROWS_AT_ONCE, Table
 from standpipe.spec import Int64Array, UInt64Array
 
-MOST = IN_MEMORY_BYTES * 8  # records
+MOST_RECORDS = IN_MEMORY_BYTES * 8  # records
 BLOCK = 512  # bits whose count is kept
 
 
@@ -69,7 +69,7 @@ def numbers_of(marks: Iterable[NDArray[np.bool_]], num_records: int) -> Table | 
     marks        masks of 2^18 records each; the last one may be shorter
     num_records  number of records
     """
-    if num_records > MOST:
+    if num_records > MOST_RECORDS:
         starts = range(0, num_records, ROWS_AT_ONCE)
         numbers = (start + np.flatnonzero(chunk) for start, chunk in zip(starts, marks, strict=True))
         return Table.from_chunks(numbers, below=num_records)

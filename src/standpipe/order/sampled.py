@@ -19,8 +19,8 @@ from standpipe.order.table import ROWS_AT_ONCE, Table
 from standpipe.spec import AnyArray, Int64Array
 
 # Records and positions: every stratum is at least 4 units wide, and products fit 62 bits.
-MOST = (1 << 29) - 1
-LEAST = 1e-200  # of the largest weight
+MOST_RECORDS = (1 << 29) - 1
+LEAST_WEIGHT = 1e-200  # of the largest weight
 # Keyed apart from all else of their seed.
 _WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7
 
@@ -250,9 +250,9 @@ def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
                 f"{weights[bad]}"
             )
         largest = max(largest, float(weights.max()))
-    if largest < LEAST:
+    if largest < LEAST_WEIGHT:
         raise PlanError(
-            f"sample(weights=…): at least one weight must be {LEAST} or more, but the largest is {largest}"
+            f"sample(weights=…): at least one weight must be {LEAST_WEIGHT} or more, but the largest is {largest}"
         )
     return float(2.0 ** (61 - int(np.frexp(largest)[1]) - num_records.bit_length()))
 
@@ -284,7 +284,9 @@ def _records_at_begins(line: Table, total: int, count: int) -> Iterator[Int64Arr
 
 
 def _checked_samples(samples: object) -> int | None:
-    return None if samples is None else whole_number("sample's num_samples", samples, low=1, high=MOST)
+    return (
+        None if samples is None else whole_number("sample's num_samples", samples, low=1, high=MOST_RECORDS)
+    )
 
 
 def _shown_samples(samples: int | None) -> str:
@@ -292,7 +294,7 @@ def _shown_samples(samples: int | None) -> str:
 
 
 def _check_most(field: str, num_records: int, samples: int) -> None:
-    if max(num_records, samples) > MOST:
+    if max(num_records, samples) > MOST_RECORDS:
         raise PlanError(
-            f"sample({field}=…) supports at most {MOST:,} records and samples, got {max(num_records, samples):,}"
+            f"sample({field}=…) takes at most {MOST_RECORDS:,} records and samples, got {max(num_records, samples):,}"
         )

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from standpipe.contracts import Order
 from standpipe.errors import PlanError, StateError
 from standpipe.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
-from standpipe.order.budget import Batches
+from standpipe.order.budget import BudgetOrder
 from standpipe.order.given import Given
 from standpipe.spec import Int64Array, LastBatch
 
 # An order with one record per position, or with one batch per position
-AnyOrder: TypeAlias = Order | Batches | Given
+AnyOrder: TypeAlias = Order | BudgetOrder | Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RankStep:
     """One rank's part of one step, as a range of positions.
 
     If positions are whole batches, it has one position.
@@ -96,7 +96,7 @@ class Step:
 
     def draw(self, order: AnyOrder, epoch: int) -> Drawn:
         """Return the records of the batch that this step has in an epoch of ``order``."""
-        if not isinstance(order, Batches | Given):
+        if not isinstance(order, BudgetOrder | Given):
             return Drawn(self.indices(order, epoch), self.positions(), self.valid())
         batch = self.start % self.num_positions
         indices = order.records(epoch, batch)
@@ -189,7 +189,7 @@ class Steps:
             case unknown:
                 assert_never(unknown)
 
-    def step(self, k: int, consumed: int = 0) -> Step:
+    def step(self, k: int, consumed: int = 0) -> RankStep:
         """Return this rank's part of step ``k``, counted from 0 after ``consumed`` positions of an epoch."""
         if not 0 <= k < self.count(consumed):
             raise IndexError(f"step {k} of {self.count(consumed)} from position {consumed}")
@@ -197,7 +197,7 @@ class Steps:
         rows = self.batch
         if self.last_batch is LastBatch.PARTIAL:
             rows = min(rows, self.num_positions - start)
-        return Step(start, rows, self.num_positions)
+        return RankStep(start, rows, self.num_positions)
 
     def is_known(self, order: AnyOrder, cursor: Cursor) -> bool:
         """Return True if ``order`` has the records of the batch at ``cursor``; False for a ``Given`` batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from standpipe import _native
 from standpipe.contracts import Order
-from standpipe.order.budget import Batches
+from standpipe.order.budget import BudgetOrder
 from standpipe.order.given import Given
 from standpipe.order.mixture import Mixed
 
@@ -13,7 +13,7 @@ OF_THE_SAME_BUCKET = 4  # attempts within one bucket, which may have a single re
 
 
 def substitute(
-    order: Order | Batches | Given, *, seed: int, epoch: int, position: int, attempt: int, index: int
+    order: Order | BudgetOrder | Given, *, seed: int, epoch: int, position: int, attempt: int, index: int
 ) -> int:
     """Return the number of the record that replaces bad record ``index`` at a position of an epoch.
 
@@ -26,7 +26,7 @@ def substitute(
     another record of that batch, if there is one.
     """
     key = _native.sample_key(seed, epoch, position, attempt, SUBSTITUTE_OP)
-    if isinstance(order, Batches):
+    if isinstance(order, BudgetOrder):
         batch, row = divmod(position, order.most_rows)
         begin, count = order.bucket_of(epoch, batch, row)
         if attempt > OF_THE_SAME_BUCKET:

@@ -15,7 +15,7 @@ from standpipe.spec import ArraySpec
 from standpipe.transform.python.function import Function, InputFormat, callable_name, check_form, takes_rng
 from standpipe.transform.python.values import as_array
 
-KEPT = "kept"  # the only field of a sample in a filter's scan
+KEPT_FIELD = "kept"  # the only field of a sample in a filter's scan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +61,8 @@ class ByContent:
         return f"{self.name[:-1]}, code {code})"
 
     def functions(self) -> tuple[Function, ...]:
-        """Return the transforms that turn a sample into its only field ``KEPT``, the function's answer."""
-        spec = {KEPT: ArraySpec((), np.dtype(np.bool_))}
+        """Return the transforms that turn a sample into its only field ``KEPT_FIELD``, the function's answer."""
+        spec = {KEPT_FIELD: ArraySpec((), np.dtype(np.bool_))}
         form: InputFormat = self.input_format or "numpy"
         if self.field is None:
             return (Function(_OnSample(self.fn), None, form, spec, "plain"),)
@@ -71,14 +71,14 @@ class ByContent:
 
 
 class _OnSample:
-    """A transform that turns a function's answer about a sample into the field ``KEPT``."""
+    """A transform that turns a function's answer about a sample into the field ``KEPT_FIELD``."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, bool]:
-        return {KEPT: _truth(self._fn(sample), callable_name(self._fn))}
+        return {KEPT_FIELD: _truth(self._fn(sample), callable_name(self._fn))}
 
 
 class _Only:
@@ -88,7 +88,7 @@ class _Only:
         self._field, self._name = field, name
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, bool]:
-        return {KEPT: _truth(sample[self._field], self._name)}
+        return {KEPT_FIELD: _truth(sample[self._field], self._name)}
 
 
 def _truth(answer: Any, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Never, NoReturn, Self
 
 from standpipe.batch import Collate, checked_collate
 from standpipe.errors import PlanError
-from standpipe.habits import BATCH, unknown_argument
+from standpipe.hints import BATCH, unknown_argument
 from standpipe.order import Budget
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from standpipe.batch import placed
+from standpipe.batch import stored_layout
 from standpipe.contracts import (
     Device,
     OpenSource,
@@ -17,7 +17,7 @@ from standpipe.contracts import (
 )
 from standpipe.device import HostMemory
 from standpipe.errors import PlanError
-from standpipe.order import AnyOrder, Batches, Given, Steps
+from standpipe.order import AnyOrder, BudgetOrder, Given, Steps
 from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import (
@@ -44,9 +44,9 @@ from standpipe.plan.memory import (
 )
 from standpipe.plan.options import LoaderOptions, check_limits, checked_executor, checked_source
 from standpipe.plan.order import (
-    bytes_of,
     check_labels,
     labels_to_check,
+    order_bytes,
     planned_order,
     steps_of,
     whole_recipe,
@@ -194,7 +194,7 @@ def _describe(
         check_labels(pipeline, source, told)
     steps = steps_of(pipeline, source, order)
     executor = checked_executor(options.executor)
-    _check_in_turn(options, order, executor)
+    _check_round_robin(options, order, executor)
     device = HostMemory() if options.device is None else options.device
     rows = _rows(order, steps)
 
@@ -223,19 +223,19 @@ def _describe(
     )
 
 
-def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) -> None:
-    if options.in_turn and not (
+def _check_round_robin(options: LoaderOptions, order: AnyOrder, executor: Executor) -> None:
+    if options.round_robin and not (
         isinstance(order, Given) and executor is Executor.PROCESS and options.num_workers != "auto"
     ):
         raise PlanError(
-            "in_turn=True requires batch(…, batch_sampler=True), executor='process' and an integer for "
+            "round_robin=True requires batch(…, batch_sampler=True), executor='process' and an integer for "
             "num_workers"
         )
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
     """Return the largest number of rows in a batch."""
-    return order.most_rows if isinstance(order, Batches | Given) else steps.batch
+    return order.most_rows if isinstance(order, BudgetOrder | Given) else steps.batch
 
 
 def _samples(
@@ -272,7 +272,7 @@ def _batch(
 ) -> BatchPlan:
     fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
     most, packing = (None, False) if (limit := pipeline.budget) is None else (limit.most, limit.packing)
-    contents = placed(fields, pipeline.collate, rows, most, packing=packing)
+    contents = stored_layout(fields, pipeline.collate, rows, most, packing=packing)
     return BatchPlan(layout=slot_layout(contents, rows, last_batch), contents=contents)
 
 
@@ -290,11 +290,11 @@ def _needs(
         rows=rows,
         waiting=batch.layout.waiting_bytes,
         apart=rows * (read + bytes_apart(measured if whole else batch.contents, whole=whole)),
-        index=source.index_bytes + bytes_of(described.order),
+        index=source.index_bytes + order_bytes(described.order),
         cost=cost,
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
-        whole=whole or described.options.in_turn,
+        whole=whole or described.options.round_robin,
         makers=0 if (fleet := described.options.fleet) is None else fleet.makers,
         side=has_encoded(source)
         or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),

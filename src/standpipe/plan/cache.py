@@ -85,7 +85,7 @@ def cache_plan(pipeline: Description, source: OpenSource, program: SampleProgram
     if cached is None or cached.cache.is_off:
         return None
     cached.cache.check()
-    check_place(pipeline, source)
+    check_cache_place(pipeline, source)
     kind, before, row_bytes = _kept(pipeline, source, program)
     identity = Identity(_identity(pipeline, source, kind), _label(pipeline, kind))
     return CachePlan(
@@ -131,7 +131,7 @@ def _deterministic(transforms: Sequence[Transform]) -> int:
     return next((place for place, each in enumerate(known) if isinstance(each, Function)), len(known))
 
 
-def check_place(pipeline: Description, source: OpenSource) -> None:
+def check_cache_place(pipeline: Description, source: OpenSource) -> None:
     """Raise ``PlanError`` where a cache would freeze random numbers, or keep nothing useful."""
     assert pipeline.cached is not None
     before = pipeline.transforms[: pipeline.cached.after]

@@ -17,7 +17,7 @@ from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
 from standpipe.plan.storage import storage_costs
 from standpipe.plan.travel import sends_bytes, sent_bytes
-from standpipe.spec import Executor, Reads, shape_text
+from standpipe.spec import Executor, ReadOptions, shape_text
 from standpipe.system import published
 from standpipe.transform import (
     FunctionStep,
@@ -128,7 +128,7 @@ def _read(plan: Plan) -> list[str]:
     return [by, _reads(plan.options.reads)]
 
 
-def _reads(reads: Reads) -> str:
+def _reads(reads: ReadOptions) -> str:
     again = "isn't tried again"
     if reads.retries > 0:
         times = "once" if reads.retries == 1 else f"{reads.retries} times"

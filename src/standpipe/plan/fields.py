@@ -25,7 +25,7 @@ from standpipe.transform import (
     SampleProgram,
     checked,
     fuse,
-    is_installed,
+    has_nvimagecodec,
     is_mask,
     left_behind,
     moves,
@@ -198,7 +198,7 @@ def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
             "decode('gpu') and decode('hybrid') work for image files only, and this source has none. Use "
             "decode('exact')"
         )
-    if not is_installed():
+    if not has_nvimagecodec():
         raise PlanError(NOT_INSTALLED)
 
 

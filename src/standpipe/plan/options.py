@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, get_args
 
-from standpipe import habits
+from standpipe import hints
 from standpipe.contracts import Device, Fallback, Fleet, Source
 from standpipe.errors import PlanError
-from standpipe.habits import unknown_argument
-from standpipe.spec import DecodeLimits, Executor, ExecutorName, GpuDecode, Reads
+from standpipe.hints import unknown_argument
+from standpipe.spec import DecodeLimits, Executor, ExecutorName, GpuDecode, ReadOptions
 from standpipe.system.workers import StartMethod, WorkerContext, WorkerOrigin
 from standpipe.units import is_count, is_seconds, parse_bytes
 
@@ -23,7 +23,7 @@ MOST_WORKERS = 4096
 MOST_PREFETCH = 1 << 16
 LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
-_READS = Reads()
+_READS = ReadOptions()
 
 
 class JobArguments(TypedDict, total=False):
@@ -33,7 +33,7 @@ class JobArguments(TypedDict, total=False):
     num_workers: int | Literal["auto"]
     executor: ExecutorName | None
     large_image_memory: int | str | None
-    reads: Reads
+    reads: ReadOptions
     slow_sample_s: float
     stall_timeout_s: float | None
     start_timeout_s: float | None
@@ -51,8 +51,8 @@ class RunArguments(JobArguments, total=False):
     autotune: bool
     memory_per_worker: int | str | None
     batch_release_timeout_s: float
-    in_turn: bool
-    probe: bool
+    round_robin: bool
+    check_generators: bool
     decode_device: str
     error_log: str | os.PathLike[str] | None
     fleet: Fleet | None
@@ -106,14 +106,14 @@ class LoaderOptions:
     large_image_memory: int | str | None = None
     memory_per_worker: int | str | None = None
     batch_release_timeout_s: float = 0.0
-    reads: Reads = _READS
+    reads: ReadOptions = _READS
     slow_sample_s: float = 5.0
     stall_timeout_s: float | None = 120.0
     start_timeout_s: float | None = None
     mp_context: WorkerContext = "spawn"
     initializer: Callable[[], object] | None = None
-    in_turn: bool = False
-    probe: bool = True
+    round_robin: bool = False
+    check_generators: bool = True
     decode_device: str = "cuda"
     error_log: str | os.PathLike[str] | None = None
     device: Device | None = None
@@ -122,7 +122,7 @@ class LoaderOptions:
     def __post_init__(self) -> None:
         _check_workers(self.num_workers, self.prefetch)
         checked_executor(self.executor)
-        for name in ("autotune", "in_turn", "probe"):
+        for name in ("autotune", "round_robin", "check_generators"):
             if not isinstance(value := getattr(self, name), bool):
                 raise PlanError(f"{name} must be True or False, got {value!r}")
         for name in ("memory", "large_image_memory", "memory_per_worker"):
@@ -146,7 +146,7 @@ class LoaderOptions:
         """
         names = [each.name for each in fields(cls)]
         if unknown := given.keys() - names:
-            raise unknown_argument("a plan or loader", unknown, names, habits.RUN)
+            raise unknown_argument("a plan or loader", unknown, names, hints.RUN)
         return cls(**given, **more)
 
     def bytes_of(self, name: str) -> int | None:
@@ -236,15 +236,21 @@ def _check_deadlines(options: LoaderOptions) -> None:
 
 def check_reads(reads: object) -> None:
     """Raise ``PlanError`` for invalid settings of reads."""
-    if not isinstance(reads, Reads):
-        raise PlanError(f"reads must be Reads(retries=…, backoff_s=…, hedge_after_s=…), got {reads!r}")
+    if not isinstance(reads, ReadOptions):
+        raise PlanError(f"reads must be ReadOptions(retries=…, backoff_s=…, hedge_after_s=…), got {reads!r}")
     if not is_count(reads.retries, 0, MOST_RETRIES):
-        raise PlanError(f"Reads: retries must be an integer from 0 to {MOST_RETRIES}, got {reads.retries!r}")
+        raise PlanError(
+            f"ReadOptions: retries must be an integer from 0 to {MOST_RETRIES}, got {reads.retries!r}"
+        )
     if not is_seconds(reads.backoff_s):
-        raise PlanError(f"Reads: backoff_s must be a number of seconds from 0 on, got {reads.backoff_s!r}")
+        raise PlanError(
+            f"ReadOptions: backoff_s must be a number of seconds from 0 on, got {reads.backoff_s!r}"
+        )
     after = reads.hedge_after_s
     if after is not None and not (is_seconds(after) and after > 0):
-        raise PlanError(f"Reads: hedge_after_s must be a number of seconds above 0, or None, got {after!r}")
+        raise PlanError(
+            f"ReadOptions: hedge_after_s must be a number of seconds above 0, or None, got {after!r}"
+        )
 
 
 def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:

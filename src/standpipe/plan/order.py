@@ -15,9 +15,9 @@ from standpipe.order import (
     MAX_POSITIONS,
     MAX_ROWS,
     AnyOrder,
-    Batches,
     BlockShuffled,
     Budget,
+    BudgetOrder,
     Chain,
     Given,
     Mixed,
@@ -137,7 +137,7 @@ def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
     return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.stopping, seed)
 
 
-def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> Batches:
+def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> BudgetOrder:
     """Return the batches within the pipeline's length budget."""
     if budget.length_column not in source.columns:
         raise PlanError(
@@ -164,7 +164,7 @@ def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> Batch
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     lengths = partial(selected.read, budget.length_column)
     shuffle = seed if pipeline.shuffled else None
-    return Batches.of(budget, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, budget))
+    return BudgetOrder.of(budget, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, budget))
 
 
 def _multiple(pipeline: Description, budget: Budget) -> int:
@@ -192,11 +192,13 @@ def steps_of(pipeline: Description, source: OpenSource, order: AnyOrder) -> Step
         last_batch = LastBatch.DROP
     return Steps(
         num_positions=order.num_positions,
-        batch=1 if isinstance(order, Batches | Given) or pipeline.batch_size is None else pipeline.batch_size,
+        batch=1
+        if isinstance(order, BudgetOrder | Given) or pipeline.batch_size is None
+        else pipeline.batch_size,
         rank=pipeline.rank,
         world_size=pipeline.world_size,
         last_batch=last_batch,
-        unit="batches" if isinstance(order, Batches | Given) else "rows",
+        unit="batches" if isinstance(order, BudgetOrder | Given) else "rows",
     )
 
 
@@ -245,7 +247,7 @@ def check_labels(pipeline: Description, source: OpenSource, told: Iterable[Label
             check_column(_select(part, of_part), labels)
 
 
-def bytes_of(order: object) -> int:
+def order_bytes(order: object) -> int:
     """Return the bytes of memory of an order's tables and arrays."""
     return sum({id(part): part.nbytes for part in _parts(order)}.values())
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from standpipe.batch import SlotLayout
 from standpipe.carried import Report
 from standpipe.contracts import Device, OpenSource
-from standpipe.order import AnyOrder, Batches, Given, Steps, Streamed
+from standpipe.order import AnyOrder, BudgetOrder, Given, Steps, Streamed
 from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
@@ -197,7 +197,7 @@ class Plan:
     @property
     def rows_per_epoch(self) -> int:
         """Rows of an epoch, of all ranks together, without padding."""
-        return self.order.num_rows if isinstance(self.order, Batches) else self.order.num_positions
+        return self.order.num_rows if isinstance(self.order, BudgetOrder) else self.order.num_positions
 
     @property
     def ends_known(self) -> bool:
@@ -230,7 +230,7 @@ class Plan:
         """True if a run makes one sample in another process, to find code that uses global random generators
         here.
         """
-        return self.runs_code_here and self.options.probe and worker_id() is None
+        return self.runs_code_here and self.options.check_generators and worker_id() is None
 
     @property
     def not_reproducible(self) -> str | None:
@@ -266,9 +266,9 @@ class Plan:
         return any(function.collates for function in self.functions)
 
     @property
-    def in_turn(self) -> bool:
+    def round_robin(self) -> bool:
         """True if a batch's place in its epoch determines its worker."""
-        return self.options.in_turn
+        return self.options.round_robin
 
     @property
     def in_processes(self) -> bool:

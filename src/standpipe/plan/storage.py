@@ -10,7 +10,7 @@ import numpy as np
 from standpipe.contracts import OpenSource
 from standpipe.errors import StandpipeError
 from standpipe.system.filesystem import file_system
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 SPINNING = "a spinning disk"
 DEVICES = Path("/sys/dev/block")
@@ -27,7 +27,7 @@ def storage_costs(source: OpenSource, *, scattered: bool, devices: Path = DEVICE
         files = source.locate(np.zeros(1, np.int64)).files.get("image")
         if files is None:
             return []
-        folder = os.path.dirname(shown(files.paths[0])) or "/"  # noqa: PTH120
+        folder = os.path.dirname(path_text(files.paths[0])) or "/"  # noqa: PTH120
         found = file_system(folder)
         kind = found.kind if found.elsewhere else SPINNING if is_spinning(folder, devices) else None
     except (StandpipeError, OSError):  # reading the records says so

@@ -23,7 +23,7 @@ import standpipe as sp
 from standpipe.carried import read
 from standpipe.contracts import Fallback
 from standpipe.plan.options import JobArguments
-from standpipe.ray.maker import Maker
+from standpipe.ray.maker import RayMaker
 
 AT_ONCE = 64  # tasks that one actor may have, of all ranks together
 OF_ACTORS = JobArguments.__annotations__.keys() - {"memory", "num_workers"}  # these have others for actors
@@ -85,7 +85,7 @@ class Actors:
     def started(self) -> Actors:
         """Return these actors, running. They end with the process that called this, or by ``close()``."""
         remote: Any = ray.remote  # its types don't know the argument
-        actor = remote(concurrency_groups={"life": 1})(Maker)
+        actor = remote(concurrency_groups={"life": 1})(RayMaker)
         options = {
             "num_cpus": self.cpus,
             "memory": sp.LoaderOptions(memory=self.memory).bytes_of("memory"),
@@ -344,7 +344,7 @@ def described(
             "memory": memory_per_actor,
             "num_workers": max(int(cpus_per_actor), 1),
             "prefetch": 3,
-            "probe": False,
+            "check_generators": False,
         },
         options=dict(ray_options or {}),
     )

@@ -15,7 +15,7 @@ import standpipe as sp
 from standpipe.carried import Held
 
 
-class Maker:
+class RayMaker:
     """The code of an actor. It starts its workers at the first ``hello``, so that what fails there has a message.
 
     number    the actor's number

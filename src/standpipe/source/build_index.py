@@ -19,7 +19,7 @@ from standpipe.source.index.file import (
     COLUMN_DTYPES,
     RANGE,
     Column,
-    Damaged,
+    DamagedIndex,
     Facts,
     IndexFile,
     column_section,
@@ -34,12 +34,12 @@ from standpipe.source.index.store import (
     keep_columns,
     places,
 )
-from standpipe.source.index.writer import Writer
+from standpipe.source.index.writer import IndexWriter
 from standpipe.source.records.npy import NpyFile, opened_npy
 from standpipe.source.shards.tar import TarShards
 from standpipe.spec import AnyArray
 from standpipe.system.claims import NoRoom, claimed
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 ROWS_AT_ONCE = 1 << 14
 OWN_FIELDS = ("image", "label", "index", "valid", "source")
@@ -134,7 +134,7 @@ def build_index(
                 finish = _column_writer(subject, adding, old, on_progress)
                 index = build_at(subject, file, path, on_progress, finish)
         except NoRoom as error:
-            tried.append(f"{shown(path)} ({error})")
+            tried.append(f"{path_text(path)} ({error})")
             continue
         dropped = tuple(
             name for name in (old.facts.columns if old else ()) if name not in index.facts.columns
@@ -166,7 +166,7 @@ def _older(path: bytes, subject: Subject) -> IndexFile | None:
     """Return the index at ``path``, even if it doesn't fit; None if there is none."""
     try:
         return read_index(path)
-    except (OSError, Damaged):
+    except (OSError, DamagedIndex):
         return None
 
 
@@ -175,7 +175,7 @@ def _column_writer(
 ) -> Finish:
     """Return a function that writes columns into an index: new ones, and those of an older index."""
 
-    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+    def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
         columns: dict[str, Column] = {}
         if old is not None and old.facts.manifest == facts.manifest:
             columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
@@ -192,7 +192,7 @@ def _column_writer(
 
 
 def _add_column(
-    writer: Writer, listing: Listing, name: str, values: Values, on_progress: Progress | None
+    writer: IndexWriter, listing: Listing, name: str, values: Values, on_progress: Progress | None
 ) -> Column:
     if listing.index.facts.encoded and (callable(values) or name in RANGE):
         raise PlanError(
@@ -212,7 +212,7 @@ def _add_column(
     rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
-    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={shown(values)}")
+    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={path_text(values)}")
     return Column(dtype.str, array.shape[1:], origin)
 
 
@@ -223,7 +223,7 @@ def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray | NpyFi
         array: AnyArray | NpyFile = values
     else:
         path = absolute(values, field=what)
-        what += f", {shown(values)},"
+        what += f", {path_text(values)},"
         array = opened_npy(what, path)
     if array.ndim == 0 or len(array) != rows:
         raise PlanError(
@@ -261,15 +261,15 @@ def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[t
                 block[row] = operator.index(value)
             except (TypeError, OverflowError) as error:
                 if value is None:
-                    raise PlanError(f"the column {name!r}, for {shown(path)}: {error}") from error
+                    raise PlanError(f"the column {name!r}, for {path_text(path)}: {error}") from error
                 raise PlanError(
-                    f"the column {name!r}, for {shown(path)}: the function returned {value!r}; it must return an int"
+                    f"the column {name!r}, for {path_text(path)}: the function returned {value!r}; it must be an int"
                 ) from error
             except StandpipeError:
                 raise
             except Exception as error:
                 raise PlanError(
-                    f"the column {name!r}, for {shown(path)}: {type(error).__name__}: {error}"
+                    f"the column {name!r}, for {path_text(path)}: {type(error).__name__}: {error}"
                 ) from error
         yield start + len(paths), block
 

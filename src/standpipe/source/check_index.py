@@ -13,11 +13,11 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.build_index import ROWS_AT_ONCE, subject_of
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
-from standpipe.source.index.file import Damaged, Facts, IndexFile, place_sections, read_index
+from standpipe.source.index.file import DamagedIndex, Facts, IndexFile, place_sections, read_index
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import Progress, Subject, build_temporary, places
 from standpipe.source.shards.tar import TarShards
-from standpipe.system.paths import reading, shown
+from standpipe.system.paths import path_text, reading
 
 KINDS = {"list": "list has", "folder": "folder has", "tar": "shards have"}
 
@@ -99,7 +99,7 @@ def verify_index(
     try:
         with reading(found[0]):
             index = read_index(found[0])
-    except Damaged as error:
+    except DamagedIndex as error:
         return IndexCheckReport(path, 0, (f"the file: {error}",))
     differences = [*_damage(index), *_differences(subject, index, on_progress)]
     return IndexCheckReport(path, index.facts.rows, tuple(differences))
@@ -170,7 +170,7 @@ def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int
     files = found.files["image"]
     paths, labels = files.paths, found.plain.get("label")
     return [
-        shown(paths[row])
+        path_text(paths[row])
         + ("" if files.length[row] < 0 else f" at byte {files.offset[row]}, {files.length[row]} bytes")
         + ("" if labels is None else f", label {labels[row]}")
         for row in range(len(paths))

@@ -206,13 +206,13 @@ class OpenDatasets(OpenConcat):
     """An ``OpenConcat`` of Python datasets, which satisfies ``contracts.PythonSource`` too."""
 
     @property
-    def dataset(self) -> Joined:
+    def dataset(self) -> JoinedDataset:
         """The datasets joined into one."""
         return self.joined()
 
-    def joined(self, *, taken: str | None = None) -> Joined:
+    def joined(self, *, taken: str | None = None) -> JoinedDataset:
         """Join the datasets into one, whose samples must not have the field ``taken``."""
-        return Joined([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
+        return JoinedDataset([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ class OpenDatasets(OpenConcat):
         return [part for part in self.parts if isinstance(part, PythonSource)]
 
 
-class Joined:
+class JoinedDataset:
     """A dataset of several datasets, one after another, from which workers take samples.
 
     taken  the name of a field that samples must not have, since a mixture adds it

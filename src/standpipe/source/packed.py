@@ -75,7 +75,7 @@ class SharedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ListLocation:
     """The location in a file of a list with items of one type.
 
     kind   ``str``, ``bytes``, ``int``, ``float`` or, with ``parts``, ``tuple``
@@ -88,7 +88,7 @@ class Column:
     length: int
     data: int = 0
     ends: int = 0
-    parts: tuple[Column, ...] = ()
+    parts: tuple[ListLocation, ...] = ()
 
     def reader(self, memory: memoryview) -> Callable[[int], Any]:
         """Return a function that takes a number, 0 ≤ number < length, and returns the item.
@@ -135,7 +135,7 @@ class SharedList(Sequence[Any]):
 
     __slots__ = ("_read", "column", "file")
 
-    def __init__(self, file: SharedFile, column: Column) -> None:
+    def __init__(self, file: SharedFile, column: ListLocation) -> None:
         self.file, self.column = file, column
         self._read: Callable[[int], Any] | None = None  # set when the first item is read
 
@@ -224,7 +224,7 @@ def share_list(items: Sequence[Any]) -> SharedList:
     return SharedList(file, column)
 
 
-def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
+def packed_column(file: SharedFile, items: Sequence[Any]) -> ListLocation | None:
     """Append a list to a file, and return its location; None if its items differ in type, or can't be packed."""
     kind = type(items[0]) if items else None
     if kind is None or any(type(item) is not kind for item in items):
@@ -236,7 +236,7 @@ def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
         parts = [_scalar_column(file, _Place(items, place)) for place in range(width)]
         if any(part is None for part in parts):
             return None
-        return Column(tuple, len(items), parts=tuple(part for part in parts if part is not None))
+        return ListLocation(tuple, len(items), parts=tuple(part for part in parts if part is not None))
     return _scalar_column(file, items)
 
 
@@ -254,7 +254,7 @@ class _Place:
         return (item[self.place] for item in self.items)
 
 
-def _scalar_column(file: SharedFile, items: Sequence[Any] | _Place) -> Column | None:
+def _scalar_column(file: SharedFile, items: Sequence[Any] | _Place) -> ListLocation | None:
     kind = type(next(iter(items)))
     if kind not in _FORMATS and kind not in _ENCODED:
         return None
@@ -276,4 +276,4 @@ def _scalar_column(file: SharedFile, items: Sequence[Any] | _Place) -> Column | 
             data = b"".join(texts)
         at = file.append(data)
         begin = at if begin is None else begin
-    return Column(kind, len(items), begin or 0, file.append(ends.tobytes()))
+    return ListLocation(kind, len(items), begin or 0, file.append(ends.tobytes()))

@@ -16,9 +16,9 @@ from standpipe.order import Cursor
 from standpipe.plan.memory import BAD_SAMPLES_BYTES
 from standpipe.spec import Raise, Replace
 from standpipe.system.faults import faultpoint
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 
-KEPT = 1_000  # of the newest bad samples, in memory, if their texts are short; the file has all
+KEPT_SAMPLES = 1_000  # of the newest bad samples, in memory, if their texts are short; the file has all
 NUMBERS_BYTES = 256  # of a bad sample, without its texts
 KINDS_KEPT = 100  # kinds of errors that are counted one by one
 MOST_KINDS = 8  # kinds of these that an error's message names
@@ -199,7 +199,7 @@ class Ledger:
             finally:
                 os.close(file)
         except OSError as error:
-            warn(f"error_log={str(self._path)!r} can't be written any more: {error}")
+            warn_user(f"error_log={str(self._path)!r} can't be written any more: {error}")
             self._path = None
 
 
@@ -236,7 +236,7 @@ class _Taken:
             kinds[kind if kind in kinds or len(kinds) < KINDS_KEPT else OTHERS] += 1
         kept = (*self.samples, *samples)
         kept_bytes, first = self.samples_bytes + sum(map(_memory, samples)), 0
-        while len(kept) - first > KEPT or kept_bytes > BAD_SAMPLES_BYTES:
+        while len(kept) - first > KEPT_SAMPLES or kept_bytes > BAD_SAMPLES_BYTES:
             kept_bytes -= _memory(kept[first])
             first += 1
         return _Taken(

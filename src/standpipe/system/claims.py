@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import is_at
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 BUILDING = b".building"
 NOT_BELIEVED = (
@@ -78,7 +78,7 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
         os.close(file)
 
 
-def published(file: int, path: bytes) -> None:
+def publish_claimed(file: int, path: bytes) -> None:
     """Rename a complete temporary file of ``claimed`` to ``path``. Raises ``NoRoom`` if that fails."""
     try:
         os.fsync(file)
@@ -100,5 +100,5 @@ def _lock(file: int, path: bytes) -> None:
     except BlockingIOError:
         import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
 
-        logging.getLogger("standpipe").info("waiting for another process that builds %s", shown(path))
+        logging.getLogger("standpipe").info("waiting for another process that builds %s", path_text(path))
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -49,6 +49,13 @@ def read_regular(
         return file.read()
 
 
+def write_all(file: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of ``data`` at byte ``offset`` of a file, given by file descriptor. Raises ``OSError``."""
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing. It appears at ``path`` only when the ``with`` block ends without error.
@@ -85,7 +92,7 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
+def check_output_path(path: str | os.PathLike[str]) -> None:
     """Raise ``StandpipeError`` if ``path`` is a folder or its parent folder doesn't exist.
 
     Call it before long work whose result will be written to ``path``.

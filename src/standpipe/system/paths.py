@@ -14,7 +14,7 @@ from standpipe.system.files import NotRegularError, open_regular
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
-def shown(path: AnyPath) -> str:
+def path_text(path: AnyPath) -> str:
     r"""Make ``path`` printable: bytes that aren't UTF-8 and control characters become escapes like ``\xff``."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     if text.isprintable():
@@ -35,7 +35,7 @@ def absolute(path: object, *, field: str) -> bytes:
         raise PlanError(f"{field} must be a path: str, bytes or pathlib.Path, got {path!r}")
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
-        raise PlanError(f"'{shown(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
+        raise PlanError(f"'{path_text(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
     with reading(raw):
         return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)
 
@@ -59,7 +59,7 @@ def reading(path: AnyPath) -> Iterator[None]:
                 )
             case _:
                 advice = "the system can't read it"
-        raise PlanError(f"can't read {shown(path)}: {error.strerror}; {advice}") from error
+        raise PlanError(f"can't read {path_text(path)}: {error.strerror}; {advice}") from error
 
 
 def open_for_reading(path: bytes) -> BinaryIO:
@@ -71,4 +71,4 @@ def open_for_reading(path: bytes) -> BinaryIO:
         try:
             return os.fdopen(open_regular(path), "rb", buffering=0)
         except NotRegularError as error:
-            raise PlanError(f"can't read {shown(path)}: {error.strerror}") from error
+            raise PlanError(f"can't read {path_text(path)}: {error.strerror}") from error

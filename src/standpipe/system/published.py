@@ -100,7 +100,7 @@ class Published:
         return False
 
 
-def published(kind: str) -> Iterator[tuple[str, bytes]]:
+def published_messages(kind: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the message of every file of a kind whose process lives."""
     for folder in filter(_is_private, folders()):
         for path in sorted(folder.glob(f"{kind}-*")):

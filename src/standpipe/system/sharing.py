@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from standpipe.system.published import Published, published
+from standpipe.system.published import Published, published_messages
 
 KIND = "loader"
 
@@ -74,6 +74,6 @@ def promised(pool: int = 0) -> int:
 
 def _told(without: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the published claims of all running loaders, except that in the file named ``without``."""
-    for name, message in published(KIND):
+    for name, message in published_messages(KIND):
         if name != without:
             yield json.loads(message)

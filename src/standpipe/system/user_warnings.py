@@ -8,7 +8,7 @@ import warnings
 BETWEEN = ("standpipe", "torch.utils.data")  # packages whose lines a warning doesn't point to
 
 
-def warn(text: str) -> None:
+def warn_user(text: str) -> None:
     """Issue a warning that shows the line of the innermost caller outside standpipe and torch's DataLoader.
 
     From Python 3.12 on, ``warnings.warn`` could do this with ``skip_file_prefixes``.

@@ -13,9 +13,9 @@
         step(images, labels)
 """
 
-from standpipe.torch.batches import Batches
+from standpipe.torch.batches import BatchDataset
 from standpipe.torch.dataloader import DataLoader
 from standpipe.torch.folders import image_folder_loaders
 from standpipe.torch.loader import TorchLoader, loader
 
-__all__ = ["Batches", "DataLoader", "TorchLoader", "image_folder_loaders", "loader"]
+__all__ = ["BatchDataset", "DataLoader", "TorchLoader", "image_folder_loaders", "loader"]

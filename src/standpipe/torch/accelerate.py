@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from standpipe.torch.batches import Batches
+from standpipe.torch.batches import BatchDataset
 
 
 class InAccelerate:
@@ -24,7 +24,7 @@ class InAccelerate:
                        The Trainer weighs a shorter batch's loss by it
     """
 
-    dataset: Batches
+    dataset: BatchDataset
     end_of_dataloader = False
     remainder = -1
     # For ``skip_first_batches``, which makes a loader of Accelerate's around the dataset.

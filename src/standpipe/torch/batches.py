@@ -15,8 +15,8 @@ from standpipe.torch.tensors import Form
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The arguments from which ``Batches`` makes a ``standpipe.Loader``. They can be pickled.
+class LoaderSettings:
+    """The arguments from which ``BatchDataset`` makes a ``standpipe.Loader``. They can be pickled.
 
     form      how a batch is returned: a tuple, dict or tensor, its device and dtype
     shards    True: each process of torch.distributed gets its own part, unless the pipeline is sharded
@@ -61,7 +61,7 @@ class Order:
         return launched.rank, launched.world_size
 
 
-class Batches(IterableDataset[Any]):
+class BatchDataset(IterableDataset[Any]):
     """A torch data set whose items are whole batches of tensors.
 
     ``torch.utils.data.DataLoader(batches, batch_size=None, num_workers=0)`` delivers them. Each ``iter()`` is
@@ -82,7 +82,7 @@ class Batches(IterableDataset[Any]):
     torch.Size([8, 32, 32, 3])
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: LoaderSettings) -> None:
         super().__init__()
         self._order = order
         self._started = False
@@ -197,10 +197,10 @@ class Batches(IterableDataset[Any]):
         self.loader.load_state_dict(state)
         self._resumed, self._entered = self.loader.epoch, None
 
-    def __getstate__(self) -> tuple[Order, dict[str, object]]:
+    def __getstate__(self) -> tuple[LoaderSettings, dict[str, object]]:
         return self._order, self.state_dict()
 
-    def __setstate__(self, saved: tuple[Order, dict[str, object]]) -> None:
+    def __setstate__(self, saved: tuple[LoaderSettings, dict[str, object]]) -> None:
         order, state = saved
         self.__init__(order)  # type: ignore[misc]
         self.load_state_dict(state)

@@ -14,7 +14,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
 
 import standpipe as sp
 from standpipe.plan.options import RunArguments
-from standpipe.torch.epoch import Course, Epoch, Place, set_state, state_of
+from standpipe.torch.epoch import Course, DataLoaderIterator, ResumePoint, generator_state, set_state
 from standpipe.torch.samples import Samples
 from standpipe.torch.turns import shares_itself_out
 
@@ -205,7 +205,7 @@ class DataLoader(data.DataLoader[Sample]):
         elif place is not None and place.ended:
             place = self._next_epoch(place)
         if place is None:
-            random = None if self.generator is None else state_of(self.generator)
+            random = None if self.generator is None else generator_state(self.generator)
             return {"version": STATE_VERSION, "random": random, "base_seed": None}
         return {
             "version": STATE_VERSION,
@@ -237,7 +237,7 @@ class DataLoader(data.DataLoader[Sample]):
             )
         saved: Any = state
         if saved["base_seed"] is not None:
-            self._course.saved = Place(
+            self._course.saved = ResumePoint(
                 saved["random"], saved["base_seed"], saved["number"], saved["delivered"], saved["digest"]
             )
             return
@@ -247,16 +247,16 @@ class DataLoader(data.DataLoader[Sample]):
 
     def _get_iterator(self) -> Any:
         """Return a new iterator for torch's ``__iter__``; with ``persistent_workers``, torch keeps using it."""
-        return Epoch(self)
+        return DataLoaderIterator(self)
 
-    def _next_epoch(self, place: Place) -> Place | None:
+    def _next_epoch(self, place: ResumePoint) -> ResumePoint | None:
         """Return the start of the epoch after ``place``; None without ``persistent_workers``.
 
         New workers get a new base seed, which isn't drawn yet.
         """
         if not self.persistent_workers:
             return None
-        random = None if self.generator is None else state_of(self.generator)
+        random = None if self.generator is None else generator_state(self.generator)
         return replace(place, random=random, number=place.number + 1, delivered=0, digest="", ended=False)
 
     def _counted(self, policy: sp.Raise | sp.Replace) -> sp.Raise | sp.Replace:
@@ -276,7 +276,7 @@ class DataLoader(data.DataLoader[Sample]):
         if self.num_workers == 0:
             return settings | {
                 "executor": "inline",
-                "probe": False,
+                "check_generators": False,
             }  # as in torch: this process makes the samples
         settings["start_timeout_s"] = self.stall_timeout_s
         if self.timeout:
@@ -286,7 +286,7 @@ class DataLoader(data.DataLoader[Sample]):
         if self.executor == "process":
             settings["mp_context"] = "fork" if self._forks else self._fork_server
             if self.worker_init_fn is not None and not self._is_stream:
-                settings["in_turn"] = True
+                settings["round_robin"] = True
         return settings | {"executor": self.executor, "num_workers": self.num_workers}
 
     @property

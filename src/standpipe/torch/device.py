@@ -12,7 +12,7 @@ import torch
 from standpipe import PlanError
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.numa import cpus_near
-from standpipe.torch.sending import Sender, Wanted, aligned, placed
+from standpipe.torch.sending import Sender, Wanted, aligned, copied_to_device
 from standpipe.torch.streams import CudaStreams, Streams
 
 MOST_SLOTS = 64  # batches
@@ -109,7 +109,7 @@ class CudaDevice:
                 table,
                 self.wanted.dtype_of(table.dtype),
                 planar=finish.layout.value == "NCHW",
-                place=lambda tensor: placed(streams, tensor),
+                place=lambda tensor: copied_to_device(streams, tensor),
             )
         sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)

@@ -19,7 +19,7 @@ import standpipe as sp
 from standpipe.torch.here import Here
 from standpipe.torch.named import Named
 from standpipe.torch.nest import Nest, NotPlain, columns
-from standpipe.torch.samples import BATCH, Collate, Samples, Seat, Stream, as_it_is
+from standpipe.torch.samples import BATCH, Collate, Samples, TorchStream, TorchWorkerState, as_it_is
 from standpipe.torch.turns import InTurn, begun
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _pinned: Any = _utils.pin_memory.pin_memory
 
 
 @dataclass(slots=True)
-class Place:
+class ResumePoint:
     """A position in an epoch, with the random state that is needed to resume there.
 
     random     state of the generator (``generator=`` or torch's global one) before the epoch used it
@@ -61,8 +61,8 @@ class Course:
     """
 
     collates: bool
-    place: Place | None = None
-    saved: Place | None = None
+    place: ResumePoint | None = None
+    saved: ResumePoint | None = None
     bad: deque[sp.BadSample] = field(default_factory=lambda: deque(maxlen=MOST_BAD))
     engine: weakref.ref[sp.Loader | InTurn] | None = None
 
@@ -73,7 +73,7 @@ class Course:
         return [*self.bad, *(engine.bad_samples if engine is not None else ())]
 
 
-class Epoch(_BaseDataLoaderIter):
+class DataLoaderIterator(_BaseDataLoaderIter):
     """The iterator over one epoch of a ``DataLoader``.
 
     It draws the base seed and the order from the generator in the same sequence as torch's iterators.
@@ -88,11 +88,11 @@ class Epoch(_BaseDataLoaderIter):
         saved, self._course.saved = self._course.saved, None
         drawing = Drawing(loader.generator, None if saved is None else saved.random)
         with drawing:
-            random = state_of(loader.generator)
+            random = generator_state(loader.generator)
             super().__init__(loader)
             if saved is None:
-                saved = Place(None, int(self._base_seed))
-            self._place = Place(random, saved.base_seed, saved.number)
+                saved = ResumePoint(None, int(self._base_seed))
+            self._place = ResumePoint(random, saved.base_seed, saved.number)
             if saved.number:  # of workers that stayed, whose seed was drawn before
                 drawing.rewind()
             if saved.number or self._num_workers:
@@ -109,19 +109,21 @@ class Epoch(_BaseDataLoaderIter):
             self._stop()
             self.__init__(loader)  # type: ignore[misc]
             return
-        random = state_of(loader.generator)
+        random = generator_state(loader.generator)
         super()._reset(loader, first_iter)
-        self._place = Place(random, self._place.base_seed, self._place.number + 1)
+        self._place = ResumePoint(random, self._place.base_seed, self._place.number + 1)
         self._begin(loader, self._place)
 
-    def _begin(self, loader: DataLoader[Any], saved: Place) -> bool:
+    def _begin(self, loader: DataLoader[Any], saved: ResumePoint) -> bool:
         """Start to make batches after the first ``saved.delivered`` ones. Return False if none is left.
 
         Raises ``StateError`` if the sampler's first batches differ from those of the saved epoch.
         """
         self._ahead = self._num_workers * (loader.prefetch_factor or 0)
         self._rows = loader.batch_size or 1
-        self._plan: Callable[[int], sp.Loader | InTurn] = planned(loader, self._place.base_seed, self._keys)
+        self._plan: Callable[[int], sp.Loader | InTurn] = loader_maker(
+            loader, self._place.base_seed, self._keys
+        )
         self._here = (
             Here(loader.dataset, loader.collate_fn, alone=not self._auto_collation)
             if loader._makes_here
@@ -285,7 +287,7 @@ class Epoch(_BaseDataLoaderIter):
         self._engine = self._batches = self._fetched = self._nest = None
 
 
-def planned(
+def loader_maker(
     loader: DataLoader[Any], base_seed: int, keys: Mapping[int, Any]
 ) -> Callable[[int], sp.Loader | InTurn]:
     """Return a function that makes a running standpipe loader for a given maximum number of rows in a batch.
@@ -298,11 +300,11 @@ def planned(
     on_error, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
 
     def pipeline(rows: int, number: int | None = None) -> sp.Pipeline:
-        seat = Seat(base_seed, workers, init_fn, number, bool(settings.get("in_turn")))
+        seat = TorchWorkerState(base_seed, workers, init_fn, number, bool(settings.get("round_robin")))
         form = as_it_is if course.collates else columns
         collates = Collate(collate_fn, alone) if course.collates else None
         if is_stream:
-            stream = sp.IterableSource(Stream(dataset, seat), share_lists=shared)
+            stream = sp.IterableSource(TorchStream(dataset, seat), share_lists=shared)
             made = sp.Pipeline(stream, seed=base_seed + (number or 0))
             made = made.batch(rows, collate_fn=collates, last_batch="partial")
         else:
@@ -349,7 +351,7 @@ class Drawing:
             torch.set_rng_state(self._before)
 
 
-def state_of(generator: torch.Generator | None) -> bytes:
+def generator_state(generator: torch.Generator | None) -> bytes:
     """Return the state of a generator; None means torch's global generator."""
     state = torch.get_rng_state() if generator is None else generator.get_state()
     return state.numpy().tobytes()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 import standpipe as sp
-from standpipe.torch.batches import Batches, Order
+from standpipe.torch.batches import BatchDataset, LoaderSettings
 from standpipe.torch.loader import TorchLoader
 from standpipe.torch.tensors import Form
 
@@ -95,8 +95,8 @@ def image_folder_loaders(
     of_train = memory * batch_size // (batch_size + (val_batch_size or batch_size))
     pair = replace(form, fields=("image", "label"))
     made = (
-        TorchLoader(Batches(Order(train, pair, True, {**settings, "memory": of_train}))),
-        TorchLoader(Batches(Order(val, form, True, {**settings, "memory": memory - of_train}))),
+        TorchLoader(BatchDataset(LoaderSettings(train, pair, True, {**settings, "memory": of_train}))),
+        TorchLoader(BatchDataset(LoaderSettings(val, form, True, {**settings, "memory": memory - of_train}))),
     )
     _check_classes(*(each.dataset.loader.plan.classes or () for each in made))
     return made

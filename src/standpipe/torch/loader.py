@@ -12,7 +12,7 @@ import standpipe as sp
 from standpipe.loader.wrapping import WrapsLoader
 from standpipe.plan.options import RunArguments
 from standpipe.torch.accelerate import InAccelerate
-from standpipe.torch.batches import Batches, Order
+from standpipe.torch.batches import BatchDataset, LoaderSettings
 from standpipe.torch.tensors import Form
 
 
@@ -36,9 +36,9 @@ class TorchLoader(WrapsLoader, InAccelerate, DataLoader[Any]):  # type: ignore[m
     (True, 3)
     """
 
-    dataset: Batches
+    dataset: BatchDataset
 
-    def __init__(self, dataset: Batches, **settings: Any) -> None:
+    def __init__(self, dataset: BatchDataset, **settings: Any) -> None:
         # Frameworks copy a loader by passing all of torch's arguments again, also batch_size.
         super().__init__(dataset, **{**settings, "batch_size": None})
 
@@ -136,4 +136,4 @@ def loader(
     if pipeline.gpu is not None and form.device.type == "cuda":
         settings.setdefault("decode_device", str(form.device))
     place = form.place(prefetch=device_prefetch, static_buffers=static_buffers)
-    return TorchLoader(Batches(Order(pipeline, form, shard, {**settings, "device": place})))
+    return TorchLoader(BatchDataset(LoaderSettings(pipeline, form, shard, {**settings, "device": place})))

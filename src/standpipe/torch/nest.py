@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from standpipe.torch.samples import SAMPLE, as_numpy, as_tensor, is_dense
+from standpipe.torch.samples import SAMPLE, as_numpy, as_torch, is_dense
 
 NUMBERS = {  # Python and NumPy types of numbers, and the dtypes of the tensors that torch makes of them
     bool: "bool",
@@ -210,5 +210,5 @@ def _built(tree: _Tree, fields: dict[str, Any]) -> Any:
         return [_built(part, fields) for part in tree]
     value = fields[tree.name]
     if isinstance(value, np.ndarray):
-        return as_tensor(value, tree.dtype)
+        return as_torch(value, tree.dtype)
     return tuple(value) if tree.in_sequence else value

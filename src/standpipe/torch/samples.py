@@ -24,14 +24,14 @@ _numpy_seed: Any = _utils.worker._generate_state  # type: ignore[attr-defined,un
 
 
 @dataclass(slots=True)
-class Seat:
+class TorchWorkerState:
     """The environment that torch gives a data set in a worker: ``get_worker_info()``, seeds, one thread.
 
     base_seed  worker k's seed is base_seed + k
     workers    number of workers
     init_fn    ``worker_init_fn``; None: there is none
     number     the worker's number, if each worker has a loader of its own; None: ``sp.worker_id()``
-    in_turn    True: global generators continue where ``init_fn`` left them; False: the worker's generators
+    round_robin    True: global generators continue where ``init_fn`` left them; False: the worker's generators
                get their earlier state back, and standpipe seeds them for each sample
     """
 
@@ -39,7 +39,7 @@ class Seat:
     workers: int
     init_fn: Callable[[int], None] | None
     number: int | None = None
-    in_turn: bool = False
+    round_robin: bool = False
     _taken: bool = False
 
     def take(self, dataset: Any) -> None:
@@ -53,7 +53,7 @@ class Seat:
         seed = self.base_seed + number
         # torch.utils.data.get_worker_info() returns this; torch has no public function to set it.
         _utils.worker._worker_info = _utils.worker.WorkerInfo(number, self.workers, seed, dataset)
-        with contextlib.nullcontext() if self.in_turn else _put_back():
+        with contextlib.nullcontext() if self.round_robin else _put_back():
             random.seed(seed)
             torch.manual_seed(seed)
             np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (data sets use it)
@@ -85,7 +85,7 @@ class Samples:
 
     dataset: Any
     form: Callable[[list[Any]], dict[str, Any]]
-    seat: Seat
+    seat: TorchWorkerState
     alone: bool = False
 
     def __len__(self) -> int:
@@ -117,11 +117,11 @@ def items(dataset: Any, indices: Iterable[Any]) -> list[Any]:
 
 
 @dataclass(slots=True)
-class Stream:
+class TorchStream:
     """A torch iterable dataset as the function that ``standpipe.IterableSource`` calls for each epoch."""
 
     dataset: Any
-    seat: Seat
+    seat: TorchWorkerState
 
     def __call__(self) -> Iterator[dict[str, Any]]:
         """Return an iterator over all samples, each as a dict with the one field ``SAMPLE``."""
@@ -180,7 +180,7 @@ def _unpacked(data: bytes, buffers: list[Any]) -> Packed:
 
 def _tensor(array: Any, axes: list[int], dtype: torch.dtype) -> torch.Tensor:
     places = sorted(range(len(axes)), key=axes.__getitem__)
-    return as_tensor(array, dtype).permute(places)
+    return as_torch(array, dtype).permute(places)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -204,7 +204,7 @@ def as_numpy(tensor: torch.Tensor) -> Any:
         return tensor.view(_bits(tensor.dtype)).numpy()
 
 
-def as_tensor(array: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+def as_torch(array: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor that shares an array's memory. The inverse of ``as_numpy``.
 
     dtype  dtype of the tensor, of the same size as the array's; None: the array's

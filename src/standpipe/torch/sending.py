@@ -363,7 +363,7 @@ class Sender:
 
 
 @normal_tensors
-def placed(streams: Streams, tensor: torch.Tensor) -> torch.Tensor:
+def copied_to_device(streams: Streams, tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor to the device on the side stream, before all later work of that stream."""
     there = streams.empty(tuple(tensor.shape), tensor.dtype, streams.side)
     streams.on(streams.side, there.copy_, tensor, True)  # unpinned memory is read before the call returns

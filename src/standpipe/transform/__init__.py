@@ -8,8 +8,8 @@ from standpipe.transform.decoders.gpu import (
     Decoder,
     NvDecoder,
     decoder_of_gpu,
-    is_installed,
-    numbered,
+    has_nvimagecodec,
+    numbered_device,
 )
 from standpipe.transform.decoders.verdict import Fault, fault_of
 from standpipe.transform.image import MASK
@@ -67,12 +67,12 @@ __all__ = [
     "first_epochs",
     "first_random",
     "fuse",
-    "is_installed",
+    "has_nvimagecodec",
     "is_mask",
     "is_scheduled",
     "left_behind",
     "moves",
-    "numbered",
+    "numbered_device",
     "only_libjpeg",
     "other_size",
     "sample_program",

@@ -111,7 +111,7 @@ def check_choice(owner: str, name: str, value: object, known: Sequence[str]) -> 
         raise PlanError(f"{owner}({name}={value!r}): {name} must be one of {', '.join(map(repr, known))}")
 
 
-class Step(IntEnum):
+class GeometricStep(IntEnum):
     """The steps of a geometric pass, numbered in the order in which the pass does them."""
 
     RESIZE = 1
@@ -126,7 +126,7 @@ class GeometricTransform(ImageTransform):
     """
 
     __slots__ = ()
-    step: ClassVar[Step]
+    step: ClassVar[GeometricStep]
 
     @property
     def moves(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def doubled(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 def fleet(pipeline: sp.Pipeline, makers: int = 2, executor: Any = None, **rest: Any) -> Makers:
     plans = [
-        pipeline.plan(num_workers=1, prefetch=3, memory=MEMORY, executor=executor, probe=False)
+        pipeline.plan(num_workers=1, prefetch=3, memory=MEMORY, executor=executor, check_generators=False)
         for _ in range(makers)
     ]
     return Makers(plans, **rest)
@@ -130,7 +130,7 @@ PIPELINES: dict[str, Callable[[Path], sp.Pipeline]] = {
 @pytest.mark.parametrize("name", PIPELINES)
 def test_batches_are_those_of_local_workers(name: str, photos: Path) -> None:
     pipeline = PIPELINES[name](photos)
-    with pipeline.loader(num_workers=1, executor="thread", probe=False) as loader:
+    with pipeline.loader(num_workers=1, executor="thread", check_generators=False) as loader:
         expected = digest(loader)
     for makers in (1, 3):
         made = fleet(pipeline, makers, "thread")
@@ -183,7 +183,7 @@ def test_bad_samples_are_replaced_and_counted_once(makers: int) -> None:
 
     source = sp.MapSource(Samples(sample, ROWS))
     pipeline = sp.Pipeline(source).shuffle(seed=5).map(numbered).on_error(sp.Replace(at_most=10)).batch(8)
-    with pipeline.loader(num_workers=1, executor="thread", probe=False) as loader:
+    with pipeline.loader(num_workers=1, executor="thread", check_generators=False) as loader:
         expected, bad, state = digest(loader), loader.bad_samples, loader.state_dict()
     assert len(bad) > 4
     with pipeline.loader(fleet=fleet(pipeline, makers, "thread"), memory=MEMORY) as loader:
@@ -260,7 +260,7 @@ def test_local_workers_go_on_while_no_maker_is_left(executor: Any, monkeypatch: 
 
     source = sp.MapSource(Samples(sample, ROWS))
     pipeline = sp.Pipeline(source).shuffle(seed=5).map(numbered).on_error(sp.Replace(at_most=10)).batch(8)
-    with pipeline.loader(num_workers=1, executor="thread", probe=False) as loader:
+    with pipeline.loader(num_workers=1, executor="thread", check_generators=False) as loader:
         expected, bad = digest(loader, 3), loader.bad_samples
     made = fleet(pipeline, 2, "thread", fallback="local")
     found = blake2b()
@@ -361,7 +361,7 @@ def test_local_workers_begin_if_no_maker_starts_in_time(
     name: str, photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = PIPELINES[name](photos)
-    with pipeline.loader(num_workers=1, executor="thread", probe=False) as loader:
+    with pipeline.loader(num_workers=1, executor="thread", check_generators=False) as loader:
         expected = [of_batch(batch) for _ in range(2) for batch in loader]
     made = fleet(pipeline, 1, "thread", fallback="local")
     made.dead.add(0)
@@ -463,7 +463,7 @@ def test_slow_and_stuck_samples_name_the_maker(caplog: pytest.LogCaptureFixture)
 
     pipeline = sp.Pipeline(sp.MapSource(Samples(sample, 8))).on_error(sp.Replace(at_most=1)).batch(4)
     timeouts: dict[str, Any] = {"slow_sample_s": 0.05, "stall_timeout_s": 0.3, "executor": "thread"}
-    made = Makers([pipeline.plan(num_workers=1, memory=MEMORY, probe=False, **timeouts)])
+    made = Makers([pipeline.plan(num_workers=1, memory=MEMORY, check_generators=False, **timeouts)])
     with (
         caplog.at_level(logging.WARNING, "standpipe"),
         pipeline.loader(fleet=made, memory=MEMORY) as loader,

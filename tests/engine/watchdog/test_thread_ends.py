@@ -125,7 +125,9 @@ def test_a_thread_that_replaces_a_worker_ends_the_run() -> None:
 @pytest.mark.parametrize("function", ["_begin", "_begun", "_collect", "_answer", "_give_up_lost"])
 def test_a_thread_of_a_maker_that_ends_fails_its_batches(function: str) -> None:
     """Of the only one, which is started again. It answered that it is alive, and no batch ever came."""
-    fleet = Makers([numbers().plan(memory="256MiB", num_workers=1, executor="thread", probe=False)])
+    fleet = Makers(
+        [numbers().plan(memory="256MiB", num_workers=1, executor="thread", check_generators=False)]
+    )
     with broken("standpipe-make", function), numbers().loader(fleet=fleet, memory="256MiB") as loader:
         assert [batch["x"].tolist() for batch in loader] == [[n, n + 1] for n in range(0, SIZE, 2)]
     assert fleet.restarts == [0]

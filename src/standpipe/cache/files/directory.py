@@ -26,7 +26,7 @@ from typing import Any
 
 from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
-from standpipe.system.files import is_at, open_regular
+from standpipe.system.files import is_at, open_regular, write_all
 
 VERSION = "v1"
 FOLDERS = ("sessions", "sets", "spilled", "temporary")
@@ -48,7 +48,7 @@ class Unusable(CacheError):
     """
 
 
-class Damaged(Unusable):
+class DamagedCacheFile(Unusable):
     """The error for a missing or invalid file of a set or session, if trying again can't help.
 
     what    the damage, as a sentence without its full stop
@@ -303,7 +303,7 @@ def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any])
 def read_manifest(folder: int, name: str) -> dict[str, Any]:
     """Return the object in the JSON file ``name`` of a folder, given by file descriptor.
 
-    Raises ``OSError``, ``Damaged`` if the file contains no JSON object, ``CacheError`` on deep recursion.
+    Raises ``OSError``, ``DamagedCacheFile`` if the file contains no JSON object, ``CacheError`` on deep recursion.
     """
     import json
 
@@ -311,13 +311,13 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     try:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
     except ValueError as error:
-        raise Damaged(f"{name} is damaged: it isn't JSON") from error
+        raise DamagedCacheFile(f"{name} is damaged: it isn't JSON") from error
     except RecursionError as error:  # may pass: it also comes when the caller's stack is nearly full
         raise CacheError(f"{name} can't be read: {error}") from error
     finally:
         os.close(file)
     if not isinstance(facts, dict):
-        raise Damaged(f"{name} is damaged: it isn't a JSON object")
+        raise DamagedCacheFile(f"{name} is damaged: it isn't a JSON object")
     return facts
 
 
@@ -335,13 +335,6 @@ def damage_of(error: OSError) -> str | None:
             return f"{error.filename} is not a regular file"
         case _:
             return None
-
-
-def write_all(file: int, data: bytes, offset: int) -> None:
-    """Write all of ``data`` at byte ``offset`` of a file, given by file descriptor. Raises ``OSError``."""
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
 
 
 def names_in(folder: int) -> list[str]:

@@ -19,7 +19,7 @@ from standpipe.system.faults import faultpoint
 PAGE = 4096
 EXTENT_BYTES = 32 << 20
 MOST_EXTENTS = 1024  # approximate number of a cache's extents; larger caches have larger extents
-SHARE = 16  # an extent of a small cache takes at most 1/16 of it
+EXTENTS_PER_CACHE = 16  # an extent of a small cache takes at most 1/16 of it
 LEAST_ROWS = 8  # fewest rows of an extent, so that its partly filled last page is a small part of it
 MOST_NUMBER = _native.MOST_EXTENTS - 1
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -67,11 +67,11 @@ def extent_bytes(limit: int, row_bytes: int) -> int:
 
     row_bytes  size of a row; an extent has room for at least 8 of them
     """
-    usual = min(max(EXTENT_BYTES, limit // MOST_EXTENTS), limit // SHARE)
+    usual = min(max(EXTENT_BYTES, limit // MOST_EXTENTS), limit // EXTENTS_PER_CACHE)
     return -(-max(usual, LEAST_ROWS * row_bytes) // PAGE) * PAGE
 
 
-def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
+def adopt_extent(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
     """Lock an extent that no process has locked and that has room for a row; None if there is none.
 
     folder     file descriptor of the folder with the extents
@@ -80,7 +80,7 @@ def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
     room       bytes that may be added to the extent's present size
     """
     for name in names_in(folder):
-        if (number := number_of(name)) is None:
+        if (number := extent_number(name)) is None:
             continue
         with contextlib.suppress(OSError):  # the file is another user's, or gone
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -108,7 +108,9 @@ def make(folder: int, size: int, access: Access) -> Extent | None:
 
     folder  file descriptor of the folder that gets the extent
     """
-    first = 1 + max((number_of(name) or 0 for name in names_in(folder) if name.startswith(ROWS)), default=-1)
+    first = 1 + max(
+        (extent_number(name) or 0 for name in names_in(folder) if name.startswith(ROWS)), default=-1
+    )
     for number in range(first, min(first + 64, MOST_NUMBER)):
         try:
             file = os.open(f"{ROWS}{number:06d}", NEW_FILE, 0o600, dir_fd=folder)
@@ -135,7 +137,7 @@ def trim(folder: int) -> None:
     folder  file descriptor of the folder with the extents
     """
     for name in names_in(folder):
-        if number_of(name) is None:
+        if extent_number(name) is None:
             continue
         with contextlib.suppress(OSError):  # the file has an owner, is another user's, or is gone
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -167,7 +169,7 @@ def data_end(file: int) -> int:
     return end
 
 
-def number_of(name: str) -> int | None:
+def extent_number(name: str) -> int | None:
     """Return the number in an extent's file name; None if the file isn't an extent."""
     digits = name.removeprefix(ROWS)
     return int(digits) if digits != name and digits.isascii() and digits.isdigit() else None

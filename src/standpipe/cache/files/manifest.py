@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from standpipe.cache.files.directory import (
-    Damaged,
+    DamagedCacheFile,
     Home,
     Unusable,
     damage_of,
     read_manifest,
     write_manifest,
 )
-from standpipe.cache.files.spilled import SET, Place
+from standpipe.cache.files.spilled import SET, SpillFolder
 from standpipe.identity.cached_set import Identity
 from standpipe.system.files import is_at
 
@@ -46,11 +46,11 @@ class Manifest:
     records: int
     kind: Kind
     row_bytes: int | None
-    spill: Place | None
+    spill: SpillFolder | None
 
     @classmethod
     def of(
-        cls, identity: Identity, records: int, kind: Kind, row_bytes: int | None, spill: Place | None
+        cls, identity: Identity, records: int, kind: Kind, row_bytes: int | None, spill: SpillFolder | None
     ) -> Manifest:
         """Return the description of a new set for an identity."""
         return cls(identity.digest, identity.label, identity.parts, records, kind, row_bytes, spill)
@@ -60,7 +60,7 @@ class Manifest:
         """A number computed from ``parts`` that goes into the checksum of every entry of the set's table."""
         return Identity(self.parts, self.label).salt
 
-    def at(self, spill: Place) -> Manifest:
+    def at(self, spill: SpillFolder) -> Manifest:
         """Return a copy of the description in which ``spill`` is the set's folder on a disk."""
         return replace(self, spill=spill)
 
@@ -81,15 +81,15 @@ class Manifest:
         write_manifest(home, folder, SET, facts)
 
 
-def damaged(digest: str, what: str) -> Damaged:
+def damaged(digest: str, what: str) -> DamagedCacheFile:
     """Return the error for the damaged set ``digest``. ``what`` is the damage, such as ``"table is missing"``."""
-    return Damaged(f"the cached set {digest} is unusable: its {what}")
+    return DamagedCacheFile(f"the cached set {digest} is unusable: its {what}")
 
 
 def remedied(error: Exception, home: Home, name: str) -> str:
     """Return the text of an error about a set of the session ``name``, with the command that removes the cache."""
     match error:
-        case Damaged():
+        case DamagedCacheFile():
             return (
                 f"{error}. The next job that uses this set removes it and fills it again; {home.destroying(name)} "
                 "removes the whole cache now"
@@ -102,7 +102,7 @@ def remedied(error: Exception, home: Home, name: str) -> str:
 
 @contextlib.contextmanager
 def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Raise ``Damaged`` if the ``with`` block finds a file of a set missing or not regular.
+    """Raise ``DamagedCacheFile`` if the ``with`` block finds a file of a set missing or not regular.
 
     folder  file descriptor of the set's folder
 
@@ -123,11 +123,11 @@ def read_set(folder: int, digest: str) -> Manifest:
     folder  file descriptor of the set's folder
     digest  digest that the file must contain
 
-    Raises ``OSError``, ``Damaged`` for an invalid file, ``Unusable`` if another version or machine wrote it.
+    Raises ``OSError``, ``DamagedCacheFile`` for an invalid file, ``Unusable`` if another version or machine wrote it.
     """
     try:
         facts = read_manifest(folder, SET)
-    except Damaged as error:
+    except DamagedCacheFile as error:
         raise damaged(digest, str(error)) from error
     match facts:
         case {"format": int(made)} if made != FORMAT:
@@ -150,5 +150,7 @@ def read_set(folder: int, digest: str) -> Manifest:
             "kind": "encoded" | "images" | "samples" as kind,
             "row_bytes": int() | None as row_bytes,
         } if own == digest and 0 < records <= MOST_RECORDS:
-            return Manifest(digest, label, parts, records, kind, row_bytes, Place.of(facts.get("spill")))
+            return Manifest(
+                digest, label, parts, records, kind, row_bytes, SpillFolder.of(facts.get("spill"))
+            )
     raise damaged(digest, f"{SET} is damaged: a value is missing or wrong")

@@ -11,7 +11,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimeOfUse:
     """A time whose distance from now is right even if somebody sets the wall clock.
 
     boot     the kernel's random id, new at each start of the machine
@@ -24,7 +24,7 @@ class Moment:
     wall_s: float
 
     @classmethod
-    def now(cls) -> Moment:
+    def now(cls) -> TimeOfUse:
         """Return the present time."""
         return cls(boot_id(), time.clock_gettime(_CLOCK), time.time())
 

@@ -13,7 +13,7 @@ from standpipe.cache.description import Cache, group_number
 from standpipe.cache.files.directory import (
     READ_FOLDER,
     Access,
-    Damaged,
+    DamagedCacheFile,
     Home,
     damage_of,
     names_in,
@@ -35,7 +35,7 @@ MOST_NAMED = 8  # sessions that the error for an unknown session names
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """The limits of a cache session.
 
     memory       bytes that the session may use in its directory
@@ -49,10 +49,10 @@ class Limits:
     spill_limit: int | None
     idle_after: float | None
 
-    def of(self, cache: Cache) -> Limits:
+    def of(self, cache: Cache) -> SessionLimits:
         """Return these limits, with each value replaced that a job's ``Cache`` gives. Its idle_after always counts."""
         memory, spill = cache.memory_bytes, cache.spill_path
-        return Limits(
+        return SessionLimits(
             self.memory if memory is None else memory,
             self.spill if spill is None else spill,
             self.spill_limit if spill is None else cache.spill_limit_bytes,
@@ -70,12 +70,12 @@ class Session:
     notes   warnings about damage that opening the session repaired
     """
 
-    def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
+    def __init__(self, home: Home, name: str, *, make: SessionLimits | None = None) -> None:
         """Open the session ``name``.
 
         make  limits with which a missing session is created or a damaged one repaired; None: do neither
 
-        Raises ``OSError``, ``CacheError``; ``Damaged`` for a damaged session if ``make`` is None.
+        Raises ``OSError``, ``CacheError``; ``DamagedCacheFile`` for a damaged session if ``make`` is None.
         """
         self.name, self._home = name, home
         self.notes: list[str] = []
@@ -87,14 +87,14 @@ class Session:
             self.limits = self._read_limits(make)
             self._opened = opened.pop_all()
 
-    def _open(self, make: Limits | None) -> int:
+    def _open(self, make: SessionLimits | None) -> int:
         """Open the session's folder and return its file descriptor; with ``make``, create a missing session."""
         if make is not None:
             with contextlib.suppress(FileExistsError):
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
 
-    def _open_links(self, make: Limits | None) -> int:
+    def _open_links(self, make: SessionLimits | None) -> int:
         """Open the folder that lists the session's sets and return its file descriptor.
 
         With ``make``, a new empty folder replaces a damaged one.
@@ -105,28 +105,31 @@ class Session:
             self._drop(LINKS, "sets", error, make)
         return open_folder(self.folder, LINKS, self._home.access, make=True)
 
-    def _read_limits(self, make: Limits | None) -> Limits:
+    def _read_limits(self, make: SessionLimits | None) -> SessionLimits:
         """Return the limits in session.json; if that file is damaged, write ``make`` there and return ``make``."""
         try:
             return _limits(read_manifest(self.folder, MANIFEST))
-        except (OSError, Damaged) as error:
+        except (OSError, DamagedCacheFile) as error:
             made = self._drop(MANIFEST, "limits", error, make)
         _write_limits(self._home, self.folder, made)
         return made
 
-    def _drop(self, name: str, what: str, error: OSError | Damaged, make: Limits | None) -> Limits:
+    def _drop(
+        self, name: str, what: str, error: OSError | DamagedCacheFile, make: SessionLimits | None
+    ) -> SessionLimits:
         """Remove the session's damaged file or folder ``name`` and record a warning. Returns ``make``.
 
         what   the information that this loses: ``"sets"`` or ``"limits"``
         error  the error that showed the damage
 
-        Raises ``error`` if trying again may help or the session was destroyed, ``Damaged`` if ``make`` is None.
+        Raises ``error`` if trying again may help or the session was destroyed; ``DamagedCacheFile`` if ``make`` is
+        None.
         """
         damage = damage_of(error) if isinstance(error, OSError) else str(error)
         if damage is None or not self.is_there:
             raise error
         if make is None:
-            raise Damaged(
+            raise DamagedCacheFile(
                 f"cache {self.name!r} has unknown {what}: its {damage}",
                 f"The next job that uses the cache gives it {what} of its own; "
                 f"{self._home.destroying(self.name)} removes it",
@@ -156,7 +159,7 @@ class Session:
         self._opened.close()
 
 
-def create_session(home: Home, name: str, limits: Limits) -> None:
+def create_session(home: Home, name: str, limits: SessionLimits) -> None:
     """Create the session ``name`` with these limits. Raises ``OSError``, ``FileExistsError`` if it exists."""
     if name in names_in(home.sessions):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -213,10 +216,10 @@ def links_in(above: int, name: str) -> list[str]:
     return []
 
 
-def first_limits(cache: Cache) -> Limits:
+def first_limits(cache: Cache) -> SessionLimits:
     """Return the limits of a new session: those in ``cache``; without ``memory``, half of the free bytes."""
     half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
-    return Limits(half, None, None, cache.idle_after).of(cache)
+    return SessionLimits(half, None, None, cache.idle_after).of(cache)
 
 
 def access_of(cache: Cache) -> Access:
@@ -224,7 +227,7 @@ def access_of(cache: Cache) -> Access:
     return Access(None if cache.shared_group is None else group_number(cache.shared_group))
 
 
-def _write_limits(home: Home, folder: int, limits: Limits) -> None:
+def _write_limits(home: Home, folder: int, limits: SessionLimits) -> None:
     """Write session.json. Raises ``OSError``."""
     facts = {
         "memory": limits.memory,
@@ -236,8 +239,8 @@ def _write_limits(home: Home, folder: int, limits: Limits) -> None:
     write_manifest(home, folder, MANIFEST, facts)
 
 
-def _limits(facts: dict[str, object]) -> Limits:
-    """Return the limits in the content of session.json. Raises ``Damaged`` if one is missing or invalid."""
+def _limits(facts: dict[str, object]) -> SessionLimits:
+    """Return the limits in the content of session.json. Raises ``DamagedCacheFile`` if one is missing or invalid."""
     match facts:
         case {
             "memory": int(memory),
@@ -245,8 +248,8 @@ def _limits(facts: dict[str, object]) -> Limits:
             "spill_limit": int() | None as spill_limit,
             "idle_after_s": int() | float() | None as idle_after,
         } if (spill is None or "\0" not in spill) and all(map(_is_size, (memory, spill_limit, idle_after))):
-            return Limits(memory, spill, spill_limit, idle_after)
-    raise Damaged(f"{MANIFEST} is damaged: a limit is missing or wrong")
+            return SessionLimits(memory, spill, spill_limit, idle_after)
+    raise DamagedCacheFile(f"{MANIFEST} is damaged: a limit is missing or wrong")
 
 
 def _is_size(number: float | None) -> bool:

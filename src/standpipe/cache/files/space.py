@@ -40,7 +40,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CacheSpace:
     """The bytes that a session may still use on a file system.
 
     free_bytes  number of bytes; ``room`` never returns a negative one
@@ -87,7 +87,7 @@ def taken_by(above: int, names: Iterable[str]) -> Taken:
     return sum_
 
 
-def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
+def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> CacheSpace:
     """Return the bytes that a session may still use on a file system.
 
     above  file descriptor of the folder that contains the folders of all sessions' sets
@@ -98,9 +98,9 @@ def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
     bounds = _of_system(file_system(above), taken_by(above, names_in(above)).promised, path)
     if limit is not None:
         left = limit - OTHERS_BYTES - taken_by(above, sets).held
-        bounds.append(Room(left, f"its limit of {show_bytes(limit)} is reached", by_limit=True))
+        bounds.append(CacheSpace(left, f"its limit of {show_bytes(limit)} is reached", by_limit=True))
     least = min(bounds, key=lambda bound: bound.free_bytes)
-    return Room(max(least.free_bytes, 0), least.bound, least.by_limit)
+    return CacheSpace(max(least.free_bytes, 0), least.bound, least.by_limit)
 
 
 def free_bytes(folder: int | str) -> int:
@@ -111,15 +111,17 @@ def free_bytes(folder: int | str) -> int:
     return max(min(bound.free_bytes for bound in _of_system(file_system(folder), 0, "")), 0)
 
 
-def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
+def _of_system(here: FileSystem, promised: int, path: str) -> list[CacheSpace]:
     """Return the free bytes by the file system, and by the machine's memory if the files take memory.
 
     promised  bytes that processes have reserved there; they are subtracted
     """
-    bounds = [Room(here.free_bytes - promised, f"{path}, a {here.kind}, has no room left", by_limit=False)]
+    bounds = [
+        CacheSpace(here.free_bytes - promised, f"{path}, a {here.kind}, has no room left", by_limit=False)
+    ]
     if here.in_memory:
         free = _free_memory() - promised
-        bounds.append(Room(free, "the machine or container has no memory to spare", by_limit=False))
+        bounds.append(CacheSpace(free, "the machine or container has no memory to spare", by_limit=False))
     return bounds
 
 

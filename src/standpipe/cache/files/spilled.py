@@ -42,7 +42,7 @@ SET = "set.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpillFolder:
     """The names of a set's folder on a disk.
 
     directory  path of the folder on the disk in which standpipe has its own folder
@@ -53,7 +53,7 @@ class Place:
     name: str
 
     @classmethod
-    def of(cls, facts: object) -> Place | None:
+    def of(cls, facts: object) -> SpillFolder | None:
         """Return the place that a value of set.json describes; None if the value describes none."""
         match facts:
             case {"directory": str(directory), "name": str(name)} if "\0" not in directory and NAME.fullmatch(
@@ -71,7 +71,7 @@ class Place:
 class Spilled:
     """A set's open folder on a disk, locked so that no process removes it. The code that makes it closes it."""
 
-    def __init__(self, place: Place, access: Access) -> None:
+    def __init__(self, place: SpillFolder, access: Access) -> None:
         """Open and lock the folder at ``place``. Raises ``OSError``, ``CacheError``."""
         faultpoint("cache.spill")
         self.home = open_home(place.directory, access, make=False)
@@ -89,7 +89,7 @@ class Spilled:
         self.home.close()
 
 
-def make_spilled(directory: str, home: Home, digest: str) -> Place:
+def make_spilled(directory: str, home: Home, digest: str) -> SpillFolder:
     """Make a folder on a disk for rows of the set ``digest``. Raises ``OSError``, ``CacheError``.
 
     directory  path of a folder on the disk
@@ -98,7 +98,7 @@ def make_spilled(directory: str, home: Home, digest: str) -> Place:
     there = open_home(directory, home.access, make=True)
     try:
         clear_spilled(there)
-        place = Place(directory, f"{digest}.{os.urandom(8).hex()}")
+        place = SpillFolder(directory, f"{digest}.{os.urandom(8).hex()}")
         with new_folder(there) as (made, folder):
             note = {"directory": os.path.dirname(home.path), "set": digest, "boot": boot_id(), **home.mark}  # noqa: PTH120
             write_manifest(there, folder, NOTE, note)
@@ -117,7 +117,7 @@ def names_of_sets(there: Home, digests: Iterable[str]) -> list[str]:
     return [name for name in names_in(there.spilled) if name.partition(".")[0] in known]
 
 
-def remove_spilled(place: Place, access: Access) -> None:
+def remove_spilled(place: SpillFolder, access: Access) -> None:
     """Remove the folder that a removed set has on a disk. Errors are ignored."""
     with contextlib.suppress(OSError, CacheError):
         there = open_home(place.directory, access, make=False)
@@ -165,7 +165,7 @@ def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
             return True  # another container's /dev/shm, which isn't this one
         folder = os.open(name.partition(".")[0], READ_FOLDER, dir_fd=home.sets)
         try:
-            place = Place.of(read_manifest(folder, SET).get("spill"))
+            place = SpillFolder.of(read_manifest(folder, SET).get("spill"))
         finally:
             os.close(folder)
         return place is not None and place.name == name

@@ -24,12 +24,12 @@ from standpipe.cache.files.directory import (
     names_in,
     new_file,
     read_manifest,
-    write_all,
     write_manifest,
 )
-from standpipe.cache.files.moment import Moment
+from standpipe.cache.files.moment import TimeOfUse
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import write_all
 
 TOTALS = "totals.json"
 # Errors of reading JSON that isn't valid or has values of unexpected types.
@@ -89,7 +89,7 @@ class Usage:
 
     counts: Counts = Counts()
     alive: int = 0
-    last: Moment | None = None
+    last: TimeOfUse | None = None
     nodes: tuple[int, ...] = ()
 
     @property
@@ -123,7 +123,7 @@ class User:
     def stamp(self, counts: Counts) -> None:
         """Write the present time and the counters to the file. Raises ``OSError``."""
         nodes = nodes_of_cpus() if counts.stored else ()
-        write_all(self._file, _packed(Usage(counts, 0, Moment.now(), nodes)), 0)
+        write_all(self._file, _packed(Usage(counts, 0, TimeOfUse.now(), nodes)), 0)
 
     def close(self) -> None:
         """Unlock and close the file, so that this loader counts as ended. ``fold`` adds its counters later."""
@@ -157,7 +157,7 @@ def fold(home: Home, folder: int, users: int) -> None:
 
     It does nothing while another process has locked ``users/``. Raises ``OSError``.
     """
-    with claimed(users) as free:
+    with locked_folder(users) as free:
         if not free:
             return
         gone = [name for name in names_in(users) if not is_held(users, name)]
@@ -174,7 +174,7 @@ def fold(home: Home, folder: int, users: int) -> None:
 
 
 @contextlib.contextmanager
-def claimed(folder: int) -> Iterator[bool]:
+def locked_folder(folder: int) -> Iterator[bool]:
     """Lock a folder for a ``with`` block; yield True, or at once False if another process has the lock.
 
     folder  file descriptor
@@ -271,6 +271,6 @@ def _facts(usage: Usage) -> dict[str, Any]:
 def _usage(facts: Mapping[str, Any]) -> Usage:
     last = facts["last"]
     moment = (
-        None if last is None else Moment(str(last["boot"]), float(last["since_s"]), float(last["wall_s"]))
+        None if last is None else TimeOfUse(str(last["boot"]), float(last["since_s"]), float(last["wall_s"]))
     )
     return Usage(Counts.read(facts["counts"]), 0, moment, tuple(int(node) for node in facts["nodes"]))

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 
 from standpipe import _native
 from standpipe.cache.description import Cache
-from standpipe.cache.files.directory import READ_FILE, READ_FOLDER, Access, Damaged, Home, open_home, refused
+from standpipe.cache.files.directory import (
+    READ_FILE,
+    READ_FOLDER,
+    Access,
+    DamagedCacheFile,
+    Home,
+    open_home,
+    refused,
+)
 from standpipe.cache.files.manifest import Manifest, missing_is_damage, read_set
-from standpipe.cache.files.session import Limits, Session, access_of, first_limits, links_in
+from standpipe.cache.files.session import Session, SessionLimits, access_of, first_limits, links_in
 from standpipe.cache.files.space import ENTRY_BYTES, free_bytes, room, taken
 from standpipe.cache.files.spilled import Spilled, names_of_sets
 from standpipe.cache.files.users import Counts, usage
@@ -112,7 +120,7 @@ class Forecast:
     """
 
     present: CachedSet | None
-    limits: Limits
+    limits: SessionLimits
     memory_free: int
     spill_free: int
 
@@ -170,19 +178,19 @@ def _found(home: Home, cache: Cache, digest: str) -> Forecast:
         session = Session(home, cache.name)
     except FileNotFoundError:
         limits, sets = first_limits(cache), []
-    except Damaged:  # the job that opens the session writes its own limits
+    except DamagedCacheFile:  # the job that opens the session writes its own limits
         limits, sets = first_limits(cache), links_in(home.sessions, cache.name)
     else:
         limits, sets = session.limits.of(cache), session.sets
         session.close()
     present = None
-    with contextlib.suppress(FileNotFoundError, Damaged):  # a damaged set is made again
+    with contextlib.suppress(FileNotFoundError, DamagedCacheFile):  # a damaged set is made again
         present = set_facts(home, digest)
     memory = room(home.sets, sets, limits.memory, home.path).free_bytes
     return Forecast(present, limits, memory, _spill_free(limits, home.access, sets))
 
 
-def _spill_free(limits: Limits, access: Access | None, sets: Sequence[str]) -> int:
+def _spill_free(limits: SessionLimits, access: Access | None, sets: Sequence[str]) -> int:
     """Return the bytes that a session may still use on its disk; 0 without one."""
     if limits.spill is None:
         return 0

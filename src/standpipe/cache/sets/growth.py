@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from standpipe.cache.files.directory import Home
-from standpipe.cache.files.extents import FULL, PAGE, Extent, adopt, extent_bytes, make
+from standpipe.cache.files.extents import FULL, PAGE, Extent, adopt_extent, extent_bytes, make
 from standpipe.cache.files.session import Session
-from standpipe.cache.files.space import ENTRY_BYTES, Room, room
+from standpipe.cache.files.space import ENTRY_BYTES, CacheSpace, room
 from standpipe.cache.files.spilled import clear_spilled, names_of_sets
 from standpipe.cache.sets.removal import clear, evict
 from standpipe.system.filesystem import file_system
@@ -88,11 +88,11 @@ def grow(tier: Tier, wish: Wish) -> Extent | Full:
             return Full(there.bound)
 
 
-def _extent(tier: Tier, size: int, row_bytes: int, there: Room) -> Extent | None:
+def _extent(tier: Tier, size: int, row_bytes: int, there: CacheSpace) -> Extent | None:
     # The rows' entries in the table take a part of the free bytes.
     left = there.free_bytes * row_bytes // (row_bytes + ENTRY_BYTES) // PAGE * PAGE
     try:
-        extent = adopt(tier.folder, size, row_bytes, left)
+        extent = adopt_extent(tier.folder, size, row_bytes, left)
         if extent is None and min(size, left) >= row_bytes:
             extent = make(tier.folder, min(size, left), tier.home.access)
     except OSError as error:
@@ -102,7 +102,7 @@ def _extent(tier: Tier, size: int, row_bytes: int, there: Room) -> Extent | None
     return extent
 
 
-def _evicted(wish: Wish, there: Room) -> bool:
+def _evicted(wish: Wish, there: CacheSpace) -> bool:
     """Evict the set that has been idle longest; return True if a set was evicted.
 
     there  the present limits: if the session's own limit is the lowest, only the session's sets may be evicted

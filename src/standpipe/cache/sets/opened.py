@@ -12,15 +12,15 @@ from standpipe import _native
 from standpipe.cache.files.directory import Home, open_folder
 from standpipe.cache.files.extents import FULL, Extent
 from standpipe.cache.files.manifest import Manifest, read_set
-from standpipe.cache.files.session import Limits, Session
-from standpipe.cache.files.spilled import Place, Spilled, make_spilled
-from standpipe.cache.files.users import Counts, User, claimed, fold
+from standpipe.cache.files.session import Session, SessionLimits
+from standpipe.cache.files.spilled import Spilled, SpillFolder, make_spilled
+from standpipe.cache.files.users import Counts, User, fold, locked_folder
 from standpipe.cache.sets.growth import Full, Tier, Wish, grow
 from standpipe.cache.sets.removal import USERS
 from standpipe.errors import CacheError
 from standpipe.system.files import is_at
 
-KEPT = 8  # extents that are kept open: a store writes only to its last few
+KEPT_EXTENTS = 8  # extents that are kept open: a store writes only to its last few
 CLOSE_MS = 5000  # longest wait for rows that are still being written to a disk
 
 
@@ -53,7 +53,7 @@ class OpenSet:
     def __init__(
         self,
         name: str,
-        limits: Limits,
+        limits: SessionLimits,
         manifest: Manifest,
         parts: Parts,
         store: _native.CacheStore,
@@ -87,7 +87,7 @@ class OpenSet:
         if not self.is_there:
             self.store.refuse()
             return
-        with claimed(self._parts.session.folder) as free:
+        with locked_folder(self._parts.session.folder) as free:
             if free:
                 self._grow(wants)
 
@@ -189,7 +189,7 @@ class OpenSet:
 
     def _keep(self, extent: Extent) -> None:
         self._extents.append(extent)
-        if len(self._extents) > KEPT:
+        if len(self._extents) > KEPT_EXTENTS:
             self._extents.pop(0).retire()
 
     def look_for_spill(self) -> None:
@@ -214,12 +214,12 @@ class OpenSet:
                 "their source"
             )
 
-    def _given_spill(self, directory: str) -> Place | None:
+    def _given_spill(self, directory: str) -> SpillFolder | None:
         """Make the set's folder in ``directory``, on a disk; None while another job makes it.
 
         It returns the existing folder if another job was faster.
         """
-        with claimed(self._parts.folder) as free:
+        with locked_folder(self._parts.folder) as free:
             if not free:
                 return None
             manifest = read_set(self._parts.folder, self._manifest.digest)

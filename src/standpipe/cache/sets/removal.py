@@ -21,8 +21,8 @@ from standpipe.cache.files.directory import (
 from standpipe.cache.files.extents import trim
 from standpipe.cache.files.session import linked_sets, sessions_of
 from standpipe.cache.files.space import taken
-from standpipe.cache.files.spilled import SET, Place, Spilled, remove_spilled
-from standpipe.cache.files.users import claimed, is_used, usage
+from standpipe.cache.files.spilled import SET, Spilled, SpillFolder, remove_spilled
+from standpipe.cache.files.users import is_used, locked_folder, usage
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import is_at
@@ -32,7 +32,7 @@ USERS = "users"
 
 @dataclass(frozen=True, slots=True)
 class CacheFreeReport:
-    """The number of sets and bytes that ``destroy_cache`` or ``stop_caches`` removed.
+    """The number of sets and bytes that ``destroy_cache`` or ``destroy_all_caches`` removed.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def drop_damaged(home: Home, digest: str, folder: int) -> bool:
 
     Jobs that have the set open continue to read it.
     """
-    with claimed(folder) as free:
+    with locked_folder(folder) as free:
         return (
             free and is_at(folder, digest, home.sets) and remove_set(home, digest, used_too=True) is not None
         )
@@ -249,8 +249,8 @@ def _freed(home: Home, folder: int) -> CacheFreeReport:
     return CacheFreeReport(written, spilled, written + spilled if _is_used(folder) else 0, 1)
 
 
-def _place(folder: int) -> Place | None:
+def _place(folder: int) -> SpillFolder | None:
     try:
-        return Place.of(read_manifest(folder, SET).get("spill"))
+        return SpillFolder.of(read_manifest(folder, SET).get("spill"))
     except (OSError, CacheError):
         return None

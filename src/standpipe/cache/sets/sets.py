@@ -13,7 +13,7 @@ from standpipe.cache.files.directory import (
     READ_FOLDER,
     TRIES,
     WRITE_FILE,
-    Damaged,
+    DamagedCacheFile,
     Home,
     Unusable,
     new_folder,
@@ -22,7 +22,6 @@ from standpipe.cache.files.directory import (
     publish,
     refused,
     settle,
-    write_all,
 )
 from standpipe.cache.files.manifest import Kind, Manifest, damaged, missing_is_damage, read_set, remedied
 from standpipe.cache.files.session import Session, access_of, first_limits
@@ -33,7 +32,7 @@ from standpipe.cache.sets.removal import USERS, clear, drop_damaged
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import is_at, open_regular
+from standpipe.system.files import is_at, open_regular, write_all
 
 QUEUE_BYTES = 16 << 20  # size of the queue of rows that are being written to a disk
 QUEUE_ROWS = 4  # rows that the queue has room for at least
@@ -82,7 +81,7 @@ def open_set(
             except _Gone:
                 continue
             except Unusable as error:
-                if dropped or not isinstance(error, Damaged):  # the new set is damaged too
+                if dropped or not isinstance(error, DamagedCacheFile):  # the new set is damaged too
                     raise CacheError(remedied(error, home, cache.name)) from error
                 dropped = True
                 notes.append(f"cache {cache.name!r}: {error.what}. The set was removed, and is filled again")
@@ -106,7 +105,7 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
     writes  True if rows are to be stored
     notes   list to which warnings about a repaired session are added
 
-    Raises ``_Gone``, ``OSError``, ``CacheError``; ``Damaged`` after it has removed a damaged set.
+    Raises ``_Gone``, ``OSError``, ``CacheError``; ``DamagedCacheFile`` after it has removed a damaged set.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -131,7 +130,7 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
 
 @contextlib.contextmanager
 def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Remove the set if the ``with`` block finds it damaged, and raise ``Damaged``.
+    """Remove the set if the ``with`` block finds it damaged, and raise ``DamagedCacheFile``.
 
     folder  file descriptor of the set's folder
 
@@ -140,7 +139,7 @@ def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
     try:
         with missing_is_damage(home, folder, digest):
             yield
-    except Damaged as error:
+    except DamagedCacheFile as error:
         if not drop_damaged(home, digest, folder):
             raise _Gone from error
         raise
@@ -243,7 +242,7 @@ def open_store(folder: int, manifest: Manifest, writes: bool, queue: int) -> _na
     writes  True if rows are to be stored
     queue   bytes for rows that are being written to a disk
 
-    Raises ``OSError``, ``Damaged`` for a damaged table, ``Unusable`` for the table of another version.
+    Raises ``OSError``, ``DamagedCacheFile`` for a damaged table, ``Unusable`` for the table of another version.
     """
     try:
         store = _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)

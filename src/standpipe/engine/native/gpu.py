@@ -11,7 +11,7 @@ from standpipe import _native
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended, start_kept
 from standpipe.plan.plan import Plan
-from standpipe.transform import NvDecoder, numbered
+from standpipe.transform import NvDecoder, numbered_device
 
 if TYPE_CHECKING:
     from standpipe.transform import Decoder
@@ -29,7 +29,7 @@ class GpuDecoding:
 
     def __init__(self, plan: Plan, pool: _native.Pool, ends: Ends) -> None:
         # With a device number: a thread that starts another decoder later may have another current device.
-        self._device = numbered(plan.options.decode_device)
+        self._device = numbered_device(plan.options.decode_device)
         self._pool, self._ends = pool, ends
         self._decoder: Decoder = NvDecoder(self._device)
         self._threads: list[threading.Thread] = []

@@ -13,13 +13,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.cache import OpenSet
 from standpipe.contracts import Files, Records
-from standpipe.engine.cache import Keeper, counted as cache_counts
+from standpipe.engine.cache import CacheMaintainer, store_counters as cache_counts
 from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.watchdog.watch import Overdue, Work
-from standpipe.engine.watchdog.where import stack_of_thread, state_of
+from standpipe.engine.watchdog.where import describe_kernel_state, stack_of_thread
 from standpipe.engine.workers import (
     Assignment,
     DrivesItself,
@@ -50,7 +50,7 @@ DOING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class NativeThreadRow:
     """The row that a native thread is making, to recognise later if the thread still makes the same row.
 
     thread      the thread's number
@@ -91,10 +91,10 @@ class NativeWorkers(DrivesItself):
             0 if gpu is None else gpu.frame_bytes,
         )
         self._gpu = None if gpu is None else GpuDecoding(plan, self._pool, ends)
-        self._keeper: Keeper | None = None
+        self._maintainer: CacheMaintainer | None = None
         self._before: _native.Program | None = None
         if plan.cache is not None and kept is not None:
-            self._keeper = Keeper(plan.cache, kept)
+            self._maintainer = CacheMaintainer(plan.cache, kept)
         # The plan splits the work at the cache. So rows are made in two parts, even if the cache can't be opened.
         if plan.cache is not None and (before := plan.cache.before) is not None:
             self._before = before.compile(plan.pipeline.decoding, plan.samples.simd)
@@ -124,13 +124,13 @@ class NativeWorkers(DrivesItself):
             self._start_thread()
         if self._gpu is not None:
             self._gpu.start()
-        if self._keeper is not None:
-            self._keeper.start(self._ends)
+        if self._maintainer is not None:
+            self._maintainer.start(self._ends)
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Return a job that describes from where the pool gets each field of each row. Write small values at once."""
-        if self._keeper is not None:
-            self._keeper.enter(assignment.at.epoch)
+        if self._maintainer is not None:
+            self._maintainer.enter(assignment.at.epoch)
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
         if not assignment.without:
@@ -211,8 +211,8 @@ class NativeWorkers(DrivesItself):
             _read_files(job, records.files["image"])
             if (gpu := plan.pipeline.gpu) is not None:
                 job.for_gpu(records.index, gpu.share, gpu.most_pixels)
-        if (keeper := self._keeper) is not None:
-            job.cache(keeper.store, records.index, self._before, keeper.checks)
+        if (maintainer := self._maintainer) is not None:
+            job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:
             job.cache(None, records.index, self._before, False)
         for name, rows in records.rows.items():
@@ -263,7 +263,7 @@ class NativeWorkers(DrivesItself):
             ),
             **{name: getattr(counted, name) for name in COUNTED},
         )
-        return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
+        return stats if self._maintainer is None else replace(stats, **cache_counts(self._maintainer.store))
 
     def at_work(self) -> Sequence[Work]:
         """Return the current work of every thread."""
@@ -272,10 +272,10 @@ class NativeWorkers(DrivesItself):
 
     def where(self, work: Work) -> str:
         """Return text about where a thread is: a Python thread's stack, or a blocked native thread's kernel state."""
-        assert isinstance(work.hand, Hand)
+        assert isinstance(work.hand, NativeThreadRow)
         if work.hand.row.kind in ("Pillow", "GPU"):
             return stack_of_thread(work.hand.row.thread)
-        state = state_of(f"self/task/{work.hand.row.system_id}")
+        state = describe_kernel_state(f"self/task/{work.hand.row.system_id}")
         return f"  the thread is {state}" if state else ""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
@@ -288,7 +288,7 @@ class NativeWorkers(DrivesItself):
             self._ends(WorkerDiedError(f"the loader's {broken}"))
         lost = []
         for work, error in self._overdue.take():
-            assert isinstance(work.hand, Hand)
+            assert isinstance(work.hand, NativeThreadRow)
             row = work.hand.row
             job = self._job_of(row)
             if job is None or not self._pool.give_up(row):
@@ -313,7 +313,7 @@ class NativeWorkers(DrivesItself):
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
             frames=Use(counted.frame_bytes, counted.frame_bytes),
-            cache=Use(0 if self._keeper is None else self._plan.memory.forecast.cache),
+            cache=Use(0 if self._maintainer is None else self._plan.memory.forecast.cache),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
         )
 
@@ -330,8 +330,8 @@ class NativeWorkers(DrivesItself):
             all_ended &= has_ended(thread, ends - time.monotonic())
         if self._gpu is not None:
             all_ended &= self._gpu.have_ended(ends - time.monotonic())
-        if self._keeper is not None and all_ended:  # otherwise a thread may still look up a row in it
-            all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
+        if self._maintainer is not None and all_ended:  # otherwise a thread may still look up a row in it
+            all_ended = self._maintainer.close(max(ends - time.monotonic(), 0))
         return all_ended
 
     def _submit(self, job: NativeJob, *, first: bool) -> None:
@@ -351,7 +351,7 @@ class NativeWorkers(DrivesItself):
             return None
         index, path = name_of(records, row.row)
         what = record_name(index, path, ",")
-        worker, hand = f"{row.kind} thread {row.number}", Hand(row.number, row.rows_begun, row)
+        worker, hand = f"{row.kind} thread {row.number}", NativeThreadRow(row.number, row.rows_begun, row)
         return Work(
             hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, row.phase == "waiting"
         )

@@ -8,15 +8,15 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.engine.processes.messages import LARGE_BYTES, Parcel, parcel
-from standpipe.engine.python.fields import bytes_of
+from standpipe.engine.python.fields import estimated_bytes
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import FOR_MEMORY, SINCE, STEP, Heartbeat
-from standpipe.engine.workers import BatchMade, Failure, Flaws
+from standpipe.engine.workers import BatchMade, Failure, RowCounters
 
 Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
 
 
-class TooMuch(Exception):
+class AnswerTooLarge(Exception):
     """Raised for an answer above the memory limit; ``args[0]`` is the answer's size in bytes."""
 
 
@@ -33,11 +33,13 @@ class Answers:
         self.row_bytes = 0
         self._held = 0  # bytes of the side arena that the current answer takes
 
-    def parcel(self, answer: Answer, met: tuple[Flaws | None, Took | None], first: int, rows: int) -> Parcel:
+    def parcel(
+        self, answer: Answer, met: tuple[RowCounters | None, Took | None], first: int, rows: int
+    ) -> Parcel:
         """Wait until there is memory for an answer, and pack the answer into a message.
 
         answer  the failures, the values outside the slot, and the result of functions of a batch
-        met     the flaws found since the last answer, and the time of the task
+        met     the counters found since the last answer, and the time of the task
         first   the first row of the task
         rows    number of rows of the task
 
@@ -48,7 +50,7 @@ class Answers:
         most = self._side.cap_bytes + self.row_bytes * (1 if made is None else rows)
         try:
             return parcel((*answer, *met), self._admits(rows, most))
-        except TooMuch as error:
+        except AnswerTooLarge as error:
             if made is not None:
                 bad = Failure(first, "batch", self._reason("the batch's", error.args[0]), whole=True)
                 return parcel(([bad], {}, None, *met))
@@ -64,13 +66,13 @@ class Answers:
     def _admits(self, rows: int, most: int | None) -> Callable[[int], None]:
         """Return a function that takes a number of bytes, and waits until there is memory for them.
 
-        The function raises ``TooMuch`` above ``most`` bytes; None: no limit. It takes only the bytes above the
+        The function raises ``AnswerTooLarge`` above ``most`` bytes; None: no limit. It takes only the bytes above the
         forecast of ``rows`` rows from the side arena, and at most the whole arena.
         """
 
         def admit(size: int) -> None:
             if most is not None and size > most:
-                raise TooMuch(size)
+                raise AnswerTooLarge(size)
             excess = min(size - rows * self.row_bytes, self._side.cap_bytes)
             if excess >= LARGE_BYTES:
                 self._acquire(excess)
@@ -93,7 +95,7 @@ class Answers:
         """
         failures = []
         for row, values in enumerate(zip(*lists.values(), strict=True)):
-            if (size := sum(map(bytes_of, values))) > most:
+            if (size := sum(map(estimated_bytes, values))) > most:
                 failures.append(Failure(first + row, "batch", self._reason("its", size)))
                 for each in lists.values():
                     each[row] = None

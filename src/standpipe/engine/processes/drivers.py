@@ -18,7 +18,7 @@ from standpipe.engine.processes.memory_per_worker import (
 )
 from standpipe.engine.processes.messages import (
     Ended,
-    Unreadable,
+    UnpicklableMessage,
     encoded,
     has_come,
     receive_parcel,
@@ -43,7 +43,7 @@ from standpipe.engine.watchdog.board import (
 )
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch, Work
-from standpipe.engine.workers import NO_FLAWS, WHOLE, Failure, Flaws, has_ended, too_long
+from standpipe.engine.workers import NO_COUNTERS, WHOLE, Failure, RowCounters, has_ended, too_long
 from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import WorkerStats
@@ -136,8 +136,8 @@ class Driver:
             self.worker.let_go(patience_s)
 
     def has_let_go(self, patience_s: float) -> None:
-        """Wait at most ``patience_s`` until the worker has closed its cache, and count the flaws that it reports."""
-        with contextlib.suppress(Ended, Unreadable):
+        """Wait at most ``patience_s`` until the worker has closed its cache, and count the counters that it reports."""
+        with contextlib.suppress(Ended, UnpicklableMessage):
             self._queue.meet(self.worker.has_let_go(patience_s))
 
     def end(self) -> None:
@@ -214,7 +214,7 @@ class Driver:
             return
         try:
             answer, size = receive_parcel(self.worker.channel, self.worker.handle, mapped=self._apart.mapped)
-        except Unreadable as error:
+        except UnpicklableMessage as error:
             piece = self._answered()
             self._queue.finish(piece, [Failure(piece.first, "batch", str(error), error.__cause__)])
         except Ended:
@@ -285,9 +285,9 @@ class Driver:
     def _finish(
         self,
         piece: Piece,
-        answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws | None, Took | None],
+        answer: tuple[list[Failure], dict[str, list[Any]], Any, RowCounters | None, Took | None],
     ) -> None:
-        bad, lists, made, flaws, took = answer
+        bad, lists, made, counters, took = answer
         seconds = 0.0 if took is None else took.seconds
         for name, values in lists.items():
             piece.job.content.lists[name][piece.first : piece.stop] = values
@@ -295,7 +295,7 @@ class Driver:
             piece.job.made = made
         self._rows += piece.stop - piece.first
         self._busy_s += seconds
-        self._queue.finish(piece, bad, seconds, flaws or NO_FLAWS, took)
+        self._queue.finish(piece, bad, seconds, counters or NO_COUNTERS, took)
 
     def _replace(self) -> bool:
         """Put the tasks of a worker that has ended back into the queue, and start another worker.

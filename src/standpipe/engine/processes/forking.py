@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from standpipe.engine.processes.inherited import Objects, adopt
+from standpipe.engine.processes.inherited import Objects, keep_objects
 from standpipe.engine.processes.late import reason_for
 from standpipe.engine.processes.messages import Ended, channel_pair, hang_up, receive, send, talk
 from standpipe.engine.processes.outline import outline
-from standpipe.engine.processes.preloaded import Order, fork_on_demand
+from standpipe.engine.processes.preloaded import ForkServerRequest, fork_on_demand
 from standpipe.engine.processes.server import bootstrap, forked, status_of
 from standpipe.engine.watchdog.where import Stacks
 from standpipe.errors import WorkerDiedError
@@ -203,7 +203,7 @@ class Preloaded:
         inherits  the objects that worker servers may use
         given     descriptors of the channel, the pipe that ends with the trainer, the file for stacks
         """
-        adopt(inherits)
+        keep_objects(inherits)
         fork_on_demand(given, self._trainer)
 
     def _close_ends(self) -> None:
@@ -277,7 +277,7 @@ class Preloaded:
             except OSError as error:
                 raise Ended(str(error)) from error
 
-    def _order(self, modules: Sequence[str], idle_s: float | None, *, forks: bool) -> Order:
+    def _order(self, modules: Sequence[str], idle_s: float | None, *, forks: bool) -> ForkServerRequest:
         """Return an order with the current import settings, and record the modules that the fork server may then have.
 
         forks  True: the order is to fork a worker server too
@@ -286,7 +286,7 @@ class Preloaded:
         self._files |= _file_times(self._files, now)
         self._modules |= {name: spec for name, spec in now.items() if name not in self._modules}
         path, folder, environment = _surroundings()
-        return Order(modules, path, folder, environment, idle_s, forks)
+        return ForkServerRequest(modules, path, folder, environment, idle_s, forks)
 
     def status(self, process: int) -> int | None:
         """Return how a worker server ended, as ``status_of`` does; None if that isn't known.

@@ -45,7 +45,7 @@ def public_name(value: object) -> str:
     return f"multiprocessing.{PUBLIC.get(name, name)}"
 
 
-def adopt(objects: Objects) -> None:
+def keep_objects(objects: Objects) -> None:
     """Keep these objects, by address, for the worker servers that are forked from this process."""
     global _adopted
     _adopted = objects

@@ -1,4 +1,4 @@
-"""Late mode: each worker loads the recipe by itself, after its fork, since loading it starts threads.
+"""Late mode: each worker loads the setup by itself, after its fork, since loading it starts threads.
 
 A process with threads must not be forked. So a worker server in late mode loads nothing. The trainer remembers for
 which modules servers start in this mode.
@@ -17,7 +17,7 @@ def remember(report: Report, modules: Collection[str]) -> None:
     """Remember in the trainer that worker servers must start in late mode.
 
     report   of the worker server or fork server that had threads
-    modules  modules that the server's recipe needs; all of them together are the reason if no import started a thread
+    modules  modules that the server's setup needs; all of them together are the reason if no import started a thread
     """
     reasons = [frozenset((name,)) for name in report.starting] or [frozenset(modules)]
     _late.update(dict.fromkeys(reasons, report))

@@ -39,7 +39,7 @@ class Ended(Exception):
     """Raised if the process at the other side of a channel has ended, or has closed the channel."""
 
 
-class Unreadable(Exception):
+class UnpicklableMessage(Exception):
     """Raised for a complete message that can't be unpickled in this process."""
 
 
@@ -241,8 +241,8 @@ def receive(channel: socket.socket, process: int | None = None, patience_s: floa
     process     pidfd of the other side, to stop waiting if that process ends; None: wait for the channel alone
     patience_s  longest time without any byte, in seconds; None: no limit
 
-    Raises ``Ended`` if the other side has ended or the time is over, and ``Unreadable`` for a message that can't
-    be unpickled here.
+    Raises ``Ended`` if the other side has ended or the time is over, and ``UnpicklableMessage`` for a message that
+    can't be unpickled here.
     """
     return receive_parcel(channel, process, patience_s)[0]
 
@@ -269,7 +269,7 @@ def receive_parcel(
             table = count * _PLACE.size
             return pickle.loads(data[table:], buffers=_arrays(file, data[:table], mapped)), length
         except Exception as error:
-            raise Unreadable(
+            raise UnpicklableMessage(
                 f"the answer of a worker process can't be rebuilt here: {type(error).__name__}: {error}"
             ) from error
     finally:

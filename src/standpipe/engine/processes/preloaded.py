@@ -31,7 +31,7 @@ NAME = "standpipe-forks"  # the process's name, as ps and /proc show it
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ForkServerRequest:
     """A message from the trainer to a fork server: import modules, and fork a worker server.
 
     modules      modules to import; if one can't be imported, the worker server raises the error later
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
-    """Run the fork server's loop until the channel or the trainer ends, or it was idle for ``Order.idle_s`` seconds.
+    """Run the fork server's loop until the channel or the trainer ends, or it was idle for ``idle_s`` seconds.
 
     given    descriptors, which this function closes: of the channel to the trainer, of the pipe that ends with the
              trainer, of the file for this process's stacks
@@ -81,7 +81,7 @@ def fork_on_demand(given: tuple[int, int, int], trainer: int) -> None:
         while True:
             _await_message(channel, servers, idle_s)
             asked = receive(channel)
-            if not isinstance(asked, Order):
+            if not isinstance(asked, ForkServerRequest):
                 send(channel, status_of(asked))
                 continue
             idle_s = asked.idle_s
@@ -122,7 +122,7 @@ def _await_message(channel: socket.socket, servers: set[int], idle_s: float | No
             return
 
 
-def _prepare(asked: Order) -> list[str]:
+def _prepare(asked: ForkServerRequest) -> list[str]:
     """Set the path, folder and environment of an order in this process, and import the order's modules.
 
     Return the modules whose import started threads.

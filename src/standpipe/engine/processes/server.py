@@ -1,7 +1,7 @@
 """The programs of the worker server and of a worker process.
 
 The worker server is a new interpreter by default: it never runs the trainer's main module, and has none of the
-trainer's memory. It loads the recipe once, so that workers share the recipe's memory, and forks workers on demand. In
+trainer's memory. It loads the setup once, so that workers share the setup's memory, and forks workers on demand. In
 the server and in every worker, a native thread ends the process when the trainer ends.
 """
 
@@ -27,7 +27,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.batch import SlotLayout
 from standpipe.carried import Held, Report
-from standpipe.engine.cache import Keeper, opened
+from standpipe.engine.cache import CacheMaintainer, opened
 from standpipe.engine.processes.answers import Answers
 from standpipe.engine.processes.failures import picklable, sendable, unsendable
 from standpipe.engine.processes.messages import (
@@ -41,12 +41,12 @@ from standpipe.engine.processes.messages import (
     send_parcel,
 )
 from standpipe.engine.processes.travel import unpack
-from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import initialize, unforeseen
-from standpipe.engine.python.functions import apply, gather, probed
-from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.functions import apply_batch_functions, make_sample_list, probed
 from standpipe.engine.python.samples import SampleMaker
-from standpipe.engine.rows import PartOfRows, Rows
+from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
+from standpipe.engine.rows import BatchRows, PartOfRows
 from standpipe.engine.watchdog.board import (
     ANSWERING,
     IDLE,
@@ -58,14 +58,21 @@ from standpipe.engine.watchdog.board import (
     shared_words,
 )
 from standpipe.engine.watchdog.where import show_stacks_on_signal
-from standpipe.engine.workers import NO_FLAWS, BatchMade, CantRebuildError, CantWorkError, Failure, Flaws
+from standpipe.engine.workers import (
+    NO_COUNTERS,
+    BatchMade,
+    CantRebuildError,
+    CantWorkError,
+    Failure,
+    RowCounters,
+)
 from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
 from standpipe.system.threads import other_threads
 from standpipe.system.workers import be_helper, be_worker
 
-Load = Callable[[], tuple[Recipe, Report]]  # returns a recipe, and what loading it has set
+Load = Callable[[], tuple[WorkerSetup, Report]]  # returns a setup, and what loading it has set
 
 
 def main() -> None:
@@ -78,15 +85,15 @@ def main() -> None:
     os._exit(0)
 
 
-def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> None:
+def serve(given: Sequence[int], trainer: int, setup: WorkerSetup | None = None) -> None:
     """Run a worker server in this process until its channel or the trainer ends.
 
     given    descriptors, which this function closes: of the channel to the trainer, of the pipe that ends with the
-             trainer, of the packed recipe and its lists, of the heartbeats, of the side arena, of the file for stacks
+             trainer, of the packed setup and its lists, of the heartbeats, of the side arena, of the file for stacks
     trainer  the trainer's process number
-    recipe   the recipe, if this process is a fork of the trainer; None: unpack it from its descriptor
+    setup   the setup, if this process is a fork of the trainer; None: unpack it from its descriptor
     """
-    control, pipe, recipe_file, lists_file, board, side, stacks = given
+    control, pipe, setup_file, lists_file, board, side, stacks = given
     ignore_interrupts()
     be_helper()
     _native.end_with(pipe, trainer)
@@ -94,14 +101,14 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     with contextlib.suppress(Ended), channel_of(control) as channel:
         send(channel, ("begun", os.getpid()))
         try:
-            if recipe is None:
-                load, report = _received(channel, recipe_file, lists_file)
+            if setup is None:
+                load, report = _received(channel, setup_file, lists_file)
             else:
-                load, report = _done((recipe, Report()))
+                load, report = _done((setup, Report()))
         except BaseException as error:
             send(channel, ("failed", CantRebuildError(picklable(error))))
             return
-        if recipe is None:
+        if setup is None:
             gc.collect()  # not in a fork of the trainer, where it would copy the pages of all objects
             _native.give_back_free_memory()  # from now on freed memory is reused, and not returned each time
         gc.freeze()  # so that collections in workers don't copy the pages of the server's objects
@@ -110,21 +117,21 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
         Server(channel, load, shared_words(board), _shared_side(side), pipe, trainer).run()
 
 
-def _received(channel: socket.socket, recipe_file: int, lists_file: int) -> tuple[Load, Report]:
-    """Receive the recipe, and load it, except in late mode. Return how a worker gets it, and what was set here."""
+def _received(channel: socket.socket, setup_file: int, lists_file: int) -> tuple[Load, Report]:
+    """Receive the setup, and load it, except in late mode. Return how a worker gets it, and what was set here."""
     files = receive_files(channel)
     carried, late = receive(channel)
 
-    def load() -> tuple[Recipe, Report]:
+    def load() -> tuple[WorkerSetup, Report]:
         held = Held(carried)
-        recipe = unpack(recipe_file, lists_file, files)
+        setup = unpack(setup_file, lists_file, files)
         held.set_settings()
-        return recipe, held.report
+        return setup, held.report
 
     return (load, Report()) if late else _done(load())
 
 
-def _done(loaded: tuple[Recipe, Report]) -> tuple[Load, Report]:
+def _done(loaded: tuple[WorkerSetup, Report]) -> tuple[Load, Report]:
     return (lambda: loaded), loaded[1]
 
 
@@ -176,7 +183,7 @@ class Server:
     """A worker server: it forks workers, and reports how they ended.
 
     control     the channel to the trainer
-    load        returns the recipe that all workers share; in late mode, each worker loads its own
+    load        returns the setup that all workers share; in late mode, each worker loads its own
     heartbeats  shared memory with the heartbeats of all workers
     side        the side arena: memory for large images
     pipe        read end of a pipe that is closed when the trainer ends
@@ -214,11 +221,11 @@ class Server:
                 heartbeat[STEP] = LOADING
                 begin_s = time.monotonic()
                 try:
-                    recipe, report = self.load()
+                    setup, report = self.load()
                 except BaseException as error:
                     _refuse(channel, CantRebuildError(picklable(error)))
                 loaded = report, time.monotonic() - begin_s
-                Worker(channel, recipe, side, heartbeat, loaded).run()
+                Worker(channel, setup, side, heartbeat, loaded).run()
             channel.detach()  # the process's end closes it; user code may already have closed this number
 
         process = forked(work)
@@ -262,13 +269,13 @@ def status_of(process: int) -> int | None:
 class Worker:
     """A worker process: it makes rows for one trainer until its channel is closed.
 
-    loaded  the answer to ``"loaded"``: what loading the recipe has set here, and its seconds
+    loaded  the answer to ``"loaded"``: what loading the setup has set here, and its seconds
     """
 
     def __init__(
         self,
         channel: socket.socket,
-        recipe: Recipe,
+        setup: WorkerSetup,
         side: _native.SideArena,
         heartbeat: Heartbeat,
         loaded: tuple[Report, float],
@@ -276,12 +283,12 @@ class Worker:
         self._channel, self._heartbeat, self._loaded = channel, heartbeat, loaded
         self._notes: list[str] = []
         self._ended: Failure | None = None
-        self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
-        keyed = not recipe.in_turn
+        self._supplies = Supplies.of(setup, side, kept=self._kept(setup))
+        keyed = not setup.round_robin
         self._maker = SampleMaker(
-            recipe, self._supplies, keyed=keyed, catches=BaseException, heartbeat=heartbeat
+            setup, self._supplies, keyed=keyed, catches=BaseException, heartbeat=heartbeat
         )
-        self._told = Flaws()
+        self._told = RowCounters()
         self._arena: Any = None
         self._layouts: Sequence[tuple[int, SlotLayout]] = ()
         self._stride = 0
@@ -312,7 +319,7 @@ class Worker:
                 case "let go":
                     if self._supplies.kept is not None:
                         self._supplies.kept.close(*message)
-                    send(self._channel, self._new_flaws())
+                    send(self._channel, self._new_counters())
                 case _:
                     self._heartbeat[PIECE], *what = message
                     try:
@@ -324,20 +331,20 @@ class Worker:
     def _initialize(self) -> Failure | None:
         """Call the user's initializer. Return its failure, with which every task is answered then."""
         try:
-            initialize(self._maker.recipe.initializer)
+            initialize(self._maker.setup.initializer)
         except CantWorkError as error:
             self._ended = Failure(0, "source", str(error), error, whole=True)
             return self._ended
         return None
 
-    def _kept(self, recipe: Recipe) -> Kept | None:
-        """Open the recipe's cache, and return it; None without a cache, or if it can't be opened."""
-        cache, tell = recipe.cache, self._notes.append
+    def _kept(self, setup: WorkerSetup) -> SampleCache | None:
+        """Open the setup's cache, and return it; None without a cache, or if it can't be opened."""
+        cache, tell = setup.cache, self._notes.append
         if cache is None or (found := opened(cache, tell, strict=False)) is None:
             return None
-        keeper = Keeper(cache, found, tell)
-        keeper.start(self._end)
-        return Kept(keeper)
+        maintainer = CacheMaintainer(cache, found, tell)
+        maintainer.start(self._end)
+        return SampleCache(maintainer)
 
     def _end(self, error: WorkerDiedError) -> None:
         """Answer every later task with this error, as a thread of this worker has ended."""
@@ -369,16 +376,16 @@ class Worker:
         what   the rows' records, and the batch's values outside the slot
         """
         if self._ended is not None:
-            return parcel(([sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
+            return parcel(([sendable(replace(self._ended, row=first))], {}, None, self._new_counters(), None))
         self._maker.laps.piece_begins()
         try:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([sendable(unforeseen(first, error))], {}, None, self._new_flaws(), None))
+            return parcel(([sendable(unforeseen(first, error))], {}, None, self._new_counters(), None))
         rows = 0 if kind == "functions" else len(what[0].indices)
-        flaws = self._new_flaws()
-        met = None if flaws is NO_FLAWS else flaws, self._maker.laps.took(rows)
+        counters = self._new_counters()
+        met = None if counters is NO_COUNTERS else counters, self._maker.laps.took(rows)
         self._heartbeat[STEP] = ANSWERING
         try:
             return self._answers.parcel(answer, met, first, len(what[0].indices))
@@ -387,16 +394,16 @@ class Worker:
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
             return parcel(([unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
-    def _new_flaws(self) -> Flaws:
-        """Return the flaws (such as damaged files), counters and notes of this worker since its last answer."""
-        flaws, met = self._maker.new_flaws(), self._supplies.met
+    def _new_counters(self) -> RowCounters:
+        """Return the counters (for damaged files, say), times and notes of this worker since its last answer."""
+        counters, met = self._maker.new_counters(), self._supplies.met
         if met != self._told:
-            flaws += met - self._told
+            counters += met - self._told
             self._told = met
         if notes := tuple(self._notes):
             del self._notes[: len(notes)]
-            flaws = replace(flaws, notes=notes)
-        return flaws
+            counters = replace(counters, notes=notes)
+        return counters
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
@@ -407,7 +414,7 @@ class Worker:
         """
         count = len(part.indices)
         every = self._views(slot, part.epoch, rows, slice(first, first + count))
-        content = Rows(
+        content = BatchRows(
             part.epoch,
             part.indices,
             part.positions,
@@ -424,9 +431,9 @@ class Worker:
                 failures = [sendable(replace(failure, row=first + failure.row)) for failure in bad]
                 return failures, dict(content.lists), None
             case "samples":
-                made = gather(self._maker, content)
+                made = make_sample_list(self._maker, content)
             case _:
-                made = apply(self._maker, content)
+                made = apply_batch_functions(self._maker, content)
         if isinstance(made, list):
             return [sendable(failure) for failure in made], {}, None
         return [], {}, made

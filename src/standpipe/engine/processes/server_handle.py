@@ -26,7 +26,7 @@ from standpipe.engine.processes.forking import (
 from standpipe.engine.processes.late import reason_for, remember
 from standpipe.engine.processes.messages import (
     Ended,
-    Unreadable,
+    UnpicklableMessage,
     channel_pair,
     hang_up,
     receive,
@@ -36,7 +36,7 @@ from standpipe.engine.processes.messages import (
 )
 from standpipe.engine.processes.server import serve
 from standpipe.engine.processes.travel import Luggage, first_inherited, pack
-from standpipe.engine.python.recipe import Recipe
+from standpipe.engine.python.worker_setup import WorkerSetup
 from standpipe.engine.watchdog.board import Board
 from standpipe.engine.watchdog.where import Stacks
 from standpipe.engine.workers import CantRebuildError
@@ -62,19 +62,19 @@ class WorkerServer:
     share_lists   True: pack long lists of the dataset into memory that all workers share
     workers       the most workers that the server forks
     mp_context    how the server is started: as a new interpreter, or as a fork
-    luggage       the packed recipe; then the server isn't started again. None: the recipe is packed here
+    luggage       the packed setup; then the server isn't started again. None: the setup is packed here
     board         heartbeats of the workers
     side          the side arena: memory for large images, counted per worker
     stacks        reads the stacks of the server and its workers
     packed_bytes  bytes of the dataset's packed lists and arrays, which all workers share
     late          report of the server that had threads, because of which this one has loaded nothing, and each worker
-                  loads the recipe; None: this server has loaded it
+                  loads the setup; None: this server has loaded it
     found_late    True if that report is of this run, and not of one before it
     """
 
     def __init__(
         self,
-        recipe: Recipe,
+        setup: WorkerSetup,
         *,
         share_lists: bool,
         workers: int,
@@ -87,7 +87,7 @@ class WorkerServer:
                 "a module runs a loader with worker processes when it is imported, and they import it again. Put the "
                 'loop into a function, or under `if __name__ == "__main__":`'
             )
-        self._recipe, self._pack_lists, self._mp_context = recipe, share_lists, mp_context
+        self._setup, self._pack_lists, self._mp_context = setup, share_lists, mp_context
         self._luggage = luggage  # packed by the caller; such a server isn't started again
         self._starts_again = mp_context != "fork" and luggage is None
         self._server: subprocess.Popen[bytes] | Forked
@@ -152,7 +152,7 @@ class WorkerServer:
             self._start_again()
 
     def _reported(self) -> tuple[Report, bool]:
-        """Wait until the server has loaded the recipe. Return its report, and True.
+        """Wait until the server has loaded the setup. Return its report, and True.
 
         Return False instead of True if the report is of a fork server with threads, which can't fork the server.
         """
@@ -166,10 +166,10 @@ class WorkerServer:
                 if self._carried is not None:
                     send(self._control, (self._carried, self.late is not None))
                 kind, fact = receive(self._control)
-        except Unreadable as error:  # the server sent an error that can't be unpickled here
+        except UnpicklableMessage as error:  # the server sent an error that can't be unpickled here
             kind, fact = "failed", CantRebuildError(error)
         except Ended as ended:
-            raise WorkerDiedError(f"the worker server {ending(self._server.wait())}") from ended
+            raise WorkerDiedError(f"the worker server {describe_exit(self._server.wait())}") from ended
         if kind == "failed":
             raise fact
         return fact, has_begun
@@ -245,13 +245,13 @@ class WorkerServer:
             luggage, self._luggage = self._luggage, None
             return luggage
         remedy = "" if own_threads() else f"; or {FORK_REMEDY}"
-        return pack(self._recipe, parts=self._parts(), pack=self._pack_lists, remedy=remedy)
+        return pack(self._setup, parts=self._parts(), pack=self._pack_lists, remedy=remedy)
 
     def _parts(self) -> dict[str, Any]:
         """Return the dataset and the user's functions, by their names in error messages."""
-        functions = [step.function for step in self._recipe.program.steps if isinstance(step, FunctionStep)]
+        functions = [step.function for step in self._setup.program.steps if isinstance(step, FunctionStep)]
         return {
-            "the dataset": self._recipe.dataset,
+            "the dataset": self._setup.dataset,
             **{callable_name(each.fn): each.fn for each in functions},
         }
 
@@ -299,14 +299,14 @@ class WorkerServer:
         """Start a server process, and return its handle.
 
         given    descriptors for the server
-        luggage  the packed recipe; None: the server is a fork of this process, and has the recipe
+        luggage  the packed setup; None: the server is a fork of this process, and has the setup
         close    called in a fork of this process, to close descriptors that only this process may have
 
         Raises ``Unforkable`` if this process can't be forked now.
         """
         if luggage is None:
             trainer = os.getpid()
-            return fork_here(lambda: serve(given, trainer, self._recipe), close)
+            return fork_here(lambda: serve(given, trainer, self._setup), close)
         if luggage.inherited:
             known = self._mp_context if isinstance(self._mp_context, ForkServer) else None
             self._mp_context = heir_of(known, luggage.inherited)
@@ -364,7 +364,7 @@ class WorkerServer:
         return receive(self._control, patience_s=ANSWER_S)
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Return text about how a process ended, such as ``"exited with 1"``.
 
     code  the exit code, or minus the number of the signal that killed the process

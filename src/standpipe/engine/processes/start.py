@@ -18,8 +18,8 @@ from standpipe.engine.start_common import (
     Measured,
     measured_by,
     new_ring,
-    recipe_of,
     refusals,
+    worker_setup_of,
 )
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Failure, Workers
@@ -31,7 +31,7 @@ from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
 from standpipe.system.fork_server import SHARED
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 from standpipe.units import show_bytes
 
 FORK = f"To start workers as forks of this process, without imports, use {FORK_ARGUMENT}"
@@ -48,9 +48,9 @@ def in_processes(
     ring   slots that exist already; None: make them
     """
     packs = plan.samples.python is None or plan.samples.python.shares_lists
-    recipe = recipe_of(plan)
+    setup = worker_setup_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
-        recipe = replace(recipe, cache=None)
+        setup = replace(setup, cache=None)
     server: WorkerServer | None = None
     workers: list[WorkerProcess] = []
     try:
@@ -58,7 +58,7 @@ def in_processes(
             context = plan.options.mp_context
             context = SHARED if context == "forkserver" else context
             advice = FORK if context != "fork" and not own_threads() else ""
-            server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
+            server = WorkerServer(setup, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
         with watch.own_task(
             "the start of worker processes",
@@ -77,7 +77,7 @@ def in_processes(
         if server.late is not None:
             carried, load_s = _loaded(workers, server, plan, watch, advice)
         if carried.warning:
-            warn(carried.warning)
+            warn_user(carried.warning)
         plan = replace(plan, carried=carried)
 
         def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
@@ -88,7 +88,7 @@ def in_processes(
             plan = measured_plan(plan, samples, record, _cost(plan, server, workers))
             if server.late is not None and server.found_late:
                 _log_late(server.late, load_s, plan.pool.cost.each)
-            if plan.in_turn:  # a new first worker is needed, as this one has made a sample already
+            if plan.round_robin:  # a new first worker is needed, as this one has made a sample already
                 workers[0].kill()
                 _replace_first(workers, server)
             server.side.cap_bytes = plan.memory.forecast.side
@@ -125,7 +125,7 @@ def _can_be_had(cache: CachePlan) -> bool:
 def _loaded(
     workers: list[WorkerProcess], server: WorkerServer, plan: Plan, watch: Watch, advice: str
 ) -> tuple[Report, float]:
-    """Wait until the first worker has loaded the recipe by itself.
+    """Wait until the first worker has loaded the setup by itself.
 
     If the worker dies, replace it in ``workers``, and try once more.
 

@@ -25,7 +25,7 @@ from standpipe.engine.processes.mapped import Block, Blocks, BlocksThere
 from standpipe.engine.processes.outline import attributes
 from standpipe.engine.processes.shared import Descriptor, Descriptors
 from standpipe.errors import PlanError
-from standpipe.source.packed import LEAST_ITEMS, Column, SharedFile, SharedList, packed_column
+from standpipe.source.packed import LEAST_ITEMS, ListLocation, SharedFile, SharedList, packed_column
 
 MOST_DEPTH = 6  # levels of attributes that are searched for the one that can't be pickled
 
@@ -52,11 +52,11 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     ) -> None:
         super().__init__(out, protocol=5)
         self._lists, self._pack, self._inherited, self._shared = lists, pack, inherited, shared
-        self._columns: dict[int, Column | None] = {}
+        self._columns: dict[int, ListLocation | None] = {}
         self._blocks = Blocks(lists)
         self.modules: dict[str, None] = {}
 
-    def persistent_id(self, value: Any) -> Column | Block | Descriptor | None:
+    def persistent_id(self, value: Any) -> ListLocation | Block | Descriptor | None:
         """Return the place of a list, buffer or descriptor beside the pickle; None: pickle the value as usual."""
         if isinstance(value, SharedList):
             return self._packed(value, list(value))
@@ -89,7 +89,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             self.modules[value.__module__ or "builtins"] = None
         return reduced
 
-    def _packed(self, value: Any, items: list[Any]) -> Column | None:
+    def _packed(self, value: Any, items: list[Any]) -> ListLocation | None:
         if id(value) not in self._columns:
             self._columns[id(value)] = packed_column(self._lists, items)
         return self._columns[id(value)]
@@ -109,7 +109,7 @@ class _Unpacking(pickle.Unpickler):
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """A pickled recipe for worker processes, in two anonymous files, and the descriptors that belong to it.
+    """A pickled setup for worker processes, in two anonymous files, and the descriptors that belong to it.
 
     descriptor  descriptor of the file with the pickle
     lists       the file with long lists and large arrays
@@ -146,7 +146,7 @@ def pack(
     lists = SharedFile(None if most_bytes is None else _bounded_file(most_bytes))
     inherited: dict[int, object] = {}
     shared = Descriptors()
-    descriptor = os.memfd_create("standpipe-recipe") if most_bytes is None else _bounded_file(most_bytes)
+    descriptor = os.memfd_create("standpipe-setup") if most_bytes is None else _bounded_file(most_bytes)
     try:
         with open(descriptor, "wb", closefd=False) as out:
             objects, files = (inherited, shared) if most_bytes is None else (None, None)
@@ -178,7 +178,7 @@ def first_inherited(parts: Mapping[str, Any]) -> str:
 
 def _bounded_file(most_bytes: int) -> int:
     """Return the descriptor of an anonymous file of ``most_bytes`` that can't grow; only written pages take memory."""
-    descriptor = os.memfd_create("standpipe-recipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = os.memfd_create("standpipe-setup", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, most_bytes)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
     return descriptor

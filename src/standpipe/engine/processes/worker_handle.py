@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from standpipe import _native
 from standpipe.carried import Report
-from standpipe.engine.processes.messages import Ended, Unreadable, hang_up, receive, send
+from standpipe.engine.processes.messages import Ended, UnpicklableMessage, hang_up, receive, send
 from standpipe.engine.processes.outside_slots import bytes_per_row
-from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, ending
+from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, describe_exit
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.watchdog.where import state_of
-from standpipe.engine.workers import Failure, Flaws
+from standpipe.engine.watchdog.where import describe_kernel_state
+from standpipe.engine.workers import Failure, RowCounters
 from standpipe.errors import PlanError, WorkerDiedError, record_name
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
@@ -51,9 +51,9 @@ class WorkerProcess:
         return f"worker {self.number} (process {self.process})"
 
     def wait_until_loaded(self) -> tuple[Report, float]:
-        """Wait until the worker, whose server is in late mode, has loaded the recipe.
+        """Wait until the worker, whose server is in late mode, has loaded the setup.
 
-        Return what it has set, and the seconds that loading took. Raises ``PlanError`` if it can't load the recipe,
+        Return what it has set, and the seconds that loading took. Raises ``PlanError`` if it can't load the setup,
         and ``WorkerDiedError`` if it ends.
         """
         try:
@@ -77,7 +77,7 @@ class WorkerProcess:
         try:
             send(self.channel, ("measure", key, inputs, epoch))
             answer: MeasuredSample | Failure = receive(self.channel, self.handle)
-        except Unreadable as error:
+        except UnpicklableMessage as error:
             return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:
             message = (
@@ -122,19 +122,19 @@ class WorkerProcess:
         receive(self.channel, self.handle, ANSWER_S)
 
     def let_go(self, patience_s: float) -> None:
-        """Send the idle worker the message to close its cache within ``patience_s``, and to report its flaws.
+        """Send the idle worker the message to close its cache within ``patience_s``, and to report its counters.
 
         Raises ``Ended`` if the worker has ended.
         """
         send(self.channel, ("let go", patience_s))
 
-    def has_let_go(self, patience_s: float) -> Flaws:
-        """Wait until the worker has closed its cache, and return the flaws that it found.
+    def has_let_go(self, patience_s: float) -> RowCounters:
+        """Wait until the worker has closed its cache, and return the counters that it found.
 
         Raises ``Ended`` if the worker has ended, or doesn't answer in ``patience_s``.
         """
         met = receive(self.channel, self.handle, patience_s)
-        if not isinstance(met, Flaws):
+        if not isinstance(met, RowCounters):
             raise Ended("the worker sent another answer")
         return met
 
@@ -149,9 +149,9 @@ class WorkerProcess:
         ended = self._wait(PATIENCE_S)
         code = self.server.status(self.process)
         if code is None:
-            state = "" if ended else state_of(str(self.process))
+            state = "" if ended else describe_kernel_state(str(self.process))
             return f"is {state}, where no signal ends it" if state else "has ended"
-        return ending(code)
+        return describe_exit(code)
 
     def close(self) -> None:
         """Close the worker's channel, and wait up to ``PATIENCE_S`` until the worker has ended."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from standpipe._native import CachedRow, Stamp
-from standpipe.engine.cache import Keeper, counted
+from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.python.stored import NotStorable, NotStored, from_bytes, to_bytes
 from standpipe.engine.rows import CantWork, EncodedFile, Sample
-from standpipe.engine.workers import Flaws
+from standpipe.engine.workers import RowCounters
 from standpipe.spec import UInt8Array
 
 NO_FILE = Stamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSample:
     """A sample that was found in the cache.
 
     sample     its values by field
@@ -33,20 +33,20 @@ class Found:
     truncated: bool
 
 
-class Kept:
+class SampleCache:
     """The open cache of one process, as its sample makers use it."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper, self._store = keeper, keeper.store
+    def __init__(self, maintainer: CacheMaintainer) -> None:
+        self._maintainer, self._store = maintainer, maintainer.store
 
     @property
-    def counted(self) -> Flaws:
+    def counted(self) -> RowCounters:
         """The counters of the cache since it was opened."""
-        return Flaws(**counted(self._store))
+        return RowCounters(**store_counters(self._store))
 
     def enter(self, epoch: int) -> None:
         """Record that rows of this epoch are made now. Rows of the previous epoch may still follow."""
-        self._keeper.enter(epoch)
+        self._maintainer.enter(epoch)
 
     def has(self, record: int) -> bool:
         """Return True if the cache seems to have the row of a record. This doesn't count as a hit or miss."""
@@ -63,14 +63,14 @@ class Kept:
         there = self._store.find(record)
         if there is not None and not admit(there.length):
             return None, None
-        return self._store.take(record, path if self._keeper.checks else None)
+        return self._store.take(record, path if self._maintainer.checks else None)
 
-    def find(self, record: int, file: EncodedFile | None) -> tuple[Found | None, CachedRow | None]:
+    def find(self, record: int, file: EncodedFile | None) -> tuple[FoundSample | None, CachedRow | None]:
         """Return a record's sample from the cache, or None, and the cached row, which is stale if there is no sample.
 
         file  the file from which the sample is made; None without one
         """
-        path = file.path if file is not None and self._keeper.checks else None
+        path = file.path if file is not None and self._maintainer.checks else None
         row, kept = self._store.take(record, path)
         if row is None or kept is None:
             return None, kept
@@ -78,7 +78,7 @@ class Kept:
             sample, form = from_bytes(row)
         except NotStored:
             return None, kept
-        return Found(sample, form, kept.damaged, kept.truncated), kept
+        return FoundSample(sample, form, kept.damaged, kept.truncated), kept
 
     def keep(
         self,
@@ -101,7 +101,7 @@ class Kept:
 
     def close(self, patience_s: float) -> bool:
         """Close the cache; return True if that is done in ``patience_s``."""
-        return self._keeper.close(patience_s)
+        return self._maintainer.close(patience_s)
 
 
 def as_kept(sample: Sample, form: type) -> tuple[UInt8Array | None, Sample]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.batch import Collate, Collation, Pad, Ragged, Shape, TooMuch
+from standpipe.batch import Collate, Collation, Pad, Ragged, Shape, SlotOverflow
 from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.workers import Failure
 from standpipe.plan.plan import Plan
@@ -19,7 +19,7 @@ Lists = Mapping[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Collated:
     """The result of collating values that workers made one by one.
 
     lists     values of each field that stays a list, one per row
@@ -32,7 +32,7 @@ class Made:
     failures: Sequence[Failure] = ()
 
 
-def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
+def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Collated:
     """Pad or join the fields in ``plan.batch.collated``, write them into the slot, and return the result.
 
     slot   memory of the slot
@@ -47,15 +47,15 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
             continue
         try:
             of_field = collation.shapes([array.shape for array in arrays])
-        except TooMuch as error:
+        except SlotOverflow as error:
             failures.append(Failure(error.row, "batch", error.reason))
             continue
         collation.fill(arrays, plan.batch.layout.shaped(slot, of_field))
         shapes |= of_field
-    return Made({name: lists[name] for name in plan.batch.listed}, shapes, failures)
+    return Collated({name: lists[name] for name in plan.batch.listed}, shapes, failures)
 
 
-def numbered(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
+def with_arrays(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
     """Return a sample in which lists of numbers are arrays, if their field is padded or joined."""
     joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
     return {name: _numbers(value) if name in joined else value for name, value in sample.items()}

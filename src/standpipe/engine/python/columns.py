@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 
 from standpipe import _native
-from standpipe.engine.rows import Rows
+from standpipe.engine.rows import BatchRows
 from standpipe.engine.watchdog.board import TOGETHER, Heartbeat
 from standpipe.spec import AnyArray
 from standpipe.system.faults import FAULTY, faultpoint
@@ -61,7 +61,7 @@ def samples_of(columns: Columns, number: int) -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def write_columns(columns: Columns, rows: Rows, first: int, stop: int) -> None:
+def write_columns(columns: Columns, rows: BatchRows, first: int, stop: int) -> None:
     """Write columns into rows [first, stop) of a slot. Raises ``Uneven`` if they don't fit."""
     if len(columns) != len(rows.views) + len(rows.lists):
         raise Uneven

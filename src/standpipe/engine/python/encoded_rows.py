@@ -14,8 +14,8 @@ from typing import Any
 from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_image, name_and_offset
 from standpipe.engine.python.fields import write_row
 from standpipe.engine.python.images import ImageMaker
-from standpipe.engine.python.recipe import Recipe
-from standpipe.engine.rows import END, RowFailed, RowKey, Rows, Sample
+from standpipe.engine.python.worker_setup import WorkerSetup
+from standpipe.engine.rows import END, BatchRows, RowFailed, RowKey, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.workers import Failure
 from standpipe.plan.memory import READ_BYTES
@@ -35,7 +35,7 @@ class Calls:
 
     at: Callable[[int], None]
     sample: Callable[[RowKey, Sample], Sample]
-    rest: Callable[[RowKey, Sample, int, Rows], None]
+    rest: Callable[[RowKey, Sample, int, BatchRows], None]
     check: Callable[[Sample], None]
 
 
@@ -53,7 +53,7 @@ class EncodedRows:
         self._tried = False  # True once a row was made by itself, which checks the fields of the samples
         self._suits = True  # False once the dataset has given an image that isn't ``bytes``
 
-    def suits(self, rows: Rows) -> bool:
+    def suits(self, rows: BatchRows) -> bool:
         """Return True if the images of these rows can be decoded in one call."""
         image = rows.views.get("image")
         return (
@@ -65,7 +65,7 @@ class EncodedRows:
             and image.flags.c_contiguous
         )
 
-    def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+    def fill(self, rows: BatchRows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop), and return the failures of rows that can't be made."""
         calls = self._calls
         bad: list[Failure] = []
@@ -106,7 +106,7 @@ class EncodedRows:
         image = encoded_image(value)
         return image if isinstance(image, EncodedBytes) and 0 < image.data.size <= READ_BYTES else None
 
-    def _decode(self, waiting: Sequence[EncodedRow], rows: Rows, begin_ns: int) -> list[Failure]:
+    def _decode(self, waiting: Sequence[EncodedRow], rows: BatchRows, begin_ns: int) -> list[Failure]:
         """Decode the images of these rows, write the other fields, and return the failures.
 
         begin_ns  when the dataset began with the first of them, in nanoseconds of ``time.monotonic_ns()``
@@ -139,13 +139,13 @@ class EncodedRows:
 
 
 def encoded_rows(
-    recipe: Recipe, steps: Sequence[Step], images: ImageMaker, laps: Laps, calls: Calls
+    setup: WorkerSetup, steps: Sequence[Step], images: ImageMaker, laps: Laps, calls: Calls
 ) -> EncodedRows | None:
     """Return an ``EncodedRows``, if one native kernel is all that follows the dataset; else None.
 
-    steps  the steps of the recipe's program
+    steps  the steps of the setup's program
     """
-    if recipe.dataset is None or recipe.cache is not None or len(steps) != 1 or not recipe.decodes:
+    if setup.dataset is None or setup.cache is not None or len(steps) != 1 or not setup.decodes:
         return None
     (step,) = steps
     if not isinstance(step, NativeStep) or not isinstance(step.kernel, ImageKernel):

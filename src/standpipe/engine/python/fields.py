@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.engine.rows import RowFailed, Rows, Sample
+from standpipe.engine.rows import BatchRows, RowFailed, Sample
 from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import AnyArray, ArraySpec, Listed
 from standpipe.transform import Move, left_behind
@@ -31,26 +31,26 @@ def measured(sample: Sample, moved: Sequence[Move]) -> MeasuredSample:
     for name, value in sample.items():
         array = as_array(value)
         specs[name] = (
-            Listed(type(value).__name__, bytes_of(value))
+            Listed(type(value).__name__, estimated_bytes(value))
             if array is None
             else ArraySpec(array.shape, array.dtype.newbyteorder("="))
         )
     return MeasuredSample(specs, left_behind(moved, sample))
 
 
-def bytes_of(value: Any, depth: int = 0) -> int:
+def estimated_bytes(value: Any, depth: int = 0) -> int:
     """Return an estimate of a value's memory in bytes, with the values inside it; ``depth`` counts the levels."""
     if isinstance(value, dict | list | tuple | set) and value and depth < MOST_DEPTH:
         parts = [*value, *(value.values() if isinstance(value, dict) else ())]
         some = parts[:MOST_PARTS]
-        return sys.getsizeof(value) + sum(bytes_of(part, depth + 1) for part in some) * len(parts) // len(
-            some
-        )
+        return sys.getsizeof(value) + sum(estimated_bytes(part, depth + 1) for part in some) * len(
+            parts
+        ) // len(some)
     array = as_array(value)
     return max(sys.getsizeof(value), 0 if array is None else array.nbytes)
 
 
-def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray]) -> None:
+def write_row(sample: Sample, row: int, rows: BatchRows, out: Mapping[str, AnyArray]) -> None:
     """Write a sample's values into row number ``row``. Raises ``RowFailed`` for a value that doesn't fit.
 
     out  the rows of ``rows.views`` that ``SampleMaker.make`` may have written already

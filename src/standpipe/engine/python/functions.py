@@ -13,7 +13,7 @@ import numpy as np
 from standpipe.engine.python.calls import PythonCall
 from standpipe.engine.python.columns import samples_of
 from standpipe.engine.python.samples import SampleMaker
-from standpipe.engine.rows import END, Inputs, RowFailed, RowKey, Rows
+from standpipe.engine.rows import END, BatchRows, Inputs, RowFailed, RowKey
 from standpipe.engine.watchdog.board import FUNCTIONS
 from standpipe.engine.workers import BatchMade, Failure
 from standpipe.spec import AnyArray
@@ -21,7 +21,7 @@ from standpipe.transform import BATCH_OP, BatchFunction
 from standpipe.transform.python.values import as_array
 
 
-def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
+def make_sample_list(maker: SampleMaker, rows: BatchRows) -> BatchMade | list[Failure]:
     """Make all samples of a batch, call its functions with the list of samples, and return the result.
 
     Return the failures instead, if samples can't be made or a function fails.
@@ -56,7 +56,7 @@ def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
     return maker.batch(rows, lambda: maker.task(rows.epoch, make), apply)
 
 
-def apply(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
+def apply_batch_functions(maker: SampleMaker, rows: BatchRows) -> BatchMade | list[Failure]:
     """Call the functions of a batch whose rows are in the slot; return the result, or the failures."""
     changed = False
     bad: list[Failure] = []
@@ -75,7 +75,7 @@ def apply(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
     return maker.batch(rows, prepare, make)
 
 
-def _applied(maker: SampleMaker, rows: Rows, batch: Any) -> BatchMade | list[Failure]:
+def _applied(maker: SampleMaker, rows: BatchRows, batch: Any) -> BatchMade | list[Failure]:
     key = rows.batch_key
     try:
         for number, step in enumerate(_calls(maker)):
@@ -94,7 +94,7 @@ def probed(maker: SampleMaker, key: RowKey, inputs: Inputs) -> Mapping[str, Sequ
     def make() -> None:
         sample = maker.make(key, inputs.row(0), {})
         batch: Any = [maker.as_given(sample)]
-        if not (maker.recipe.functions and maker.recipe.functions[0].collates):
+        if not (maker.setup.functions and maker.setup.functions[0].collates):
             arrays = {name: as_array(value) for name, value in sample.items()}
             batch = {name: [sample[name]] if array is None else array[None] for name, array in arrays.items()}
         for step in _calls(maker):
@@ -113,12 +113,12 @@ def _calls(maker: SampleMaker) -> list[PythonCall]:
             "batch",
             function.describe(),
         )
-        for number, function in enumerate(maker.recipe.functions)
+        for number, function in enumerate(maker.setup.functions)
     ]
 
 
 def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], dict[str, Any]]:
-    names, kind = maker.recipe.names, function.takes_rng
+    names, kind = maker.setup.names, function.takes_rng
 
     def call(batch: Any, key: int) -> dict[str, Any]:
         rng = {} if kind is None else {"rng": maker.own.generator(key, kind)}
@@ -140,7 +140,7 @@ def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], 
     return call
 
 
-def _placed(rows: Rows, batch: Mapping[str, Any]) -> BatchMade:
+def _placed(rows: BatchRows, batch: Mapping[str, Any]) -> BatchMade:
     """Copy fields of the functions' result into the slot if shape and dtype fit; return these and all other fields.
 
     Other fields are copied if they are views of the slot.

@@ -11,10 +11,10 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_image, name_and_offset
-from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
-from standpipe.engine.workers import NO_FLAWS, Flaws
+from standpipe.engine.workers import NO_COUNTERS, RowCounters
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.transform import MASK, MaskKernel, Move, NativeKernel, NativeStep, moves, other_size
@@ -31,12 +31,12 @@ class ImageMaker:
     heartbeat  the thread's heartbeat; native code writes there that it reads a file or waits for memory
     """
 
-    def __init__(self, recipe: Recipe, supplies: Supplies, heartbeat: Heartbeat) -> None:
-        self._recipe, self._heartbeat = recipe, heartbeat
+    def __init__(self, setup: WorkerSetup, supplies: Supplies, heartbeat: Heartbeat) -> None:
+        self._setup, self._heartbeat = setup, heartbeat
         self._reader, self._side = supplies.reader, supplies.side
         self._native = _native.SampleMaker(supplies.side, READ_BYTES, heartbeat)
         # The cache of files. The maker of samples has the cache of samples.
-        self._kept = None if recipe.keeps_samples else supplies.kept
+        self._kept = None if setup.keeps_samples else supplies.kept
         self.moved: list[Move] | None = None  # the transforms that moved an image; None: they aren't recorded
         self.stamp = NO_FILE  # of the file that was read last
         self._reads = self._read_bytes = self._read_ns = 0
@@ -47,14 +47,14 @@ class ImageMaker:
         ] = {}
 
     @property
-    def flaws(self) -> Flaws:
+    def counters(self) -> RowCounters:
         """The counters of damaged and truncated images, and of file reads."""
         damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
         redecoded = self._native.redecoded + self._redecoded
         if not (self._reads or damaged or truncated or redecoded):
-            return NO_FLAWS
+            return NO_COUNTERS
         read_s = self._read_ns / 1e9
-        return Flaws(
+        return RowCounters(
             damaged, truncated, redecoded, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s
         )
 
@@ -65,12 +65,12 @@ class ImageMaker:
 
     def recount(self) -> Callable[[], None]:
         """Return a function that sets the counts of odd images back to the present ones."""
-        flaws = self.flaws
+        counters = self.counters
 
         def set_back() -> None:
-            self._damaged = flaws.damaged - self._native.damaged
-            self._truncated = flaws.truncated - self._native.truncated
-            self._redecoded = flaws.redecoded - self._native.redecoded
+            self._damaged = counters.damaged - self._native.damaged
+            self._truncated = counters.truncated - self._native.truncated
+            self._redecoded = counters.redecoded - self._native.redecoded
 
         return set_back
 
@@ -120,7 +120,7 @@ class ImageMaker:
         return self._native.rows_from_encoded(
             program,
             [each.image.data for each in rows],
-            self._recipe.seed,
+            self._setup.seed,
             rows[0].key.epoch,
             [each.key.position for each in rows],
             [each.key.attempt for each in rows],
@@ -168,7 +168,7 @@ class ImageMaker:
             data = self._read_file(encoded)[0]
             self._heartbeat[STEP] = 1 + number
         try:
-            return decode_mask(data, self._recipe.decoding, self._reserve(step, key, MASK))
+            return decode_mask(data, self._setup.decoding, self._reserve(step, key, MASK))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
 
@@ -187,7 +187,7 @@ class ImageMaker:
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:
-                limits = self._recipe.decoding.limits
+                limits = self._setup.decoding.limits
                 height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
                 size = (height, width)
                 if wrong == "foreign":
@@ -224,7 +224,7 @@ class ImageMaker:
         return program, made, [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
 
     def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
-        return self._recipe.seed, key.epoch, key.position, key.attempt
+        return self._setup.seed, key.epoch, key.position, key.attempt
 
     def _admitted(self, data: UInt8Array) -> UInt8Array:
         """Return a dataset's bytes, after waiting for their part of the memory budget."""
@@ -275,7 +275,7 @@ class ImageMaker:
 
     def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
         try:
-            frame = decode_foreign(data, self._recipe.decoding, self._reserve(step, key, "image"))
+            frame = decode_foreign(data, self._setup.decoding, self._reserve(step, key, "image"))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
         self._truncated += frame.truncated
@@ -297,7 +297,7 @@ class ImageMaker:
         found = self._programs.get(at)
         if found is None:
             kernel = step.mask_for(height, width) if field == MASK else step.for_size(height, width)
-            compiled = kernel.compile(self._recipe.decoding, self._recipe.simd)
+            compiled = kernel.compile(self._setup.decoding, self._setup.simd)
             found = compiled, kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from standpipe import _native
-from standpipe.engine.cache import warn
+from standpipe.engine.cache import log_cache_warning
 from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
 from standpipe.engine.rows import END
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import step_text
-from standpipe.engine.workers import NO_FLAWS, Assignment, DrivesItself, Failure, Flaws, Substitutes
+from standpipe.engine.workers import NO_COUNTERS, Assignment, DrivesItself, Failure, RowCounters, Substitutes
 from standpipe.errors import StandpipeError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import PlaceStats, Stats
@@ -31,7 +31,7 @@ class _Counts:
     cpu_s: float = 0.0
     queued_s: float = 0.0
     wait_s: float = 0.0
-    flaws: Flaws = NO_FLAWS
+    counters: RowCounters = NO_COUNTERS
     times: _native.Durations = field(default_factory=_native.Durations)
     steps: dict[int, float] = field(default_factory=dict)
 
@@ -74,15 +74,15 @@ class JobQueue:
 
     def stats(self, plan: Plan) -> Stats:
         """Return the counters of the workers of this plan."""
-        with self._lock:  # rows and their flaws belong together
+        with self._lock:  # rows and their counters belong together
             counts = self._counts
-            flaws = asdict(counts.flaws)
+            counters = asdict(counts.counters)
             for name in ("notes", "reads", "read_bytes", "read_s"):
-                del flaws[name]
-            read_s = counts.flaws.read_s
+                del counters[name]
+            read_s = counts.counters.read_s
             return Stats(
                 rows=counts.rows,
-                read=PlaceStats(rows=counts.flaws.reads, bytes=counts.flaws.read_bytes, busy_s=read_s),
+                read=PlaceStats(rows=counts.counters.reads, bytes=counts.counters.read_bytes, busy_s=read_s),
                 transform=PlaceStats(
                     threads=self.employed,
                     rows=counts.rows,
@@ -93,7 +93,7 @@ class JobQueue:
                     latency=Latency(counts.times.latency),
                 ),
                 functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
-                **flaws,
+                **counters,
             )
 
     def put(self, job: SlotJob) -> None:
@@ -166,18 +166,18 @@ class JobQueue:
         piece: Piece,
         bad: Sequence[Failure] = (),
         seconds: float = 0.0,
-        flaws: Flaws = NO_FLAWS,
+        counters: RowCounters = NO_COUNTERS,
         took: Took | None = None,
     ) -> None:
         """Record that a worker has finished a task.
 
         bad      failures of the task's rows
         seconds  time of the task
-        flaws    the worker's counters and notes since its last task
+        counters    the worker's counters and notes since its last task
         took     the time of the task in detail; None: not measured
         """
         job = piece.job
-        self._tell(flaws.notes)
+        self._tell(counters.notes)
         with self._lock:
             ends = [failure.row for failure in bad if failure.place == END]
             job.bad += [failure for failure in bad if failure.place != END]
@@ -187,8 +187,8 @@ class JobQueue:
                 job.ended_after = job.made.rows
             self.done += 1
             self._count(piece, bad, seconds, took)
-            if flaws is not NO_FLAWS:
-                self._counts.flaws += replace(flaws, notes=())
+            if counters is not NO_COUNTERS:
+                self._counts.counters += replace(counters, notes=())
             self._end(job, piece.size)
 
     def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
@@ -216,11 +216,11 @@ class JobQueue:
         with self._lock:
             self._counts.wait_s += seconds
 
-    def meet(self, flaws: Flaws) -> None:
+    def meet(self, counters: RowCounters) -> None:
         """Add a worker's counters since its last task, and log its notes."""
-        self._tell(flaws.notes)
+        self._tell(counters.notes)
         with self._lock:
-            self._counts.flaws += replace(flaws, notes=())
+            self._counts.counters += replace(counters, notes=())
 
     def _tell(self, notes: Sequence[str]) -> None:
         """Log notes of workers as warnings: of notes with the same text up to the first colon, only the first."""
@@ -228,7 +228,7 @@ class JobQueue:
             about = note.partition(":")[0]
             if about not in self._said:
                 self._said.add(about)
-                warn(note)
+                log_cache_warning(note)
 
     def lose(
         self, piece: Piece, suspects: Collection[int], failure: Callable[[int], Failure]
@@ -349,7 +349,7 @@ class QueueWorkers(DrivesItself):
     def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
         self._bell = bell
-        turns = workers if plan.in_turn else 0
+        turns = workers if plan.round_robin else 0
         self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE, as_kept, prove_kept
 from standpipe.engine.python.calls import PythonCall, python_call, row_failed, said
-from standpipe.engine.python.collating import numbered
+from standpipe.engine.python.collating import with_arrays
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
 from standpipe.engine.python.encoded import is_part_of_file, is_struct
@@ -27,11 +27,11 @@ from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, marks, moved
 from standpipe.engine.python.images import ImageMaker
 from standpipe.engine.python.own_generators import OwnGenerators
-from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.rows import END, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
+from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
+from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
-from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
+from standpipe.engine.workers import NO_COUNTERS, Failure, RowCounters
 from standpipe.plan.parts import MeasuredSample
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 class SampleMaker:
     """Makes samples in one thread, from records to fields.
 
-    recipe     how samples are made
+    setup     how samples are made
     supplies   objects that all makers of this process share
     keyed      True in a worker process, where global generators are set for samples; False: they are left alone
     catches    exceptions of the user's code that fail only the sample: all in a worker, with ``SystemExit`` and
@@ -56,7 +56,7 @@ class SampleMaker:
 
     def __init__(
         self,
-        recipe: Recipe,
+        setup: WorkerSetup,
         supplies: Supplies,
         *,
         keyed: bool = False,
@@ -66,26 +66,26 @@ class SampleMaker:
         self.own = OwnGenerators()
         self.heartbeat: Heartbeat = new_heartbeat() if heartbeat is None else heartbeat
         self._catches = catches
-        self.recipe = recipe
-        self._images = ImageMaker(recipe, supplies, self.heartbeat)
+        self.setup = setup
+        self._images = ImageMaker(setup, supplies, self.heartbeat)
         self.recount = self._images.recount  # for images that are made again
-        self._draws = Draws(recipe.seed, self.recount, streams=recipe.streams) if keyed else None
-        self._told = Flaws()
+        self._draws = Draws(setup.seed, self.recount, streams=setup.streams) if keyed else None
+        self._told = RowCounters()
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._dataset = (
             None
-            if recipe.dataset is None
+            if setup.dataset is None
             else PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
         )
-        self._own_steps = recipe.program.steps
+        self._own_steps = setup.program.steps
         self._steps = [
             python_call(step, self.own) if isinstance(step, FunctionStep) else step
             for step in self._own_steps
         ]
-        self._checks = recipe.checks if recipe.checks.any else None
+        self._checks = setup.checks if setup.checks.any else None
         self._kept = supplies.kept
-        bare = not (self._steps or self._checks or recipe.collate or recipe.cache)
-        self._columns = recipe.dataset.__getcolumns__ if bare and has_columns(recipe.dataset) else None
+        bare = not (self._steps or self._checks or setup.collate or setup.cache)
+        self._columns = setup.dataset.__getcolumns__ if bare and has_columns(setup.dataset) else None
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
         self._sees_draws = True  # whether all that was drawn there would have been seen
         self._drawing: dict[str, list[str]] | None = (
@@ -93,7 +93,7 @@ class SampleMaker:
         )
         self.laps = Laps()
         self._calls = Calls(self.at, self._begun, self._write_rest, self._check)
-        self._encoded = encoded_rows(recipe, self._own_steps, self._images, self.laps, self._calls)
+        self._encoded = encoded_rows(setup, self._own_steps, self._images, self.laps, self._calls)
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         last = self._steps[-1] if self._steps else None
@@ -110,11 +110,11 @@ class SampleMaker:
 
         def make() -> MeasuredSample | Failure:
             self.at(0)
-            self._proves = self.recipe.keeps_samples
+            self._proves = self.setup.keeps_samples
             moved: list[Move] = []
             self._images.moved = moved
             try:
-                return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate), moved)
+                return measured(with_arrays(self.make(key, inputs.row(0), {}), self.setup.collate), moved)
             except Exception as error:
                 return row_failed(error).failure(0)
             finally:
@@ -161,13 +161,13 @@ class SampleMaker:
 
         In worker processes ``make()`` may be called twice, to get reproducible random numbers; see ``Draws``.
         """
-        if self.recipe.segments:
+        if self.setup.segments:
             self._enter(epoch if program is None else program)
         return make() if self._draws is None else self._draws.task(epoch, make)
 
     def _enter(self, epoch: int) -> None:
         """Make samples by the program of an epoch from now on. Programs differ in native steps only."""
-        steps = self.recipe.steps(epoch)
+        steps = self.setup.steps(epoch)
         if steps is self._own_steps:
             return
         self._own_steps = steps
@@ -175,13 +175,13 @@ class SampleMaker:
             step if isinstance(step, NativeStep) else old
             for step, old in zip(steps, self._steps, strict=True)
         ]
-        self._encoded = encoded_rows(self.recipe, steps, self._images, self.laps, self._calls)
+        self._encoded = encoded_rows(self.setup, steps, self._images, self.laps, self._calls)
 
     def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
         """Return ``make()``, which makes one sample. In worker processes it may be called twice; see ``Draws``."""
         return make() if self._draws is None else self._draws.sample(key, make)
 
-    def batch(self, rows: Rows, prepare: Callable[[], object], make: Callable[[], Result]) -> Result:
+    def batch(self, rows: BatchRows, prepare: Callable[[], object], make: Callable[[], Result]) -> Result:
         """Return ``make()``, which calls the functions of a batch and may be called twice; see ``Draws``.
 
         prepare  makes the batch's samples; called before each ``make()``
@@ -191,11 +191,11 @@ class SampleMaker:
         prepare()
         return make()
 
-    def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+    def fill(self, rows: BatchRows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop) as one task, and return the failures of rows that can't be made."""
         return self.task(rows.epoch, lambda: self.filled(rows, first, stop))
 
-    def filled(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+    def filled(self, rows: BatchRows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop) inside ``task()``, and return the failures of rows that can't be made."""
         if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
             return []
@@ -225,7 +225,7 @@ class SampleMaker:
                     break
         return bad
 
-    def at_once(self, rows: Rows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
+    def at_once(self, rows: BatchRows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
         """Get the samples of rows [first, stop) from the dataset at once, and pass them to ``use`` field by field.
 
         Return False if the samples must be made one by one: the dataset can't do this, it raised an error, or
@@ -250,7 +250,7 @@ class SampleMaker:
         """True if generators are compared after each sample, so that samples are made one by one."""
         return self._draws is not None and not self._draws.together
 
-    def given(self, rows: Rows, row: int) -> Any:
+    def given(self, rows: BatchRows, row: int) -> Any:
         """Make the sample of a row, and return it in the form that the dataset uses, or its ``RowFailed``."""
         self.begins(row)
         try:
@@ -260,11 +260,11 @@ class SampleMaker:
         self.ends()
         return sample
 
-    def new_flaws(self) -> Flaws:
+    def new_counters(self) -> RowCounters:
         """Return the counters of reads, and of damaged and truncated files, since the last call."""
-        now = self._images.flaws
+        now = self._images.counters
         before, self._told = self._told, now
-        return NO_FLAWS if now is NO_FLAWS else now - before
+        return NO_COUNTERS if now is NO_COUNTERS else now - before
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """Make the sample of a record, and return its values by field. Raises ``RowFailed`` if it can't be made.
@@ -278,7 +278,7 @@ class SampleMaker:
         if self._proves and not (self._kept is not None and self._kept.has(key.index)):
             first = self._before_cache
             sample = self._proven(key, sample)
-        elif self._kept is not None and self.recipe.keeps_samples:
+        elif self._kept is not None and self.setup.keeps_samples:
             first = self._before_cache
             sample = self._found_or_made(key, sample, out)
         else:
@@ -292,7 +292,7 @@ class SampleMaker:
         if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
 
-    def _write_rest(self, key: RowKey, sample: Sample, row: int, rows: Rows) -> None:
+    def _write_rest(self, key: RowKey, sample: Sample, row: int, rows: BatchRows) -> None:
         """Make a sample from the dataset's values, and write it into its row. Raises ``RowFailed``."""
         out = {"image": rows.views["image"][row]}
         sample = self._through(0, len(self._steps), key, sample, out)
@@ -301,7 +301,7 @@ class SampleMaker:
 
     def as_given(self, sample: Sample) -> Any:
         """Return a sample in the form of the dataset's last sample: a dict, a tuple, or its only value."""
-        if self._gives is dict or sample.keys() - set(self.recipe.names):
+        if self._gives is dict or sample.keys() - set(self.setup.names):
             return sample
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
 
@@ -347,12 +347,12 @@ class SampleMaker:
             self._gives = found.form
             self._images.count(found.damaged, found.truncated)
             return found.sample
-        flaws = self._images.flaws
+        counters = self._images.counters
         made = self._fixed_part(key, inputs, out)
         row, sample = as_kept(made, self._gives)
         if row is not None and self._sees_draws:
-            flaws = self._images.flaws - flaws
-            damaged, truncated = flaws.damaged > 0, flaws.truncated > 0
+            counters = self._images.counters - counters
+            damaged, truncated = counters.damaged > 0, counters.truncated > 0
             stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
             self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
         return sample
@@ -378,18 +378,18 @@ class SampleMaker:
 
     @property
     def _before_cache(self) -> int:
-        return self.recipe.program.before_cache
+        return self.setup.program.before_cache
 
     def _item(self, key: RowKey, _: int) -> Sample:
         """Return the dataset's sample for a key, as values by field."""
-        dataset, names = self.recipe.dataset, self.recipe.names
+        dataset, names = self.setup.dataset, self.setup.names
         asked = key.index if key.asked is None else key.asked[0]
-        item = self._streamed(dataset, key) if self.recipe.streams else dataset[asked]
+        item = self._streamed(dataset, key) if self.setup.streams else dataset[asked]
         if item is None:
             raise RowFailed("source", f"dataset[{asked!r}] returned None; return the sample")
         kind = type(item)
         if kind is dict:
-            if self.recipe.decodes and is_struct(item):
+            if self.setup.decodes and is_struct(item):
                 self._gives = object
                 return {"image": item}
             self._gives = dict
@@ -406,7 +406,7 @@ class SampleMaker:
             return {names[0]: item}
         values = item if several else (item,)
         if len(values) > len(names):
-            if self.recipe.decodes and names in (NAMES, NAMES[:1]) and is_part_of_file(item):
+            if self.setup.decodes and names in (NAMES, NAMES[:1]) and is_part_of_file(item):
                 self._gives = object
                 return {names[0]: item}
             fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
@@ -423,7 +423,7 @@ class SampleMaker:
         """
         number = 0
         if step.takes_key:  # a quarter of what calling costs
-            number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
+            number = _native.sample_key(self.setup.seed, key.epoch, key.position, key.attempt, step.op)
         looks = self._drawing is not None or (self._fixed and self._draws is not None)
         before = marks() if looks else None
         try:
@@ -431,7 +431,7 @@ class SampleMaker:
         except RowFailed:
             raise
         except StreamEnded as ended:
-            raise _end_of(self.recipe.dataset, ended) from None
+            raise _end_of(self.setup.dataset, ended) from None
         except self._catches as error:
             raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
         if before is not None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standpipe.engine.rows import Inputs, Rows, counted
+from standpipe.engine.rows import BatchRows, Inputs, as_range
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
 from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
 from standpipe.errors import FIRST_KEY, StandpipeError, record_name
@@ -18,7 +18,7 @@ class SlotJob:
     """The work on one slot: make its rows, then call the functions of the batch; and the progress of that work.
 
     age      number of the job in the order in which jobs came, from 1; 0 before it is queued
-    number   ``Cursor.consumed`` where the batch begins; with ``in_turn`` it chooses the worker
+    number   ``Cursor.consumed`` where the batch begins; with ``round_robin`` it chooses the worker
     content  the records of the rows, and where their values are written
     made     the result of the batch's functions; None without one
     todo     ranges [first, stop) of rows that no worker has begun, in the order in which they are begun
@@ -30,10 +30,10 @@ class SlotJob:
         self.slot = assignment.slot
         self.rows = len(assignment.positions)
         of_samples = plan.batch.sample_fields
-        self.content = Rows(
+        self.content = BatchRows(
             assignment.at.epoch,
             assignment.records.index.tolist(),
-            counted(assignment.positions),
+            as_range(assignment.positions),
             [0] * self.rows,
             Inputs(assignment.records),
             {name: assignment.views[name] for name in of_samples},

@@ -12,19 +12,28 @@ from typing import NamedTuple
 
 from standpipe import _native
 from standpipe.engine.cache import COUNTS
-from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import unforeseen
-from standpipe.engine.python.functions import apply, gather
+from standpipe.engine.python.functions import apply_batch_functions, make_sample_list
 from standpipe.engine.python.jobs import QueueWorkers
-from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.python.slot_job import Piece, SlotJob, is_whole
+from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE, ROW, SINCE, STEP, TOGETHER, step_text
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.watchdog.watch import Overdue, Owner, Work
 from standpipe.engine.watchdog.where import stack_of_thread
-from standpipe.engine.workers import CALLER, WHOLE, Failure, Flaws, Use, WorkersMemory, has_ended, too_long
+from standpipe.engine.workers import (
+    CALLER,
+    WHOLE,
+    Failure,
+    RowCounters,
+    Use,
+    WorkersMemory,
+    has_ended,
+    too_long,
+)
 from standpipe.errors import StalledError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats, WorkerStats
@@ -34,7 +43,7 @@ MET = ("retries", "hedged", "slowest_read_s", "opens", "ranges", *COUNTS.values(
 PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
 
 
-class Seat:
+class SampleThread:
     """One thread that makes samples, and its current task.
 
     number    the thread's number; −1 for the training loop's thread
@@ -69,17 +78,17 @@ class Seat:
         maker.laps.piece_begins()
         if not plan.gathers and not piece.is_functions:
             return maker.fill(content, piece.first, piece.stop)
-        made = gather(maker, content) if plan.gathers else apply(maker, content)
+        made = make_sample_list(maker, content) if plan.gathers else apply_batch_functions(maker, content)
         if isinstance(made, list):
             return made
         piece.job.made = made
         return []
 
-    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
-        """End a task that took ``seconds``; return its seconds, its flaws, and the seconds per step."""
+    def done(self, piece: Piece, seconds: float) -> tuple[float, RowCounters, Took]:
+        """End a task that took ``seconds``; return its seconds, its counters, and the seconds per step."""
         self.rows += piece.stop - piece.first
         self.busy_s += seconds
-        return seconds, self.maker.new_flaws(), self.maker.laps.took(piece.stop - piece.first)
+        return seconds, self.maker.new_counters(), self.maker.laps.took(piece.stop - piece.first)
 
     def at_work(self, plan: Plan, owner: Owner) -> Work | None:
         """Return the thread's current work for the watchdog; None without any."""
@@ -88,18 +97,18 @@ class Seat:
         if piece is None or piece is not self.piece or step == IDLE or self.given_up:
             return None  # or it has begun another piece, to which the row belongs
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
-        hand = Hand(self, piece, row, since)
+        hand = PythonThreadRow(self, piece, row, since)
         doing = step_text(plan, step)
         return Work(hand, what, doing, self.name, since / 1e9, owner, index, path, waits=step >= FOR_MEMORY)
 
 
-class Hand(NamedTuple):
+class PythonThreadRow(NamedTuple):
     """The row that a thread is making, to recognise later if the thread still makes the same row.
 
     since  when the row or step began, in nanoseconds of ``time.monotonic_ns()``
     """
 
-    seat: Seat
+    seat: SampleThread
     piece: Piece
     row: int
     since: int
@@ -116,20 +125,20 @@ class ThreadWorkers(QueueWorkers):
     def __init__(
         self,
         plan: Plan,
-        recipe: Recipe,
+        setup: WorkerSetup,
         threads: int,
         bell: _native.Bell,
-        kept: Kept | None,
+        kept: SampleCache | None,
         ends: Ends,
     ) -> None:
         super().__init__(plan, max(threads, 1), 1, bell)
         self._ends = ends
-        self._recipe = recipe
+        self._setup = setup
         side = _native.SideArena(plan.memory.forecast.side)
-        self._supplies = Supplies.of(recipe, side, max(threads and plan.pool.most_workers, 1), kept)
+        self._supplies = Supplies.of(setup, side, max(threads and plan.pool.most_workers, 1), kept)
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
-        self._seats: list[Seat] = []
+        self._seats: list[SampleThread] = []
         self._wanted = threads
         self.helps = threads == 0
         self._helping = threading.Lock()  # held while the caller's thread does a piece of work
@@ -196,7 +205,7 @@ class ThreadWorkers(QueueWorkers):
 
     def where(self, work: Work) -> str:
         """Return the stack of the thread that does this work."""
-        assert isinstance(work.hand, Hand)
+        assert isinstance(work.hand, PythonThreadRow)
         return stack_of_thread(work.hand.seat.thread)
 
     def give_up(self, work: Work, error: StalledError) -> bool:
@@ -207,7 +216,7 @@ class ThreadWorkers(QueueWorkers):
         """Return each job in which a thread hangs, with the failure of its row, and replace the hanging threads."""
         lost = []
         for work, error in self._overdue.take():
-            assert isinstance(work.hand, Hand)
+            assert isinstance(work.hand, PythonThreadRow)
             seat, piece, row, _ = work.hand
             if not self._queue.give_up(seat, piece):
                 continue
@@ -246,7 +255,7 @@ class ThreadWorkers(QueueWorkers):
             ended.append(self._supplies.kept.close(max(ends - time.monotonic(), 0)))
         return all(ended)
 
-    def _is_hopeless(self, seat: Seat) -> bool:
+    def _is_hopeless(self, seat: SampleThread) -> bool:
         """Return True if the run can't continue while this thread hangs.
 
         The thread reads a stream, which no other thread can read; or too many threads hang already.
@@ -254,11 +263,11 @@ class ThreadWorkers(QueueWorkers):
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
         return self._plan.samples.stream is not None or hanging >= MOST_HANGING * self._plan.pool.workers
 
-    def _new_seat(self, number: int = -1) -> Seat:
+    def _new_seat(self, number: int = -1) -> SampleThread:
         caught: type[BaseException] = Exception if self.helps else BaseException
-        maker = SampleMaker(self._recipe, self._supplies, catches=caught)
+        maker = SampleMaker(self._setup, self._supplies, catches=caught)
         maker.laps.guest = self.helps
-        return Seat(maker, number)
+        return SampleThread(maker, number)
 
     def _start(self, number: int) -> None:
         seat = self._new_seat(number)
@@ -268,7 +277,7 @@ class ThreadWorkers(QueueWorkers):
         thread.start()
         self._seats.append(seat)
 
-    def _work(self, seat: Seat) -> None:
+    def _work(self, seat: SampleThread) -> None:
         seat.thread = threading.get_ident()
         while not seat.given_up:
             rows = self._queue.rows_in(PIECE_S)

@@ -20,7 +20,7 @@ FLOATS = "fc"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InvalidValue:
     """A value that fails a check.
 
     value  the value as text
@@ -90,14 +90,14 @@ def _no_label(sample: Mapping[str, Any], label: Labels) -> str | None:
     return None if found is None else f"{name!r} {found}; {label.describe()}"
 
 
-def _not_finite(value: Any, depth: int = 0) -> Found | None:
+def _not_finite(value: Any, depth: int = 0) -> InvalidValue | None:
     """Return the first number in a value, or in values inside it, that isn't finite; None if all are."""
     if type(value) is float:
-        return None if math.isfinite(value) else Found(str(value))
+        return None if math.isfinite(value) else InvalidValue(str(value))
     if type(value) in _PLAIN:
         return None
     if depth > MOST_DEPTH:
-        return Found(f"nested more than {MOST_DEPTH} deep, and check_finite() looks no further")
+        return InvalidValue(f"nested more than {MOST_DEPTH} deep, and check_finite() looks no further")
     if isinstance(value, Mapping):
         return _in_parts(value.items(), depth)
     if isinstance(value, list | tuple):
@@ -112,14 +112,14 @@ def _not_finite(value: Any, depth: int = 0) -> Found | None:
     return None
 
 
-def _in_parts(parts: Iterable[tuple[object, Any]], depth: int) -> Found | None:
+def _in_parts(parts: Iterable[tuple[object, Any]], depth: int) -> InvalidValue | None:
     for key, part in parts:
         if found := _not_finite(part, depth + 1):
-            return Found(found.value, f"[{key!r}]{found.place}")
+            return InvalidValue(found.value, f"[{key!r}]{found.place}")
     return None
 
 
-def _in_odd_array(array: AnyArray, depth: int) -> Found | None:
+def _in_odd_array(array: AnyArray, depth: int) -> InvalidValue | None:
     """Look for a non-finite value in an array of several fields, of Python objects, or of a foreign dtype
     (bfloat16).
     """
@@ -134,9 +134,9 @@ def _in_odd_array(array: AnyArray, depth: int) -> Found | None:
         return None
 
 
-def _first(array: AnyArray, wrong: AnyArray) -> Found | None:
+def _first(array: AnyArray, wrong: AnyArray) -> InvalidValue | None:
     """Return the first value of ``array`` for which ``wrong``, (same shape) bool, is True; None without one."""
     if not wrong.any():
         return None
     place = np.unravel_index(int(wrong.argmax()), array.shape)
-    return Found(str(array[place]), str([int(each) for each in place]) if place else "")
+    return InvalidValue(str(array[place]), str([int(each) for each in place]) if place else "")

@@ -237,13 +237,13 @@ class BatchMaker:
 
     def _counts(self) -> Mapping[str, float]:
         """Return what was counted since the last call."""
-        now = counts_of(self._workers.stats())
+        now = additive_counters(self._workers.stats())
         now |= {"slow": self._watch.slow, "stalled": self._watch.stalled}
         before, self._counted = self._counted, now
         return {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
 
 
-def counts_of(stats: Stats) -> dict[str, float]:
+def additive_counters(stats: Stats) -> dict[str, float]:
     """Return the counters that can be added up over makers, by name."""
     own = {name: getattr(stats, name) for name in _ADDED}
     places = {

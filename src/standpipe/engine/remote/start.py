@@ -17,7 +17,7 @@ from standpipe.errors import StalledError
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
-from standpipe.system.user_warnings import warn
+from standpipe.system.user_warnings import warn_user
 
 
 def in_fleet(
@@ -49,7 +49,7 @@ def in_fleet(
             if plan.is_open:
                 plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
             if warning := first.facts.get("warning"):
-                warn(warning)
+                warn_user(warning)
             if (differs := difference(plan, first.name, first.facts)) is not None:
                 raise differs
             with refusals(plan):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from standpipe.engine.remote.maker import PLACES, counts_of
+from standpipe.engine.remote.maker import PLACES, additive_counters
 from standpipe.stats.counters import Stats, WorkerStats
 
 
@@ -31,7 +31,7 @@ class Tally:
 
     def stats(self, local: Stats) -> Stats:
         """Return these counters, together with those of local workers."""
-        total: dict[str, Any] = counts_of(local)
+        total: dict[str, Any] = additive_counters(local)
         for name, number in list(self._all.items()):
             total[name] = total.get(name, 0) + number
         places: dict[str, Any] = {

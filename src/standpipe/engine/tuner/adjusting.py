@@ -27,7 +27,7 @@ LEAST_EACH = 1 << 16  # least bytes that are assumed for a thread: less can't be
 SHARED_S = 2.0  # seconds between two checks of what other loaders need
 
 
-class Observed(Protocol):
+class TunedRun(Protocol):
     """A run that can be measured and changed."""
 
     def stats(self) -> Stats:
@@ -90,7 +90,7 @@ class Adjuster:
         self._begin: Stats | None = None  # counters when the window began; None while a change takes effect
         self._changed: Stats | None = None  # counters when the number was changed
 
-    def look(self, run: Observed) -> None:
+    def look(self, run: TunedRun) -> None:
         """Check if a window of measurements is over, when that is due; if so, give the window to the tuner."""
         now = time.monotonic()
         if now < self.due_s:
@@ -135,7 +135,7 @@ class Adjuster:
         since = stats.time_s - self._begin.time_s
         return since >= self._window_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
 
-    def _see(self, run: Observed, begin: Stats, stats: Stats) -> None:
+    def _see(self, run: TunedRun, begin: Stats, stats: Stats) -> None:
         assert self._start is not None
         done = stats - begin
         self._begin = stats

@@ -24,7 +24,7 @@ LOAD = 0.8  # busy fraction of the remaining workers, if the loop doesn't need a
 ALIKE = 1.15  # windows of this ratio or less are similar
 CLEAR = 1.4  # two windows are enough if a number is so many times as fast, or as slow, as the other
 FULL = 0.92  # more computing workers don't help if workers use this fraction of the CPUs' time
-WORTH = 1.04  # more workers are kept if the loop is at least so many times as fast
+LEAST_SPEEDUP = 1.04  # more workers are kept if the loop is at least so many times as fast
 FASTER = (
     1.02  # fewer workers than at the search's begin are kept if the loop is at least so many times as fast
 )
@@ -274,7 +274,7 @@ def _pays(mine: Windows, theirs: Windows) -> bool | None:
 
     Slower ranks may hold up a loop that waits less, so that it isn't faster.
     """
-    faster = _is_clear(_rates(mine), _rates(theirs), WORTH)
+    faster = _is_clear(_rates(mine), _rates(theirs), LEAST_SPEEDUP)
     if faster or _gain(mine, theirs) < AS_GOOD:
         return faster
     before, after = ([each.wait_share for each in windows] for windows in (mine, theirs))

@@ -23,7 +23,7 @@ WORDS = 8  # words of a heartbeat: a cache line, so that two workers never write
 
 # Steps. 0 is the dataset; 1, 2, … the steps of the program.
 IDLE = -1
-LOADING = -2  # a worker in late mode loads the recipe
+LOADING = -2  # a worker in late mode loads the setup
 READING = 1 << 16
 ANSWERING = READING + 1
 TOGETHER = READING + 2  # the dataset makes all rows of the task at once

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MOST_S = 1e6  # longest sleep of the thread, in seconds: clocks can't count much more
-KEPT = 1000  # newest slow works that are kept for ``slow_samples``
+KEPT_WORKS = 1000  # newest slow works that are kept for ``slow_samples``
 
 
 class Party(Protocol):
@@ -101,7 +101,7 @@ class Watch:
         self._parties: list[Party] = [self.own_tasks]
         self._named: dict[Hashable, int] = {}  # each work that is slow now, with its number in ``_slow``
         self._slow: dict[int, SlowSample] = {}
-        self._elsewhere: deque[SlowSample] = deque(maxlen=KEPT)
+        self._elsewhere: deque[SlowSample] = deque(maxlen=KEPT_WORKS)
         self._given_up: set[Hashable] = set()
         self._idle = self._closed = False
         self._nobody_works_since_s: float | None = None  # since when all work waits for other work
@@ -250,7 +250,7 @@ class Watch:
         self.slow += 1
         self._named[work.hand] = self.slow
         self._slow[self.slow] = SlowSample(work.what, work.index, work.path, doing, work.worker, seconds)
-        self._slow.pop(self.slow - KEPT, None)
+        self._slow.pop(self.slow - KEPT_WORKS, None)
         text = f"{work.what} has taken {seconds:.1f} s so far: {doing}, in {work.worker}"
         if work.advice is not None:
             place = newest_frame(where) if doing == work.doing else ""

@@ -102,7 +102,7 @@ def _users_stacks(text: str) -> str:
     return "\n\n".join(cut) or text
 
 
-def state_of(task: str) -> str:
+def describe_kernel_state(task: str) -> str:
     """Return text about why a process or thread can't run, by its state in the kernel; empty if it can run.
 
     task  its folder in /proc: ``"PROCESS"``, or ``"self/task/THREAD"``
@@ -159,7 +159,7 @@ class Stacks:
         process  the process number; return an empty string if the process doesn't answer in a second
         """
         with self._lock:
-            if state := state_of(str(process)):
+            if state := describe_kernel_state(str(process)):
                 return f"  the process is {state}"
             if not is_listening(process):
                 return ""

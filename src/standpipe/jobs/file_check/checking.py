@@ -16,8 +16,8 @@ from standpipe.engine.watchdog.guarded import guarded
 from standpipe.formats import FORMATS, HEAD_BYTES, format_of
 from standpipe.read import read_policy
 from standpipe.source import is_settled
-from standpipe.spec import Decoding, Int64Array, Reads, UInt8Array
-from standpipe.system.paths import shown
+from standpipe.spec import Decoding, Int64Array, ReadOptions, UInt8Array
+from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
-AHEAD = 4  # pieces of work in the queue for each thread
+QUEUED_PER_THREAD = 4  # pieces of work in the queue for each thread
 IDLE_S = 0.5  # time without results after which ``run`` yields an empty list
 FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
 SLOW_S = 30.0  # time without results after which a warning names the files that threads read or decode
@@ -91,7 +91,7 @@ class FileCheckSpec:
     """
 
     decoding: Decoding
-    reads: Reads
+    reads: ReadOptions
     side_bytes: int
     digests: bool
 
@@ -131,7 +131,7 @@ class FileCheckers:
         """
         left = iter(pieces)
         waiting = 0
-        for piece in islice(left, AHEAD * len(self._threads)):
+        for piece in islice(left, QUEUED_PER_THREAD * len(self._threads)):
             self._todo.put(piece)
             waiting += 1
         told = time.monotonic()
@@ -215,7 +215,8 @@ class FileCheckers:
         if now - told < SLOW_S:
             return told
         slow = [
-            f"{shown(path)} for {now - begin:.0f} s" for path, begin in sorted(self._at_work.copy().values())
+            f"{path_text(path)} for {now - begin:.0f} s"
+            for path, begin in sorted(self._at_work.copy().values())
         ]
         _logger().warning("still reading or decoding %s", ", ".join(slow))
         return now

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from standpipe.contracts import Source
 from standpipe.jobs.file_check.findings import FileCheckReport
-from standpipe.spec import DecodeLimits, DecodeMode, Decoding, Reads
+from standpipe.spec import DecodeLimits, DecodeMode, Decoding, ReadOptions
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 
@@ -20,7 +20,7 @@ def check_files(
     duplicates: bool = True,
     num_workers: int | Literal["auto"] = "auto",
     large_image_memory: int | str | None = None,
-    reads: Reads | None = None,
+    reads: ReadOptions | None = None,
     fresh: bool = False,
     on_progress: Progress | None = None,
 ) -> FileCheckReport:
@@ -46,7 +46,7 @@ def check_files(
     large_image_memory : int or str, optional
         Memory in bytes, or text such as ``"1GiB"``, for files that need a whole frame at once, over all
         threads. Default: 256 MiB. A file that needs more is bad, as for a loader with the same setting.
-    reads : Reads, optional
+    reads : ReadOptions, optional
         Retries and time limits of reads, as for ``Pipeline.plan``.
     fresh : bool, default False
         True to discard earlier results, and check all files.
@@ -80,7 +80,7 @@ def check_files(
         duplicates=duplicates,
         workers=num_workers,
         large_image_memory=large_image_memory,
-        reads=reads or Reads(),
+        reads=reads or ReadOptions(),
         fresh=fresh,
         on_progress=on_progress,
     )

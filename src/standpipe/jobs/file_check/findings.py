@@ -267,7 +267,7 @@ def repeated_keys(source: OpenSource) -> Iterator[tuple[int, int]]:
     return source.repeated() if isinstance(source, RepeatsKeys) else iter(())
 
 
-def counts_of(store: Store, source: OpenSource) -> dict[str, int]:
+def counts_by_kind(store: Store, source: OpenSource) -> dict[str, int]:
     """Return the number of files per kind of finding, in the order of ``KINDS``, without kinds that don't occur."""
     found: dict[str, int] = dict(
         store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")

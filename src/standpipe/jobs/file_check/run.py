@@ -20,12 +20,12 @@ from standpipe.jobs.file_check.checking import (
     file_marks,
 )
 from standpipe.jobs.file_check.files import Progress
-from standpipe.jobs.file_check.findings import FileCheckReport, counts_of, skipped_files
+from standpipe.jobs.file_check.findings import FileCheckReport, counts_by_kind, skipped_files
 from standpipe.jobs.file_check.labels import LabelCounts
 from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
 from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
-from standpipe.spec import Decoding, Int64Array, Reads
+from standpipe.spec import Decoding, Int64Array, ReadOptions
 from standpipe.system import machine
 from standpipe.transform import decoder_version
 from standpipe.units import is_count, parse_bytes
@@ -44,7 +44,7 @@ def run(
     duplicates: bool,
     workers: int | Literal["auto"],
     large_image_memory: int | str | None,
-    reads: Reads,
+    reads: ReadOptions,
     fresh: bool,
     on_progress: Progress | None,
 ) -> FileCheckReport:
@@ -76,7 +76,7 @@ def run(
         looked=work.looked,
         seconds=time.monotonic() - begin,
         size=store.one("SELECT COALESCE(SUM(size), 0) FROM files"),
-        counts=counts_of(store, opened),
+        counts=counts_by_kind(store, opened),
         labels=work.labels.findings(),
         skipped=sum(1 for _ in skipped_files(opened)),
         _source=opened,

@@ -49,7 +49,7 @@ def draft(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def explain_errors(path: Path) -> Iterator[None]:
     """Turn the system's errors into ``StandpipeError``."""
     try:
         yield
@@ -69,7 +69,7 @@ def sync(folder: Path) -> None:
 
 
 @contextmanager
-def claimed(folder: Path, facts: PackFacts) -> Iterator[bool]:
+def claimed_folder(folder: Path, facts: PackFacts) -> Iterator[bool]:
     """Create the folder or check that it fits, and lock it against other packers; yield whether all of it was written
     before.
     """

@@ -127,7 +127,7 @@ def packed_facts(folder: str | os.PathLike[str]) -> PackFacts:
     return facts
 
 
-def shard_path(folder: Path, number: int) -> Path:
+def packed_shard_path(folder: Path, number: int) -> Path:
     """Return the path of a shard."""
     return folder / f"shard-{number:06d}.tar"
 
@@ -258,7 +258,7 @@ class OpenShard:
 
         Raises ``StandpipeError`` if it or its checksums are missing or can't be used.
         """
-        path, sums = shard_path(folder, number), sums_path(folder, number)
+        path, sums = packed_shard_path(folder, number), sums_path(folder, number)
         try:
             found = Sums.read(sums)
             if start not in (None, found.start) or stop not in (None, found.stop):
@@ -357,10 +357,3 @@ def threads_of(num_workers: int | None) -> int:
     if not is_count(workers, 1, MOST_THREADS):
         raise PlanError(f"num_workers must be an integer from 1 to {MOST_THREADS}, got {num_workers!r}")
     return workers
-
-
-def write_all(file: int, data: memoryview, at: int) -> None:
-    """Write all of ``data`` to offset ``at`` of an open file."""
-    while data:
-        done = os.pwrite(file, data, at)
-        data, at = data[done:], at + done

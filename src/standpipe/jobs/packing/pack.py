@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from standpipe import _native
 from standpipe.contracts import Encoded, KnownHere, OpenSource, Source
 from standpipe.errors import PlanError, ReadError, StandpipeError
-from standpipe.jobs.packing.drafts import OPEN, claimed, draft, part, suffix, sync, told
+from standpipe.jobs.packing.drafts import OPEN, claimed_folder, draft, explain_errors, part, suffix, sync
 from standpipe.jobs.packing.layout import (
     BLOCK,
     MOST_MEMBER_BYTES,
@@ -36,16 +36,16 @@ from standpipe.jobs.packing.layout import (
     Progress,
     Sums,
     end_early,
+    packed_shard_path,
     parts_of,
-    shard_path,
     sums_path,
     threads_of,
-    write_all,
 )
 from standpipe.order import Sequential, Shuffled
 from standpipe.source import ImageFolder, TarShards, build_index
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import write_all
 from standpipe.units import parse_bytes
 
 RECORDS_AT_ONCE = 1 << 12
@@ -156,7 +156,7 @@ def pack_shards(
         shard_bytes=shard_bytes,
     )
     path, workers = Path(folder), threads_of(num_workers)
-    with claimed(path, facts) as complete:
+    with claimed_folder(path, facts) as complete:
         return _Packer(path, opened, in_order, facts, workers, on_progress).run(complete)
 
 
@@ -222,13 +222,13 @@ class _Packer:
                 if stop is None:
                     stop = self._write(self._planned(number, start))
                     self._written += 1
-                size_bytes += shard_path(self.folder, number).stat().st_size
+                size_bytes += packed_shard_path(self.folder, number).stat().st_size
                 start, number = stop, number + 1
                 self._progress(start)
         finally:
             self._pool.shutdown(cancel_futures=True)
         if self._written or not complete:
-            build_index(TarShards([shard_path(self.folder, each) for each in range(number)]))
+            build_index(TarShards([packed_shard_path(self.folder, each) for each in range(number)]))
             replace(self.facts, shards=number).write(self.folder)
         return PackReport(self.folder, self.facts.records, number, size_bytes, self._written)
 
@@ -238,7 +238,7 @@ class _Packer:
 
     def _complete(self, number: int, start: int) -> int | None:
         """Return where a complete shard stops; None if it isn't complete."""
-        path = shard_path(self.folder, number)
+        path = packed_shard_path(self.folder, number)
         if not path.exists():
             return None
         advice = f"delete {path}, and run the same command again"
@@ -328,8 +328,8 @@ class _Packer:
 
     def _write(self, shard: _Shard) -> int:
         """Write a shard and its checksums; return where its records stop."""
-        target, sums = shard_path(self.folder, shard.number), sums_path(self.folder, shard.number)
-        with told(target), draft(target) as file:
+        target, sums = packed_shard_path(self.folder, shard.number), sums_path(self.folder, shard.number)
+        with explain_errors(target), draft(target) as file:
             os.ftruncate(file, shard.members.shard_bytes)
             found = self._filled(file, shard)
             # An index of a file that has just been changed isn't believed, and one is built right after the last shard.

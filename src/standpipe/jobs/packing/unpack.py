@@ -15,18 +15,10 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.jobs.packing.layout import (
-    PART_BYTES,
-    OpenShard,
-    Progress,
-    in_parts,
-    packed_facts,
-    threads_of,
-    write_all,
-)
+from standpipe.jobs.packing.layout import PART_BYTES, OpenShard, Progress, in_parts, packed_facts, threads_of
 from standpipe.spec import UInt8Array
-from standpipe.system.files import open_regular, read_regular
-from standpipe.system.paths import shown
+from standpipe.system.files import open_regular, read_regular, write_all
+from standpipe.system.paths import path_text
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
 MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there
@@ -198,7 +190,7 @@ class _Unpacking:
             raise StandpipeError(f"can't write {self._shown(to)}: {error.strerror}") from error
 
     def _shown(self, to: bytes) -> str:
-        return shown(os.path.join(os.fsencode(self._target), to))  # noqa: PTH118 (as bytes)
+        return path_text(os.path.join(os.fsencode(self._target), to))  # noqa: PTH118 (as bytes)
 
     @contextmanager
     def _folder_of(self, to: bytes) -> Iterator[tuple[int, bytes]]:
@@ -271,7 +263,7 @@ def _relative(path: Path, text: bytes) -> bytes:
         raise StandpipeError(f"{path} has a record without a path: {text[:80]!r}") from error
     parts = found.split(b"/")
     if b"\0" in found or not {b"", b".", b".."}.isdisjoint(parts) or found.startswith(MARK.encode()):
-        raise StandpipeError(f"{path} has a record whose path leads out of its folder: {shown(found)}")
+        raise StandpipeError(f"{path} has a record whose path leads out of its folder: {path_text(found)}")
     return bytes(found)
 
 

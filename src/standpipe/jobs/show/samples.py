@@ -12,19 +12,19 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import loader_of
 from standpipe.jobs.show.pixels import painted, pictures_of
-from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, drawn
+from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, draw_sheet
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
 from standpipe.transform.image import MASK
 from standpipe.transform.kernels.mask import moves_mask
-from standpipe.transform.kernels.views import Repeat, Views, number_of, transforms_of
+from standpipe.transform.kernels.views import Repeat, Views, number_of_views, transforms_of
 from standpipe.transform.pixels.window import PadImage
 from standpipe.transform.python.function import callable_name
 
 MOST_SAMPLES = 1000
-OPTIONS = LoaderOptions(executor="inline", num_workers=1, prefetch=1, autotune=False, probe=False)
+OPTIONS = LoaderOptions(executor="inline", num_workers=1, prefetch=1, autotune=False, check_generators=False)
 
 BLANK: UInt8Array = np.full((1, 1, 3), 255, np.uint8)  # instead of a picture
 
@@ -136,10 +136,10 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
         for number in range(1, len(after) + 1):
             columns.append(_step(pipeline, n, epoch, transforms[: place + 1 + number], name))
         for sample, (label, record) in enumerate(captions):
-            for number in range(number_of(given) or 1):
+            for number in range(number_of_views(given) or 1):
                 cells = [column[sample][0] for column in common]
                 cells += [column[sample][number] if column else BLANK for column in columns]
-                titled = name if number_of(given) is None else f"{name} {number}"
+                titled = name if number_of_views(given) is None else f"{name} {number}"
                 rows[sample].append(Row(cells, f"{label}   {titled}" if label else titled, record))
     names = [
         {_name(given[number]) for given in map(transforms_of, views.values()) if number < len(given)}
@@ -147,7 +147,7 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     ]
     steps = [each.pop() if len(each) == 1 else f"step {number}" for number, each in enumerate(names, 1)]
     titles = ["source", *map(_name, before), *steps, *map(_name, after)]
-    return drawn(titles, [row for group in rows for row in group])
+    return draw_sheet(titles, [row for group in rows for row in group])
 
 
 def _is_batched(pipeline: Description) -> bool:
@@ -234,4 +234,4 @@ def _name(transform: object) -> str:
 
 def _sheet(titles: list[str], columns: list[list[UInt8Array]], captions: list[tuple[str, str]]) -> Sheet:
     rows = zip(*columns, strict=True)
-    return drawn(titles, [Row(cells, *text) for cells, text in zip(rows, captions, strict=True)])
+    return draw_sheet(titles, [Row(cells, *text) for cells, text in zip(rows, captions, strict=True)])

@@ -93,7 +93,7 @@ class Row:
     name: str
 
 
-def drawn(titles: list[str], rows: list[Row]) -> Sheet:
+def draw_sheet(titles: list[str], rows: list[Row]) -> Sheet:
     """Draw rows under each other, on one sheet.
 
     titles  text above each column

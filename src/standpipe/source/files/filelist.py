@@ -9,7 +9,7 @@ from standpipe.contracts import OpenSource
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.masks import ListingWithMasks
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class FileList:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        root = "" if self.root is None else f", root='{shown(self.root)}'"
+        root = "" if self.root is None else f", root='{path_text(self.root)}'"
         labels = "" if self.labels else ", labels=False"
-        index = "" if self.index is None else f", index='{shown(self.index)}'"
-        mask = "" if self.mask is None else f", mask='{shown(self.mask)}'"
-        return f"FileList('{shown(self.path)}'{root}{labels}{index}{mask})"
+        index = "" if self.index is None else f", index='{path_text(self.index)}'"
+        mask = "" if self.mask is None else f", mask='{path_text(self.mask)}'"
+        return f"FileList('{path_text(self.path)}'{root}{labels}{index}{mask})"
 
     def subject(self) -> ListSubject:
         """Open the list, as the subject of an index."""
@@ -114,5 +114,10 @@ class FileList:
         base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
         index = None if self.index is None else absolute(self.index, field="FileList's index")
         return ListSubject.open(
-            path, base, name=shown(self.path), labels=self.labels, stays=self.root is not None, index=index
+            path,
+            base,
+            name=path_text(self.path),
+            labels=self.labels,
+            stays=self.root is not None,
+            index=index,
         )

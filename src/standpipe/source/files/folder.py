@@ -9,7 +9,7 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.folder_subject import FolderSubject, but
 from standpipe.source.index.listing import Listing, some
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class ImageFolder:
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         empty = ", allow_empty=True" if self.allow_empty else ""
-        index = "" if self.index is None else f", index='{shown(self.index)}'"
-        return f"ImageFolder('{shown(self.root)}'{empty}{index})"
+        index = "" if self.index is None else f", index='{path_text(self.index)}'"
+        return f"ImageFolder('{path_text(self.root)}'{empty}{index})"
 
     def subject(self) -> FolderSubject:
         """Return the folder, as the subject of an index."""
@@ -94,14 +94,14 @@ class ImageFolder:
         index = None if self.index is None else absolute(self.index, field="ImageFolder's index")
         if index is not None and index.startswith(root):
             raise PlanError(
-                f"ImageFolder(index='{shown(index)}') is inside the folder, whose modification time it would change; "
+                f"ImageFolder(index='{path_text(index)}') is in the folder, and would change its modification time; "
                 "use a path outside"
             )
-        return FolderSubject(root, name=shown(self.root), index=index)
+        return FolderSubject(root, name=path_text(self.root), index=index)
 
     def _check_classes(self, listing: Listing) -> None:
         """Raise ``PlanError`` if a class has no image."""
-        facts, base = listing.index.facts, shown(listing.subject.base)
+        facts, base = listing.index.facts, path_text(listing.subject.base)
         assert facts.classes is not None
         empty = [facts.classes[label] for label in facts.empty]
         if empty:

@@ -15,9 +15,9 @@ from standpipe.source.files.walk import Folder, class_folders, examined, images_
 from standpipe.source.index.file import Facts, IndexFile, SectionPlace
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
-from standpipe.source.index.writer import Manifest, Writer, places_of, smallest_dtype
+from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of, smallest_dtype
 from standpipe.spec import Int64Array, UInt8Array
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 FOLDERS_AT_ONCE = 1 << 12
 
@@ -72,7 +72,7 @@ class FolderSubject:
             return "it is the index of a list"
         for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
             for folder in _folders(index, start):
-                what = "the folder" if folder.path == b"." else shown(folder.path)
+                what = "the folder" if folder.path == b"." else path_text(folder.path)
                 try:
                     now = examined(self.base + folder.path)
                 except OSError as error:
@@ -83,7 +83,7 @@ class FolderSubject:
                     return f"{what} may have changed again without a new modification time"
         return None
 
-    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
         """Walk the folder and write its index."""
         began_ns = time.time_ns()
         table = _FolderTable(writer)
@@ -111,9 +111,9 @@ class FolderSubject:
         names.finish()
         if seen == 0:
             raise PlanError(
-                f"no class folder in {shown(self.base)} has an image{but(num_special)}; check the path"
+                f"no class folder in {path_text(self.base)} has an image{but(num_special)}; check the path"
             )
-        classes = tuple(map(shown, class_names))
+        classes = tuple(map(path_text, class_names))
         return Facts(
             kind=self.kind,
             options={},
@@ -138,8 +138,8 @@ def but(special: int) -> str:
 class _Records:
     """A writer of sorted records into an index."""
 
-    def __init__(self, writer: Writer, label: str) -> None:
-        self.manifest = Manifest()
+    def __init__(self, writer: IndexWriter, label: str) -> None:
+        self.manifest = RecordDigest()
         self.label = label
         self._writer = writer
         self._text_bytes = 0
@@ -160,7 +160,7 @@ class _Records:
 class _FolderTable:
     """A writer of the table of walked folders into an index: name, modification time and inode of each."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: IndexWriter) -> None:
         self._writer = writer
         self._names_bytes = 0
         self._waiting: list[Folder] = []

@@ -15,9 +15,9 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.formats import SUFFIXES
 from standpipe.source.index.file import Facts, IndexFile, SectionPlace, read_fully
 from standpipe.source.index.store import Progress, is_settled
-from standpipe.source.index.writer import Manifest, Writer, smallest_dtype
+from standpipe.source.index.writer import IndexWriter, RecordDigest, smallest_dtype
 from standpipe.spec import Int64Array
-from standpipe.system.paths import open_for_reading, reading, shown
+from standpipe.system.paths import open_for_reading, path_text, reading
 
 BYTES_AT_ONCE = 1 << 20
 LABELS_AT_ONCE = 1 << 17
@@ -120,11 +120,11 @@ class ListSubject:
                 "write another file and rename it"
             )
 
-    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
         """Read the list and write its index. Labels are written last, since class names must be sorted first."""
         began_ns = time.time_ns()
         lines = _native.ListLines(self.labels, SUFFIXES)
-        manifest, labels = Manifest(), Labels(writer)
+        manifest, labels = RecordDigest(), LabelWriter(writer)
         rows = 0
         for done in self._taken(lines):
             places = lines.places
@@ -174,10 +174,10 @@ class ListSubject:
             yield at
 
 
-class Labels:
+class LabelWriter:
     """A writer of labels into an index: first to a temporary file, then in the smallest dtype that holds them."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: IndexWriter) -> None:
         self._writer = writer
         self._file: int | None = None
         self._rows = 0
@@ -195,7 +195,7 @@ class Labels:
         self._lowest = min(self._lowest, int(labels.min()))
         self._highest = max(self._highest, int(labels.max()))
 
-    def finish(self, manifest: Manifest, names: list[bytes]) -> tuple[str, ...] | None:
+    def finish(self, manifest: RecordDigest, names: list[bytes]) -> tuple[str, ...] | None:
         """Write the section; return the class names, sorted and printable. ``names``: in the order of the labels."""
         assert self._file is not None
         self.dtype = smallest_dtype(self._lowest, self._highest)
@@ -209,7 +209,7 @@ class Labels:
                 labels = sorted_place[labels]
             manifest.add_labels(labels)
             self._writer.add("labels", labels.astype(self.dtype))
-        return tuple(shown(names[place]) for place in order) or None
+        return tuple(path_text(names[place]) for place in order) or None
 
 
 def _shown_fault(what: str, line: int, kind: str, first_kind: str, first_line: int, label: bytes) -> str:
@@ -224,7 +224,7 @@ def _shown_fault(what: str, line: int, kind: str, first_kind: str, first_line: i
             reason = f"has {KIND_SHOWN[kind]}, but {first}; {advice}"
         case "image_name":
             reason = (
-                f"has the label '{shown(label)}', which looks like a file; put a tab between path and label, or "
+                f"has the label '{path_text(label)}', which looks like a file; put a tab between path and label, or "
                 "pass labels=False if all lines are only paths"
             )
         case _:

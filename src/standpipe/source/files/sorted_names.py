@@ -13,7 +13,7 @@ import numpy as np
 from standpipe.contracts import Paths
 from standpipe.source.files.sort import WORD_BYTES, sort_keys
 from standpipe.source.index.file import read_fully
-from standpipe.source.index.writer import Writer
+from standpipe.source.index.writer import IndexWriter
 from standpipe.spec import Int64Array, UInt8Array
 
 SORTED_AT_ONCE = 1 << 17  # paths; twice as many are in memory at most
@@ -35,7 +35,9 @@ class SortedNames:
     writer  creates the files for the runs
     """
 
-    def __init__(self, put: Callable[[Int64Array, UInt8Array, Int64Array], None], writer: Writer) -> None:
+    def __init__(
+        self, put: Callable[[Int64Array, UInt8Array, Int64Array], None], writer: IndexWriter
+    ) -> None:
         self._put = put
         self._writer = writer
         self._keys = bytearray()

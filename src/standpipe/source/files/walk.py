@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from standpipe.errors import PlanError
 from standpipe.formats import is_image_name
 from standpipe.source.index.listing import some
-from standpipe.system.paths import reading, shown
+from standpipe.system.paths import path_text, reading
 
 NAMES_AT_ONCE = 4096
 LONGEST_FOLDER_BYTES = 65_000  # an index has 16 bits for a path's length
@@ -61,7 +61,7 @@ class _Found:
     def check(self, folder: bytes) -> None:
         if self.lost_links:
             raise PlanError(
-                f"{some(map(shown, self.lost_links))} in {shown(folder)}: links whose target is gone, which may be "
+                f"{some(map(path_text, self.lost_links))} in {path_text(folder)}: links without a target, which may be "
                 "folders of images; mount or repair the target, or remove the link"
             )
 
@@ -87,11 +87,11 @@ def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[b
         return sorted(found.folders)
     if num_images:
         raise PlanError(
-            f"{shown(base)} has {num_images} images but no class folders; move each class into a "
+            f"{path_text(base)} has {num_images} images but no class folders; move each class into a "
             "folder of its own, or list the files with FileList"
         )
     found.check(base)
-    raise PlanError(f"{shown(base)} has no class folders; check the path")
+    raise PlanError(f"{path_text(base)} has no class folders; check the path")
 
 
 def images_below(
@@ -112,7 +112,7 @@ def images_below(
         path, above = waiting.pop()
         if len(path) > LONGEST_FOLDER_BYTES:
             raise PlanError(
-                f"a folder in {shown(base + path[:LONGEST_CALL_BYTES])}… has a path of {len(path):,} bytes, more than "
+                f"a folder in {path_text(base + path[:LONGEST_CALL_BYTES])}… has a path of {len(path):,} bytes, over "
                 f"{LONGEST_FOLDER_BYTES:,}; does the folder contain itself?"
             )
         with reading(base + path):

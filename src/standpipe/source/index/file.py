@@ -4,7 +4,7 @@
     sections   one after another: columns of n rows, and texts, in sealed blocks
     facts      JSON: what was indexed, its digest, the class names, the location of each section
 
-A file in another format is ``Damaged`` and never used. The checksum covers preamble and facts. A sealed block
+A file in another format is ``DamagedIndex`` and never used. The checksum covers preamble and facts. A sealed block
 has 508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest
 covers its data.
 """
@@ -24,7 +24,7 @@ from standpipe import _native
 from standpipe.errors import StandpipeError
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 from standpipe.system.files import NotRegularError, open_regular
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 MAGIC = b"stndpipe"
 VERSION = 4
@@ -53,7 +53,7 @@ COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2",
 SectionPlace: TypeAlias = tuple[int, int, int, int | None]
 
 
-class Damaged(Exception):
+class DamagedIndex(Exception):
     """A file isn't an index, or is damaged; the text says why."""
 
 
@@ -185,7 +185,7 @@ class IndexFile:
         again = "the next run builds it again"
         if self.facts.columns:
             again = f"build it again with its columns {', '.join(map(repr, self.facts.columns))}"
-        return _Told("the index" if self.path is None else shown(self.path), again)
+        return _Told("the index" if self.path is None else path_text(self.path), again)
 
 
 class _Told:
@@ -222,11 +222,11 @@ def read_fully(file: int, size: int, at: int) -> bytes:
 
 
 def read_index(path: bytes) -> IndexFile:
-    """Open an index file. Raises ``Damaged`` if it isn't an undamaged index, ``OSError`` if it can't be read."""
+    """Open an index file. Raises ``DamagedIndex`` if it isn't an undamaged index, ``OSError`` if it can't be read."""
     try:
         file = open_regular(path)
     except (NotRegularError, IsADirectoryError) as error:
-        raise Damaged("it isn't a regular file") from error
+        raise DamagedIndex("it isn't a regular file") from error
     try:
         size = os.fstat(file).st_size
         return IndexFile(file, path, size, held=False, facts=read_facts(file, size))
@@ -245,29 +245,29 @@ def preamble(size: int, facts_at: int, facts: bytes) -> bytes:
 
 
 def read_facts(file: int, size: int) -> Facts:
-    """Read and check the facts of an index. Raises ``Damaged``."""
+    """Read and check the facts of an index. Raises ``DamagedIndex``."""
     if size < PREAMBLE.size:
-        raise Damaged("it is shorter than an index's preamble")
+        raise DamagedIndex("it is shorter than an index's preamble")
     try:
         head = read_fully(file, PREAMBLE.size, 0)
         magic, version, mark, whole, facts_at, _ = PREAMBLE.unpack(head)
         if magic != MAGIC or mark != BYTE_ORDER_MARK:
-            raise Damaged("it isn't an index of standpipe's")
+            raise DamagedIndex("it isn't an index of standpipe's")
         if version != VERSION:
-            raise Damaged(f"it has version {version}, this standpipe reads version {VERSION}")
+            raise DamagedIndex(f"it has version {version}, this standpipe reads version {VERSION}")
         if whole != size or not PREAMBLE.size <= facts_at < size or size - facts_at > MOST_FACTS_BYTES:
-            raise Damaged(f"it has {size:,} bytes, but should have {whole:,}")
+            raise DamagedIndex(f"it has {size:,} bytes, but should have {whole:,}")
         text = read_fully(file, size - facts_at, facts_at)
     except EOFError as error:
-        raise Damaged("it ends too soon") from error
+        raise DamagedIndex("it ends too soon") from error
     if preamble(size, facts_at, text) != head:
-        raise Damaged("its checksum is wrong")
+        raise DamagedIndex("its checksum is wrong")
     import json  # imported here: with hashlib it takes a tenth of importing standpipe
 
     try:
         facts = _facts(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Damaged(f"its facts are invalid: {error!r}") from error
+        raise DamagedIndex(f"its facts are invalid: {error!r}") from error
     _check(facts, facts_at)
     return facts
 
@@ -320,44 +320,44 @@ def _of(kind: type[Any], value: object) -> Any:
 
 
 def _check(facts: Facts, end: int) -> None:
-    """Raise ``Damaged`` unless every section is inside the file and has the size of its rows."""
+    """Raise ``DamagedIndex`` unless every section is inside the file and has the size of its rows."""
     for name, section in facts.sections.items():
         if not (PREAMBLE.size <= section.begin <= end and 0 <= section.size <= end):
-            raise Damaged(f"its section {name} isn't inside the file")
+            raise DamagedIndex(f"its section {name} isn't inside the file")
         if section.begin + _native.sealed_size(section.size) > end:
-            raise Damaged(f"its section {name} isn't inside the file")
+            raise DamagedIndex(f"its section {name} isn't inside the file")
         if len(section.key) != 16 or not set(section.key) <= set("0123456789abcdef"):
-            raise Damaged(f"its section {name} has the invalid key {section.key!r}")
+            raise DamagedIndex(f"its section {name} has the invalid key {section.key!r}")
     rows = {"places": PLACE.itemsize}
     if facts.label is not None:
         rows["labels"] = _item_bytes(facts.label, LABEL_DTYPES)
     for name, column in facts.columns.items():
         if not all(size > 0 for size in column.shape):
-            raise Damaged(f"its column {name} has the shape {column.shape}")
+            raise DamagedIndex(f"its column {name} has the shape {column.shape}")
         if name in RANGE and (column.dtype, column.shape, {*RANGE} <= {*facts.columns}) != ("<i8", (), True):
-            raise Damaged(f"its column {name} isn't half of a byte range")
+            raise DamagedIndex(f"its column {name} isn't half of a byte range")
         items = int(np.prod([1, *column.shape], dtype=object))
         rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
     for name in facts.encoded:
         rows |= dict.fromkeys(place_sections(name), 8)
     if not set(NEEDED_SECTIONS.get(facts.kind, ())) <= set(facts.sections):
-        raise Damaged("it lacks a section")
+        raise DamagedIndex("it lacks a section")
     if facts.kind == "tar":
         rows[HEADERS] = 2
         repeated = facts.sections.get(REPEATED)
         if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
-            raise Damaged("its repeated keys have another size")
+            raise DamagedIndex("its repeated keys have another size")
         if facts.encoded[:1] != ("image",) or {*facts.encoded} & {*facts.columns, "label"}:
-            raise Damaged(f"its records have the fields {facts.encoded}")
+            raise DamagedIndex(f"its records have the fields {facts.encoded}")
     for name, row_bytes in rows.items():
         found = facts.sections.get(name)
         if facts.rows < 1 or found is None or found.size != facts.rows * row_bytes:
-            raise Damaged(f"its section {name} doesn't have the size of {facts.rows} rows")
+            raise DamagedIndex(f"its section {name} doesn't have the size of {facts.rows} rows")
 
 
 def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
     if dtype not in known:
-        raise Damaged(f"it has values of the unknown dtype {dtype!r}")
+        raise DamagedIndex(f"it has values of the unknown dtype {dtype!r}")
     return np.dtype(dtype).itemsize
 
 

@@ -13,7 +13,7 @@ from standpipe.contracts import Encoded, Files, Paths, Records
 from standpipe.source.index.file import RANGE, IndexFile, column_section, place_sections
 from standpipe.source.index.store import Subject, open_index
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
 
@@ -102,7 +102,7 @@ class Listing:
 
     @property
     def _place(self) -> str:
-        place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
+        place = "in an unnamed file" if self.index.path is None else path_text(self.index.path)
         return f"index: {self.index.size:,} bytes, {'in memory' if self.index.held else place}"
 
     def skipped(self) -> Iterator[str]:
@@ -110,7 +110,7 @@ class Listing:
         rest = b""
         for block in self.index.blocks(SKIPPED) if SKIPPED in self.index.facts.sections else ():
             *whole, rest = (rest + block.tobytes()).split(b"\0")
-            yield from (shown(self.subject.base + path) for path in whole)
+            yield from (path_text(self.subject.base + path) for path in whole)
 
     def here(self) -> str:
         """Return the folder of relative paths, on which the digest doesn't depend."""
@@ -158,7 +158,7 @@ class Listing:
 
     def name(self, index: int) -> str:
         """Return the record's path, printable."""
-        return shown(self.paths(np.array([index], np.int64))[0])
+        return path_text(self.paths(np.array([index], np.int64))[0])
 
     def _checked(self, labels: AnyArray) -> Int64Array:
         """Return labels as (n,) int64. Raises ``StandpipeError`` if there are class names and one isn't a class."""

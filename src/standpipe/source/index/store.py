@@ -17,17 +17,17 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import (
     MAGIC,
     Column,
-    Damaged,
+    DamagedIndex,
     Facts,
     IndexFile,
     SectionPlace,
     column_section,
     read_index,
 )
-from standpipe.source.index.writer import Room, TooLarge, Writer
-from standpipe.system.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, published
+from standpipe.source.index.writer import IndexStorage, IndexWriter, TooLarge
+from standpipe.system.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, publish_claimed
 from standpipe.system.files import open_regular
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
     import logging
@@ -37,7 +37,9 @@ AROUND = (b"\0", b"\0", b"\0")  # paths in an index itself are between NUL bytes
 COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000  # resolution of file systems' times, upper bounds
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # name of the counted things, number done, total
-Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # adds columns to an index after its records
+Finish: TypeAlias = Callable[
+    [IndexWriter, Facts, IndexFile], Facts
+]  # adds columns to an index after its records
 
 
 class Subject(Protocol):
@@ -89,7 +91,7 @@ class Subject(Protocol):
     def objection(self, index: IndexFile) -> str | None:
         """Return why an index doesn't fit, such as ``"the list changed since"``; None if it fits."""
 
-    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
         """Write an index. Raises ``PlanError`` if the data can't be indexed."""
 
     def text(self, index: IndexFile) -> SectionPlace:
@@ -124,20 +126,20 @@ def open_index(subject: Subject) -> IndexFile:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
                 logger().warning(
-                    "the index %s isn't used: %s; run standpipe index to renew it", shown(path), why
+                    "the index %s isn't used: %s; run standpipe index to renew it", path_text(path), why
                 )
-            elif isinstance(why.__cause__, Damaged) and path == subject.index:
+            elif isinstance(why.__cause__, DamagedIndex) and path == subject.index:
                 _refuse_others(path)
                 logger().warning(
                     "the index %s can't be read: %s. It is built again without the columns that were added to it; add "
                     "them again",
-                    shown(path),
+                    path_text(path),
                     why,
                 )
     if subject.index is None and not subject.costly:
         try:
             with contextlib.suppress(TooLarge):
-                return build_unnamed(subject, Room(None))
+                return build_unnamed(subject, IndexStorage(None))
         except NoRoom as error:
             raise PlanError(
                 f"the index of {subject.name} can't be stored, not even in memory: {error}; raise this process's "
@@ -169,7 +171,7 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
         index = read_index(path)
     except (FileNotFoundError, NotADirectoryError):
         raise Unfit from None
-    except (Damaged, OSError) as error:
+    except (DamagedIndex, OSError) as error:
         raise Unfit(str(error)) from error
     try:
         index.check()
@@ -181,7 +183,7 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
     return index
 
 
-def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[str, Column]:
+def keep_columns(writer: IndexWriter, old: IndexFile, names: Iterable[str]) -> dict[str, Column]:
     """Copy the columns ``names`` from an index of the same records; return their descriptions by name."""
     for name in names:
         for block in old.blocks(column_section(name)):
@@ -195,15 +197,15 @@ def command(subject: Subject, facts: Facts) -> str:
         return "by build_index(…, columns=…)"
     import shlex
 
-    path = subject.name if subject.kind == "tar" else shown(subject.path.rstrip(b"/"))
+    path = subject.name if subject.kind == "tar" else path_text(subject.path.rstrip(b"/"))
     words = ["standpipe", "index", path, *subject.arguments]
-    words += [] if subject.index is None else ["--output", shown(subject.index)]
+    words += [] if subject.index is None else ["--output", path_text(subject.index)]
     words += [word for column in facts.columns.values() for word in shlex.split(column.origin)]
     return shlex.join(words)
 
 
 def build_unnamed(
-    subject: Subject, room: Room, on_progress: Progress | None = None, finish: Finish | None = None
+    subject: Subject, room: IndexStorage, on_progress: Progress | None = None, finish: Finish | None = None
 ) -> IndexFile:
     """Build an index without a name, which disappears when it is closed. Raises ``TooLarge`` or ``NoRoom``."""
     file = room.file()
@@ -224,7 +226,7 @@ def build_shared(subject: Subject, path: bytes, finish: Finish | None = None) ->
             return fitting(path, subject)
         except Unfit as why:
             reason = f": {why}" if str(why) else ""
-            logger().info("indexing %s in %s%s", subject.name, shown(path), reason)
+            logger().info("indexing %s in %s%s", subject.name, path_text(path), reason)
         return build_at(subject, file, path, finish=finish)
 
 
@@ -241,7 +243,7 @@ def build_at(
     """
     if path == subject.index:
         _refuse_others(path)
-    room = Room(os.path.dirname(path))  # noqa: PTH120
+    room = IndexStorage(os.path.dirname(path))  # noqa: PTH120
     try:
         os.ftruncate(file, 0)
         own = os.dup(file)
@@ -252,7 +254,7 @@ def build_at(
     except BaseException:
         os.close(own)
         raise
-    published(file, path)
+    publish_claimed(file, path)
     return index
 
 
@@ -265,7 +267,7 @@ def _refuse_others(path: bytes) -> None:
         return
     if head and head != MAGIC:
         raise PlanError(
-            f"index={shown(path)!r} is a file that isn't an index of standpipe's; use another path, or delete the file"
+            f"index={path_text(path)!r} is a file that isn't an index of standpipe; use another path or delete it"
         )
 
 
@@ -283,12 +285,12 @@ def _build(
     subject: Subject,
     file: int,
     path: bytes | None,
-    room: Room,
+    room: IndexStorage,
     on_progress: Progress | None,
     finish: Finish | None,
 ) -> IndexFile:
     """Write an index to ``file``, and return it. The index owns ``file`` then."""
-    writer = Writer(file, room)
+    writer = IndexWriter(file, room)
     held = room.folder is None
     try:
         facts = writer.finish(subject.build(writer, on_progress))
@@ -306,10 +308,10 @@ def build_temporary(
     """Build an index in the temp folder, for this process alone. Raises ``PlanError`` if it can't be written."""
     folder = _temp_folder()
     try:
-        return build_unnamed(subject, Room(folder), on_progress, finish)
+        return build_unnamed(subject, IndexStorage(folder), on_progress, finish)
     except NoRoom as error:
         raise PlanError(
-            f"the index of {subject.name} can't be stored: the temp folder {shown(folder)} can't be written either "
+            f"the index of {subject.name} can't be stored: the temp folder {path_text(folder)} can't be written either "
             f"({error}); free some space, or pass a path as index="
         ) from error
 
@@ -331,10 +333,10 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
         logger().warning(
             "can't write %s (%s): every process indexes %s for itself, in an unnamed file in %s; pass the source "
             "another path as index=",
-            shown(path),
+            path_text(path),
             error,
             subject.name,
-            shown(_temp_folder()),
+            path_text(_temp_folder()),
         )
         return build_temporary(subject, finish=finish)
 
@@ -342,11 +344,11 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
 def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> Finish:
     """Return a function that copies the columns of an outdated index, if its records are still the same."""
 
-    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+    def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
         if facts.manifest != old.facts.manifest:
             names = ", ".join(repr(name) for name in old.facts.columns)
             raise PlanError(
-                f"the index {shown(path)} has the columns {names}, but {subject.name} has other records now "
+                f"the index {path_text(path)} has the columns {names}, but {subject.name} has other records now "
                 f"({objection}); build it again: {command(subject, old.facts)}, or delete it"
             )
         return replace(facts, columns=keep_columns(writer, old, old.facts.columns))

@@ -45,7 +45,7 @@ def writing() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class IndexStorage:
     """The storage of an index while it is written.
 
     folder  folder for unnamed files; None: memory, up to ``SMALL_BYTES``
@@ -83,7 +83,7 @@ class _Stream:
 
 
 @dataclass(slots=True)
-class Writer:
+class IndexWriter:
     """A writer of an index into an empty file.
 
     Several sections can be written at the same time. The first one is written to the file itself, the others
@@ -91,7 +91,7 @@ class Writer:
     """
 
     file: int
-    room: Room
+    room: IndexStorage
     _streams: dict[str, _Stream] = field(default_factory=dict)
     _sections: dict[str, Section] = field(default_factory=dict)
     _end: int = PREAMBLE.size
@@ -168,7 +168,7 @@ class Writer:
             os.close(self._scratch.pop())
 
 
-class Manifest:
+class RecordDigest:
     """A digest of records, computed in pieces: paths as listed, labels and class names.
 
     It doesn't depend on the folder of the paths, so that a data set can be moved.

@@ -16,7 +16,7 @@ from standpipe.errors import PlanError
 from standpipe.source.records.fixed_file import stamp_of
 from standpipe.source.records.npy import NpyFile, check_dtype, opened_npy
 from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, UInt8Array
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 HASHED_BYTES = 256 << 20  # of a larger array only this much is hashed for the digest
 HASHED_AT_ONCE = 1 << 20  # bytes
@@ -187,7 +187,7 @@ def _described(value: object) -> str:
         case np.ndarray():
             return f"{value.dtype}{list(value.shape)}"
         case str() | bytes() | os.PathLike():
-            return f"'{shown(value)}'"
+            return f"'{path_text(value)}'"
         case _:
             return type(value).__name__
 
@@ -220,7 +220,7 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
             return _Field(array, _content_hash(array), _mapped_file(value))
         case str() | bytes() | os.PathLike():
             path = absolute(value, field=f"Arrays: {name!r}")
-            where = f"Arrays: {name!r}, {shown(path)},"
+            where = f"Arrays: {name!r}, {path_text(path)},"
             npy = opened_npy(where, path)
             _check(where, npy, in_place=not npy.scattered)
             size, mtime_ns, *_ = npy.file.stamp
@@ -250,7 +250,7 @@ def _check(where: str, array: AnyArray | NpyFile, *, in_place: bool) -> None:
 
 
 def _file_here(path: bytes, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> str:
-    return f"{shown(path)}, inode {inode}, {size} bytes, {mtime_ns} and {ctime_ns} ns"
+    return f"{path_text(path)}, inode {inode}, {size} bytes, {mtime_ns} and {ctime_ns} ns"
 
 
 def _mapped_file(array: AnyArray) -> str:

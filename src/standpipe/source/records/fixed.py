@@ -16,7 +16,7 @@ from standpipe.errors import PlanError
 from standpipe.source.records.fixed_file import FixedFile, opened_file
 from standpipe.source.records.npy import check_dtype
 from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, UInt8Array
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 ImageAxes = Literal["HWC", "CHW", "HW"]
 
@@ -118,7 +118,7 @@ class FixedRecords:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        first = f"'{shown(self._paths[0])}'" if self._paths else "no files"
+        first = f"'{path_text(self._paths[0])}'" if self._paths else "no files"
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return f"FixedRecords({first}{more})"
 
@@ -283,7 +283,7 @@ class OpenFixed:
     def here(self) -> str:
         """Return a description of the files on this machine."""
         files = [file for part in self.parts for file in part.files]
-        return "; ".join(f"{shown(file.path)}, {file.stamp}" for file in files)
+        return "; ".join(f"{path_text(file.path)}, {file.stamp}" for file in files)
 
     def locate(self, indices: Int64Array) -> Records:
         """Read the records, neighbours together."""
@@ -303,7 +303,7 @@ class OpenFixed:
         """Return the file of a record, and its offset in this file."""
         part = self.parts[0]
         file, number = part.place(index)
-        return f"{shown(file.path)} at byte {file.begin + number * part.record.itemsize}"
+        return f"{path_text(file.path)} at byte {file.begin + number * part.record.itemsize}"
 
     def _given(self, name: str, values: AnyArray) -> AnyArray:
         """Convert values of a field (n, …) to a batch's form: C order, native byte order, images (H, W, C)."""

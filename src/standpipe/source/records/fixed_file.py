@@ -12,7 +12,7 @@ from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import read_fully
 from standpipe.spec import Int64Array, UInt8Array
-from standpipe.system.paths import open_for_reading, reading, shown
+from standpipe.system.paths import open_for_reading, path_text, reading
 
 DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # number and size of the pieces of each file in the digest
 GZIP = b"\x1f\x8b"
@@ -58,8 +58,10 @@ class FixedFile:
                         return data.reshape(len(numbers), size)
                     before = after
         except (OSError, ValueError) as error:
-            raise StandpipeError(f"can't read records of {shown(self.path)}: {error}") from error
-        raise StandpipeError(f"{shown(self.path)} changes while it is read; plan again when it is complete")
+            raise StandpipeError(f"can't read records of {path_text(self.path)}: {error}") from error
+        raise StandpipeError(
+            f"{path_text(self.path)} changes while it is read; plan again when it is complete"
+        )
 
     def _unchanged(self, descriptor: int) -> Stamp:
         """Return the file's stamp. Raises ``StandpipeError`` if more than its change time is another one.
@@ -68,7 +70,9 @@ class FixedFile:
         """
         now = stamp_of(os.fstat(descriptor))
         if now[:2] + now[3:] != self.stamp[:2] + self.stamp[3:]:
-            raise StandpipeError(f"{shown(self.path)} has changed since the loader was planned; plan again")
+            raise StandpipeError(
+                f"{path_text(self.path)} has changed since the loader was planned; plan again"
+            )
         return now
 
 
@@ -93,15 +97,15 @@ def opened_file(path: bytes, begin: int, record: np.dtype[Any]) -> FixedFile:
         is_gzip = os.pread(descriptor, len(GZIP), 0) == GZIP
         if is_gzip and (path.endswith((b".gz", b".tgz")) or over or records < 1):
             raise PlanError(
-                f"{shown(path)} is compressed with gzip; decompress it first, for example with gunzip"
+                f"{path_text(path)} is compressed with gzip; decompress it first, for example with gunzip"
             )
         if size <= begin:
             raise PlanError(
-                f"{shown(path)} has {size:,} bytes, so no record follows its header of {begin:,} bytes"
+                f"{path_text(path)} has {size:,} bytes, so no record follows its header of {begin:,} bytes"
             )
         if over:
             raise PlanError(
-                f"{shown(path)} has {size:,} bytes: after a header of {begin:,} bytes and {records:,} records of "
+                f"{path_text(path)} has {size:,} bytes: after a header of {begin:,} bytes and {records:,} records of "
                 f"{each:,} bytes, {over:,} bytes are left; the file is cut, or fields= describes another format"
             )
         return FixedFile(path, begin, records, now, _sample(descriptor, size))

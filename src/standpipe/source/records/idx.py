@@ -15,7 +15,7 @@ from standpipe.source.records.fixed import ImageAxes, OpenFixed, Part
 from standpipe.source.records.fixed_file import GZIP, opened_file, settled_stamp
 from standpipe.source.records.npy import MOST_AXES
 from standpipe.spec import RESERVED
-from standpipe.system.paths import AnyPath, absolute, open_for_reading, reading, shown
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
 
 # Dtypes by the third byte of a file; the format is big-endian.
 DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -80,7 +80,7 @@ class IdxFiles:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        return f"IdxFiles({', '.join(f'{name}={shown(path)!r}' for name, path in self._fields.items())})"
+        return f"IdxFiles({', '.join(f'{name}={path_text(path)!r}' for name, path in self._fields.items())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,16 @@ def _opened(name: str, path: AnyPath) -> Part:
     with open_for_reading(file) as opened, reading(file):
         before = settled_stamp(opened.fileno())
         begin = os.pread(opened.fileno(), SIZE_BYTES * (1 + MOST_AXES), 0)
-    header = read_header(f"IdxFiles: {name!r}, {shown(file)},", begin)
+    header = read_header(f"IdxFiles: {name!r}, {path_text(file)},", begin)
     size, expected = before[0], header.size + math.prod(header.shape) * header.dtype.itemsize
     if size != expected:
         raise PlanError(
-            f"IdxFiles: {name!r}, {shown(file)}, has {size:,} bytes, but its header says {header.shape} "
+            f"IdxFiles: {name!r}, {path_text(file)}, has {size:,} bytes, but its header says {header.shape} "
             f"{header.dtype.name}, which makes {expected:,}: the file is {'cut' if size < expected else 'damaged'}"
         )
     if (each := (size - header.size) // header.shape[0]) > MOST_RECORD_BYTES:
         raise PlanError(
-            f"IdxFiles: {name!r}, {shown(file)}, has records of {each:,} bytes; a record may have at most 1 GiB"
+            f"IdxFiles: {name!r}, {path_text(file)}, has records of {each:,} bytes; a record may have at most 1 GiB"
         )
     record = np.dtype([(name, header.dtype, header.shape[1:])])
     return Part((replace(opened_file(file, header.size, record), stamp=before),), record)

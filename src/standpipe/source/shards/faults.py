@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from standpipe.errors import PlanError
-from standpipe.system.paths import shown
+from standpipe.system.paths import path_text
 
 Fault = tuple[str, int, bytes, int, int]  # of ``_native.TarRecords``
 
@@ -34,8 +34,8 @@ def refuse(shard: bytes, size: int, fault: Fault, fields: Sequence[str]) -> NoRe
     fields  names of the fields, in the order of ``_native.TarRecords``
     """
     what, at, member, number, code = fault
-    where = f"{shown(shard)} at byte {at:,}"
-    named = f"the member {shown(member)}" if member else "the member"
+    where = f"{path_text(shard)} at byte {at:,}"
+    named = f"the member {path_text(member)}" if member else "the member"
     match what:
         case "cant_read":
             raise OSError(code, os.strerror(code))
@@ -76,5 +76,5 @@ def refuse(shard: bytes, size: int, fault: Fault, fields: Sequence[str]) -> NoRe
             )
         case _:
             last = f", {named}" if member else ""
-            text = f"{shown(shard)} {FAULTS[what]} (byte {at:,}{last})"
+            text = f"{path_text(shard)} {FAULTS[what]} (byte {at:,}{last})"
     raise PlanError(text)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from standpipe.errors import PlanError
-from standpipe.system.paths import AnyPath, absolute, shown
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
@@ -36,18 +36,18 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
             continue
         if ADDRESS.match(os.fsencode(each)):
             raise PlanError(
-                f"TarShards reads files, and {shown(each)} is an address; copy the shards to a disk, and name them: "
+                f"TarShards reads files, and {path_text(each)} is an address; copy the shards to a disk and name them: "
                 "TarShards('train-{000..146}.tar')"
             )
-        for name in _expanded(os.path.expanduser(os.fsencode(each)), shown(each)):  # noqa: PTH111 (bytes)
+        for name in _expanded(os.path.expanduser(os.fsencode(each)), path_text(each)):  # noqa: PTH111 (bytes)
             if BRACE.search(name) and not os.path.lexists(name):
                 raise PlanError(
-                    f"TarShards: the braces of {shown(name)} aren't a range or a choice; write them as in "
+                    f"TarShards: the braces of {path_text(name)} aren't a range or a choice; write them as in "
                     "'train-{000..146}.tar' or 'train-{a,b}.tar'"
                 )
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
-                raise PlanError(f"TarShards: no file fits {shown(name)}; check the pattern")
+                raise PlanError(f"TarShards: no file fits {path_text(name)}; check the pattern")
             found.update(map(shard_path, matches))
     if not found:
         raise PlanError("TarShards has no shards; give it a name such as 'train-{000..146}.tar', or a list")

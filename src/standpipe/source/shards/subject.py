@@ -12,7 +12,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.formats import SUFFIXES
-from standpipe.source.files.list_subject import Labels
+from standpipe.source.files.list_subject import LabelWriter
 from standpipe.source.index.file import (
     HEADERS,
     PLACE,
@@ -24,10 +24,10 @@ from standpipe.source.index.file import (
 )
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
-from standpipe.source.index.writer import Manifest, Writer, places_of
+from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.wids import ListedShard
-from standpipe.system.paths import open_for_reading, reading, shown
+from standpipe.system.paths import open_for_reading, path_text, reading
 
 MOST_NAMED = 9  # extensions in a message
 RECORDS_AT_ONCE = 1 << 14
@@ -136,14 +136,14 @@ class TarSubject:
             try:
                 now = os.stat(shard)  # noqa: PTH116
             except OSError as error:
-                return f"{shown(shard)} can't be examined any more: {error.strerror}"
+                return f"{path_text(shard)} can't be examined any more: {error.strerror}"
             if [now.st_size, now.st_mtime_ns] != before:
-                return f"{shown(shard)} changed since"
+                return f"{path_text(shard)} changed since"
             if not is_settled(now.st_mtime_ns, facts.began_ns):
-                return f"{shown(shard)} may have changed again without a new modification time"
+                return f"{path_text(shard)} may have changed again without a new modification time"
         return None
 
-    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
         """Read all headers of all shards, and write their index."""
         began_ns = time.time_ns()
         fields = self.fields or self._first_fields()
@@ -167,7 +167,7 @@ class TarSubject:
             raise PlanError(f"{self.name}: all images are empty; pack the shards again")
         writer.add("text", b"".join(name + b"\0" for name in self.names()))
         left_out = {
-            f"{LEFT_OUT}{shown(each) or 'names without one'}": n for each, n in records.left_out.items()
+            f"{LEFT_OUT}{path_text(each) or 'names without one'}": n for each, n in records.left_out.items()
         }
         label = work.finish_labels()
         return Facts(
@@ -195,7 +195,7 @@ class TarSubject:
         with open_for_reading(shard) as file, reading(shard):
             before = os.fstat(file.fileno())
             if before.st_size == 0:
-                raise PlanError(f"{shown(shard)} is empty; copy it again, or leave it out")
+                raise PlanError(f"{path_text(shard)} is empty; copy it again, or leave it out")
             work.begin(shard[len(self.base) :], name_at)
             records.begin(file.fileno(), before.st_size)
             more = True
@@ -211,7 +211,9 @@ class TarSubject:
                 work.count_unmarked()
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise PlanError(f"{shown(shard)} changed while it was read; start again when it is complete")
+                raise PlanError(
+                    f"{path_text(shard)} changed while it was read; start again when it is complete"
+                )
         work.writer.add("shards", np.array([before.st_size, before.st_mtime_ns], "<u8"))
 
     def _options(self) -> dict[str, bool]:
@@ -253,7 +255,7 @@ class TarSubject:
 
 def _others(left_out: list[bytes]) -> str:
     """Return which members shards without images have, by extension, and what to do."""
-    found = ", ".join(f".{shown(each)}" for each in left_out[:MOST_NAMED] if each)
+    found = ", ".join(f".{path_text(each)}" for each in left_out[:MOST_NAMED] if each)
     more = ", …" if len(left_out) > MOST_NAMED else ""
     dotted = any(each.rpartition(b".")[1:] == (b".", image.encode()) for each in left_out for image in IMAGES)
     why = "; a key ends at the first dot of a name, so pack names without further dots, or" if dotted else ";"
@@ -271,7 +273,7 @@ def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
         wrong, says = f"{size:,} bytes", f"at least {listed.end:,}"
     if wrong:
         raise PlanError(
-            f"{shown(listed.path)} has {wrong}, but {name} says {says}; copy the shard or the list again, or name the "
+            f"{path_text(listed.path)} has {wrong}, but {name} says {says}; copy the shard or list again, or name the "
             "shards instead of the list"
         )
 
@@ -279,12 +281,12 @@ def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
 class _Work:
     """A writer of records into an index."""
 
-    def __init__(self, writer: Writer, encoded: tuple[str, ...], label: int | None) -> None:
+    def __init__(self, writer: IndexWriter, encoded: tuple[str, ...], label: int | None) -> None:
         self.writer = writer
-        self.manifest = Manifest()
+        self.manifest = RecordDigest()
         self.rows = self.skipped = self.repeated = self.image_bytes = 0
         self._encoded, self._label = encoded, label
-        self._labels = Labels(writer)
+        self._labels = LabelWriter(writer)
         self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
         self._skipped_before = 0
         self.unmarked: dict[str, int] = {}
@@ -326,7 +328,7 @@ class _Work:
 
     def count_unmarked(self) -> None:
         """Count a shard without the zeros that mark its end, under the name of the first one."""
-        first = next(iter(self.unmarked), f"{UNMARKED}{shown(self._shard)}")
+        first = next(iter(self.unmarked), f"{UNMARKED}{path_text(self._shard)}")
         self.unmarked[first] = self.unmarked.get(first, 0) + 1
 
     def finish_labels(self) -> str | None:

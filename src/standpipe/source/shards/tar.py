@@ -19,7 +19,7 @@ from standpipe.source.shards.names import shard_paths
 from standpipe.source.shards.subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UNMARKED, Fields, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
 from standpipe.spec import Int64Array
-from standpipe.system.paths import AnyPath, absolute, open_for_reading, shown
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
 ROWS_AT_ONCE = 1 << 12
 PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
@@ -102,7 +102,7 @@ class TarShards:
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         fields = "" if self.fields is None else f", fields={self.fields!r}"
-        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        index = "" if self.index is None else f", index='{path_text(self.index)}'"
         return f"TarShards({self._name()}{fields}{index})"
 
     def subject(self) -> TarSubject:
@@ -127,9 +127,9 @@ class TarShards:
 
     def _name(self) -> str:
         if isinstance(self.shards, str | bytes | os.PathLike):
-            return f"'{shown(self.shards)}'"
+            return f"'{path_text(self.shards)}'"
         more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
-        return f"'{shown(self.shards[0])}'{more}" if self.shards else "no shards"
+        return f"'{path_text(self.shards[0])}'{more}" if self.shards else "no shards"
 
 
 def _checked(fields: object) -> Fields | None:
@@ -247,14 +247,14 @@ class ShardListing(Listing):
 
     def skipped(self) -> Iterator[str]:
         """Yield the shard and a member of each group without an image, and the first shard that may be cut."""
-        folder = shown(self.subject.base)
+        folder = path_text(self.subject.base)
         for name in Listing.skipped(self):
             yield f"{name} (no image of this key, below {folder})"
         yield from self._unmarked()
 
     def _unmarked(self) -> Iterator[str]:
         """Yield the first shard that may be cut, and how many others there are."""
-        folder = shown(self.subject.base)
+        folder = path_text(self.subject.base)
         for name, count in self.index.facts.seen.items():
             if name.startswith(UNMARKED):
                 more = f", as {count - 1:,} other shards" if count > 1 else ""
@@ -285,10 +285,10 @@ class ShardListing(Listing):
                 size = os.fstat(file.fileno()).st_size
                 members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)
         except (StandpipeError, OSError):  # the shard is gone, and reading the record says so
-            return shown(path)
+            return path_text(path)
         if members and members[0][1] != int(
             offset[0]
         ):  # another shard has its place, where another member begins
-            return shown(path)
+            return path_text(path)
         member = members[0][4] if members else fault[2] if fault else b""
-        return f"{shown(path)}: {shown(member)}" if member else shown(path)
+        return f"{path_text(path)}: {path_text(member)}" if member else path_text(path)

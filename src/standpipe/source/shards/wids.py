@@ -8,7 +8,7 @@ from typing import Any
 
 from standpipe.errors import PlanError
 from standpipe.source.shards.names import shard_path
-from standpipe.system.paths import open_for_reading, reading, shown
+from standpipe.system.paths import open_for_reading, path_text, reading
 
 MOST_BYTES = 64 << 20
 SUFFIX = b".json"
@@ -39,7 +39,7 @@ def listed_shards(path: bytes) -> tuple[ListedShard, ...]:
 
     with open_for_reading(path) as file, reading(path):
         if os.fstat(file.fileno()).st_size > MOST_BYTES:
-            raise PlanError(f"{shown(path)} is larger than {MOST_BYTES:,} bytes; is it a list of shards?")
+            raise PlanError(f"{path_text(path)} is larger than {MOST_BYTES:,} bytes; is it a list of shards?")
         text = file.read()
     try:
         raw = json.loads(text or b"")
@@ -48,13 +48,13 @@ def listed_shards(path: bytes) -> tuple[ListedShard, ...]:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PlanError(
-            f"{shown(path)} isn't a list of shards of wids, with 'shardlist', and 'url' and 'nsamples' of each: "
+            f"{path_text(path)} isn't a list of shards of wids, with 'shardlist', and 'url' and 'nsamples' of each: "
             f"{error!r}"
         ) from error
     if not found:
-        raise PlanError(f"{shown(path)} lists no shards")
+        raise PlanError(f"{path_text(path)} lists no shards")
     if len({shard.path for shard in found}) < len(found):
-        raise PlanError(f"{shown(path)} lists a shard twice; list each once")
+        raise PlanError(f"{path_text(path)} lists a shard twice; list each once")
     return tuple(sorted(found, key=lambda shard: shard.path))
 
 
@@ -64,7 +64,7 @@ def _listed(path: bytes, entry: dict[str, Any]) -> ListedShard:
         raise TypeError(f"a shard {entry!r}")
     if ":" in url.partition("/")[0]:
         raise PlanError(
-            f"{shown(path)} lists the address {url!r}; copy the shards to a disk, and name them: "
+            f"{path_text(path)} lists the address {url!r}; copy the shards to a disk, and name them: "
             "TarShards('train-{000..146}.tar')"
         )
     name = os.path.join(os.path.dirname(path), os.fsencode(url))  # noqa: PTH118, PTH120 (pathlib has no bytes)

@@ -94,12 +94,12 @@ class NvDecoder:
         return [row in decoded for row in range(len(encoded))]
 
 
-def numbered(device: str) -> str:
+def numbered_device(device: str) -> str:
     """Return the name of a device with its number: ``"cuda"`` becomes ``"cuda:N"``, N being the current GPU."""
     return f"cuda:{_number(device)}" if device == "cuda" else device
 
 
-def is_installed() -> bool:
+def has_nvimagecodec() -> bool:
     """Return True if nvImageCodec is installed, without loading it."""
     try:
         return importlib.util.find_spec(LIBRARY) is not None

@@ -25,7 +25,7 @@ from standpipe.transform.kernels.heads import Head, HeadsKernel, salt_of
 from standpipe.transform.kernels.mask import MaskKernel, mask_kernel
 from standpipe.transform.kernels.native import only_libjpeg
 from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
-from standpipe.transform.kernels.views import Views, number_of, transforms_of
+from standpipe.transform.kernels.views import Views, number_of_views, transforms_of
 from standpipe.transform.pixels.element import Normalize
 
 
@@ -187,7 +187,7 @@ def _views(
         )
     heads = []
     for name, given in views.views.items():
-        number = number_of(given)
+        number = number_of_views(given)
         try:
             kernel = _fused([*before, *transforms_of(given)], source_px, earlier)
         except PlanError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from standpipe import _native
 from standpipe.contracts import Transform
-from standpipe.transform.image import GeometricTransform, ImageTransform, PixelTransform, Size, Step
+from standpipe.transform.image import GeometricStep, GeometricTransform, ImageTransform, PixelTransform, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class GeometryStage:
     def takes(self, transform: GeometricTransform) -> bool:
         """Return True if this pass can do ``transform`` after the steps that the pass has."""
         last = max((part.step for part, _ in self.parts), default=0)
-        return transform.step > last or transform.step is Step.FLIP
+        return transform.step > last or transform.step is GeometricStep.FLIP
 
     def extended(self, transform: GeometricTransform, op: int) -> GeometryStage:
         """Return a pass with ``transform`` added. ``op`` is the transform's part of the key of random numbers."""

@@ -132,7 +132,7 @@ class Views(ImageTransform):
                 raise PlanError(
                     f"Views({name}={given!r}): parameters of views can't change by epoch; leave Schedule out"
                 )
-        number = sum(number_of(given) or 1 for given in self.views.values())
+        number = sum(number_of_views(given) or 1 for given in self.views.values())
         if number > MOST_VIEWS:
             raise PlanError(f"Views has {number} views; give it at most {MOST_VIEWS}")
 
@@ -153,6 +153,6 @@ def transforms_of(given: Sequence[ImageTransform] | Repeat) -> Sequence[ImageTra
     return given.transforms if isinstance(given, Repeat) else given
 
 
-def number_of(given: Sequence[ImageTransform] | Repeat) -> int | None:
+def number_of_views(given: Sequence[ImageTransform] | Repeat) -> int | None:
     """Return the number of a field's views in an axis of their own; None for one view without such an axis."""
     return given.number if isinstance(given, Repeat) else None

@@ -11,11 +11,11 @@ from standpipe.transform.image import (
     MASK,
     MASK_FILL,
     AtRandom,
+    GeometricStep,
     GeometricTransform,
     ImageTransform,
     PixelTransform,
     Size,
-    Step,
     check_choice,
 )
 
@@ -64,7 +64,7 @@ class RandomResizedCrop(GeometricTransform):
 
     draw_kind: ClassVar[int] = 1
     filter_draw_kind: ClassVar[int] = 45  # of the random filter
-    step: ClassVar[Step] = Step.RESIZE
+    step: ClassVar[GeometricStep] = GeometricStep.RESIZE
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
@@ -132,7 +132,7 @@ class Resize(GeometricTransform):
     (4, 32, 32, 3)
     """
 
-    step: ClassVar[Step] = Step.RESIZE
+    step: ClassVar[GeometricStep] = GeometricStep.RESIZE
 
     size: int | tuple[int, int]
     max_size: int | None = None
@@ -211,7 +211,7 @@ class RandomResize(GeometricTransform):
     """
 
     draw_kind: ClassVar[int] = 24
-    step: ClassVar[Step] = Step.RESIZE
+    step: ClassVar[GeometricStep] = GeometricStep.RESIZE
 
     min_size: int
     max_size: int
@@ -260,7 +260,7 @@ class CenterCrop(GeometricTransform):
     (4, 64, 64, 3)
     """
 
-    step: ClassVar[Step] = Step.WINDOW
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
 
     size: int | tuple[int, int]
     mask_fill: int = field(default=MASK_FILL, repr=False)
@@ -293,7 +293,7 @@ class CenterCrop(GeometricTransform):
 class _FilledWindow(GeometricTransform):
     """The centre of a mask, with a class number around it where it is too small."""
 
-    step: ClassVar[Step] = Step.WINDOW
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
 
     size: Size
     fill: int
@@ -332,7 +332,7 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
     """
 
     draw_kind: ClassVar[int] = 2
-    step: ClassVar[Step] = Step.FLIP
+    step: ClassVar[GeometricStep] = GeometricStep.FLIP
 
     p: float = 0.5
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK_FILL, GeometricTransform, Size, Step, check_choice
+from standpipe.transform.image import MASK_FILL, GeometricStep, GeometricTransform, Size, check_choice
 from standpipe.transform.pixels.geometry import MOST_PX, check_mask_fill, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
@@ -50,7 +50,7 @@ class PadImage(GeometricTransform):
     [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
     """
 
-    step: ClassVar[Step] = Step.WINDOW
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
 
     padding: int | tuple[int, ...]
     fill: int | Colour = 0
@@ -115,7 +115,7 @@ class RandomCrop(GeometricTransform):
     """
 
     draw_kind: ClassVar[int] = 20
-    step: ClassVar[Step] = Step.WINDOW
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
 
     size: int | tuple[int, int]
     padding: int | tuple[int, ...] | None = None

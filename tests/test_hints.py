@@ -12,7 +12,7 @@ import pytest
 
 import standpipe as sp
 from photos import write_photos
-from standpipe.habits import BATCH, NAMES, RUN
+from standpipe.hints import BATCH, NAMES, RUN
 from standpipe.plan.options import LoaderOptions
 
 ROOT = Path(__file__).parent.parent

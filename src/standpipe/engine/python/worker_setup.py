@@ -8,18 +8,18 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.batch import Collate
-from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
-from standpipe.engine.workers import Flaws
+from standpipe.engine.workers import RowCounters
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
-from standpipe.spec import Decoding, Reads
+from standpipe.spec import Decoding, ReadOptions
 from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WorkerSetup:
     """The description from which a worker makes samples. Worker processes receive it once.
 
     program     steps from a record to a sample
@@ -32,7 +32,7 @@ class Recipe:
     cache       the cache of samples or files; None without one
     segments    the first epoch and the program of each segment, if parameters change by epoch. The programs differ from
                 ``program`` in native steps only
-    in_turn     True if workers make whole batches in turn, and leave global generators to the user's code
+    round_robin     True if workers make whole batches in turn, and leave global generators to the user's code
     initializer a function that each worker process calls before its first sample; None: there is none
     """
 
@@ -43,12 +43,12 @@ class Recipe:
     names: tuple[str, ...]
     seed: int
     decoding: Decoding
-    reads: Reads
+    reads: ReadOptions
     simd: str | None
     collate: Collate
     checks: Checks
     cache: CachePlan | None
-    in_turn: bool = False
+    round_robin: bool = False
     segments: tuple[tuple[int, SampleProgram], ...] = ()
     initializer: Callable[[], object] | None = None
 
@@ -80,21 +80,21 @@ class Supplies:
 
     reader: _native.Reader
     side: _native.SideArena
-    kept: Kept | None
+    kept: SampleCache | None
 
     @classmethod
     def of(
-        cls, recipe: Recipe, side: _native.SideArena, makers: int = 1, kept: Kept | None = None
+        cls, setup: WorkerSetup, side: _native.SideArena, makers: int = 1, kept: SampleCache | None = None
     ) -> Supplies:
-        """Make the supplies for a recipe and a number of makers."""
-        reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
+        """Make the supplies for a setup and a number of makers."""
+        reader = _native.Reader(read_policy(setup.reads), 2 * READ_BYTES * makers, READ_BYTES)
         return cls(reader, side, kept)
 
     @property
-    def met(self) -> Flaws:
-        """The flaws that reads and the cache have counted so far."""
+    def met(self) -> RowCounters:
+        """The counters that reads and the cache have counted so far."""
         reader = self.reader
-        met = Flaws(
+        met = RowCounters(
             retries=reader.retries,
             hedged=reader.hedged,
             slowest_read_s=reader.slowest_s,

@@ -18,14 +18,14 @@ from standpipe.stats.memory import MemoryLedger
 from standpipe.system.sharing import Claim
 
 
-class Upkeep:
+class RunMonitor:
     """Collects the counters of one run, and calls its memory meter and its tuner at intervals.
 
     claim   the loader's part of the machine
     before  heaps and stacks of this process before the run began, in bytes
     due_s   time of the next check, in seconds of ``time.monotonic()``
 
-    An upkeep has no reference to the run. A reference cycle would keep a dropped run alive until the next
+    A run monitor has no reference to the run. A reference cycle would keep a dropped run alive until the next
     garbage collection.
     """
 

@@ -1,0 +1,26 @@
+"""Names of modules: each has one meaning in the whole package."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "standpipe"
+SAME_INTERFACE = {
+    "add_parser": "cli",  # every command has these
+    "run": "cli",
+    "main": "",  # of a process
+    "loader": "",  # of torch, JAX and Ray
+}
+
+
+def test_a_public_function_or_class_shares_its_name_with_no_other() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = str(path.relative_to(PACKAGE))
+        if "child" in path.parts:  # of the doctor: it runs in other programs
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            name = getattr(node, "name", "_")  # of a function or class
+            if not name.startswith("_") and not place.startswith(SAME_INTERFACE.get(name, "nowhere")):
+                found[name].append(place)
+    assert {name: places for name, places in found.items() if len(set(places)) > 1} == {}
