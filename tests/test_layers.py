@@ -1,5 +1,6 @@
 """The import rule, on the real tree and on small broken ones."""
 
+import ast
 import runpy
 from pathlib import Path
 
@@ -13,6 +14,33 @@ breaches, core_breaches = RULE["breaches"], RULE["core_breaches"]
 def test_the_source_keeps_the_import_rule() -> None:
     assert list(breaches(ROOT / "src" / "standpipe")) == []
     assert list(core_breaches(ROOT / "native")) == []
+
+
+def test_at_most_five_modules_import_one_another() -> None:
+    """Also inside functions, and for the type checker: a larger circle can only be read as a whole."""
+    source = ROOT / "src"
+    paths = {path.relative_to(source).with_suffix(""): path for path in (source / "standpipe").rglob("*.py")}
+    modules = {".".join(name.parts).removesuffix(".__init__"): path for name, path in paths.items()}
+    near: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{name.name}" for name in node.names}
+                names |= whole & modules.keys() or {node.module}
+        near[module] = names & modules.keys() - {module, "standpipe"}
+
+    def reached(module: str) -> set[str]:
+        found, left = set(), [module]
+        while left:
+            new = near[left.pop()] - found
+            found |= new
+            left += new
+        return found
+
+    reach = {module: reached(module) for module in modules}
+    circles = [{other for other in reach[module] if module in reach[other]} for module in modules]
+    assert [circle for circle in circles if len(circle) > 5] == []
 
 
 def test_the_page_about_the_architecture_shows_the_rule() -> None:
