@@ -72,7 +72,7 @@ class Index:
     )
 
     def __init__(self) -> None:
-        from standpipe.source import _index_file
+        from standpipe.source.index import file as index_file
 
         self._format = _index_file
         folder = Path(mkdtemp(prefix="fuzz-"))
@@ -712,7 +712,7 @@ class Foreign:
     )
 
     def __init__(self) -> None:
-        from standpipe.transform import foreign
+        from standpipe.transform.decoders import foreign
 
         self._foreign = foreign
         self._decoding = Decoding(
@@ -770,7 +770,7 @@ class Manifests:
 
     def __init__(self) -> None:
         from caches import fill, opened
-        from standpipe.cache import users
+        from standpipe.cache.files import users
 
         self._users = users
         self._folder = TemporaryDirectory(dir="/dev/shm")  # files are written some hundred times a second

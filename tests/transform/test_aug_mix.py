@@ -15,7 +15,8 @@ from jpegs import photo
 from photos import encoded
 from reference import delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
-from standpipe.transform import aug_mix, simd_paths
+from standpipe.transform import simd_paths
+from standpipe.transform.pixels import aug_mix
 
 pytest.importorskip("torch")
 from mixed import Peer, mixed

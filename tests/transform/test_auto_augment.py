@@ -14,8 +14,8 @@ from draws import Draws, Sample
 from reference import delivered, explain_difference, in_order
 from standpipe import _native
 from standpipe.spec import UInt8Array
-from standpipe.transform import auto_augment
 from standpipe.transform.image import Size
+from standpipe.transform.pixels import auto_augment
 
 pytest.importorskip("torch")
 from torchvision_cpu import torchvision

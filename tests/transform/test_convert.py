@@ -10,7 +10,7 @@ from PIL import Image
 
 import standpipe as sp
 from reference import delivered
-from standpipe.transform import composition
+from standpipe.transform.converted import composition
 
 pytest.importorskip("torch")
 import torch

@@ -15,8 +15,8 @@ import standpipe as sp
 from photos import encoded, picture
 from standpipe import _native
 from standpipe.spec import UInt8Array
-from standpipe.transform import auto_augment
 from standpipe.transform.image import Size
+from standpipe.transform.pixels import auto_augment
 from tars import shard
 
 SIZES = [(41, 60), (60, 41), (37, 37), (9, 70), (64, 5), (1, 1), (50, 50), (33, 80)]  # (height, width)

@@ -14,7 +14,8 @@ import standpipe as sp
 from draws import Draws, Sample
 from reference import delivered, explain_difference, in_order
 from standpipe.spec import UInt8Array
-from standpipe.transform import simd_paths, timm_augment
+from standpipe.transform import simd_paths
+from standpipe.transform.pixels import timm_augment
 
 pytest.importorskip("torch")
 import torchvision_cpu

@@ -14,7 +14,7 @@ from standpipe.units import is_count
 Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
-MOST_NUMBER = 1 << 63  # above all valid epoch numbers and positions
+NUMBERS_END = 1 << 63  # above all valid epoch numbers and positions
 MOST_SHOWN = 1000  # characters of a value in a message
 
 
@@ -44,8 +44,8 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
             f"the state has version {shown_value(version)}, this standpipe reads version {STATE_VERSION}"
         )
     if (
-        not is_count(epoch, 0, MOST_NUMBER - 1)
-        or not is_count(consumed, 0, MOST_NUMBER - 1)
+        not is_count(epoch, 0, NUMBERS_END - 1)
+        or not is_count(consumed, 0, NUMBERS_END - 1)
         or not isinstance(recipe, Mapping)
     ):
         found = f"epoch {shown_value(epoch)}, consumed {shown_value(consumed)}, recipe {shown_value(recipe)}"
@@ -88,8 +88,8 @@ def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
     if (
         type(rows) is not int
         or type(ranks) is not int
-        or not 0 <= rows < MOST_NUMBER
-        or not 1 <= ranks < MOST_NUMBER
+        or not 0 <= rows < NUMBERS_END
+        or not 1 <= ranks < NUMBERS_END
     ):
         raise StateError(
             f"the state is damaged: bad_rows {shown_value(rows)}, bad_ranks {shown_value(ranks)}"
@@ -109,7 +109,7 @@ def _is_edit(edit: object) -> bool:
     if not isinstance(edit, Mapping):
         return False
     whole = [edit.get(name) for name in edit if name != "reweigh"]
-    if not all(type(number) is int and 0 <= number < MOST_NUMBER for number in whole):
+    if not all(type(number) is int and 0 <= number < NUMBERS_END for number in whole):
         return False
     if edit.keys() == {"epoch", "consumed", "skip_steps"}:
         return True

@@ -8,6 +8,7 @@ from typing import Literal
 
 from standpipe.errors import BudgetError, PlanError
 from standpipe.plan.options import LoaderOptions
+from standpipe.read import ReadAhead
 from standpipe.units import show_bytes
 
 MIB = 1 << 20
@@ -21,7 +22,7 @@ READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking t
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
 MOST_TUNED = 64  # workers that are tried, where nobody has said how many
-TRIED_SLOTS_BYTES = 64 * MIB  # most that slots for workers that are only tried may take
+MORE_SLOTS_BYTES = 64 * MIB  # most that slots for reading ahead, or for workers that are only tried, may take
 SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 36 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
@@ -148,6 +149,11 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
     if cost.kind == "worker process" and slot_bytes <= SMALL_SLOT_BYTES:
         return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
     filling = -(-cost.rows * workers // rows)
+    if (
+        cost.reads
+    ):  # rows of several small batches are read at once: the next ones, while the first are decoded
+        ahead = 3 * ReadAhead.for_workers(workers, 0).threads
+        filling = max(filling, min(-(-ahead // rows), 1 + MORE_SLOTS_BYTES // slot_bytes))
     return 1 + (workers if whole else max(cost.slots, filling))
 
 
@@ -284,7 +290,7 @@ def _tried(needs: Needs, fixed: int | None, threads: int, slots: int, room: int)
     for most in range(MOST_TUNED, threads, -1):
         enough = fixed or needs.slots(most)
         more = needs.batches(enough) - needs.batches(slots)
-        if more <= TRIED_SLOTS_BYTES and (more := more + (most - threads) * needs.cost.each) <= room:
+        if more <= MORE_SLOTS_BYTES and (more := more + (most - threads) * needs.cost.each) <= room:
             return most, enough, more
     return threads, slots, 0
 

@@ -94,7 +94,7 @@ class ImageFolder:
         index = None if self.index is None else absolute(self.index, field="ImageFolder's index")
         if index is not None and index.startswith(root):
             raise PlanError(
-                f"ImageFolder(index='{path_text(index)}') is in the folder, and would change its modification time; "
+                f"ImageFolder(index='{path_text(index)}') is inside the folder and would change its modification time; "
                 "use a path outside"
             )
         return FolderSubject(root, name=path_text(self.root), index=index)

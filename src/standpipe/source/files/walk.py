@@ -61,7 +61,7 @@ class _Found:
     def check(self, folder: bytes) -> None:
         if self.lost_links:
             raise PlanError(
-                f"{some(map(path_text, self.lost_links))} in {path_text(folder)}: links without a target, which may be "
+                f"{some(map(path_text, self.lost_links))} in {path_text(folder)}: links whose target is gone, maybe "
                 "folders of images; mount or repair the target, or remove the link"
             )
 
