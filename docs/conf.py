@@ -36,7 +36,7 @@ maximum_signature_line_length = 80
 HANDED_OUT = (
     "standpipe.reports.",
     "standpipe.observe.",
-    "standpipe.torch.Batches",
+    "standpipe.torch.BatchDataset",
     "standpipe.torch.TorchLoader",
 )
 HANDED_OUT += (

@@ -74,7 +74,7 @@ class Index:
     def __init__(self) -> None:
         from standpipe.source.index import file as index_file
 
-        self._format = _index_file
+        self._format = index_file
         folder = Path(mkdtemp(prefix="fuzz-"))
         for name in ("cat/0.jpg", "cat/deep/1.jpg", "dog/2.jpg"):
             (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ class Index:
         with named(data) as path:
             try:
                 sections = self._format.read_index(path).facts.sections
-            except self._format.Damaged:
+            except self._format.DamagedIndex:
                 return data
         for section in sections.values():
             blocks = data[section.begin : section.begin + _native.sealed_size(section.size)]
@@ -121,7 +121,7 @@ class Index:
         with named(data) as path:
             try:
                 index = self._format.read_index(path)
-            except self._format.Damaged:
+            except self._format.DamagedIndex:
                 return False
         used = [
             self._ask(
@@ -639,7 +639,7 @@ class Messages:
             theirs.shutdown(socket.SHUT_WR)
             try:
                 self._messages.receive(ours)
-            except (self._messages.Ended, self._messages.Unreadable):
+            except (self._messages.Ended, self._messages.UnpicklableMessage):
                 return False
         return True
 

@@ -142,6 +142,18 @@ def test_slots_are_for_the_most_workers_that_may_be_tried(rows: int, slots: int,
     assert described.plan(memory="1GiB", executor="thread", autotune=False).slots <= slots
 
 
+@pytest.mark.parametrize(("rows", "filling"), [(256, 1), (96, 2), (32, 6), (1, 192)])
+def test_slots_of_small_images_hold_three_times_the_rows_that_are_read_at_once(
+    tmp_path: Path, rows: int, filling: int
+) -> None:
+    small = sp.Pipeline(write_photos(tmp_path, 8)).map(sp.Resize((8, 8))).batch(rows, last_batch="pad")
+    assert small.plan(memory="1GiB", num_workers=2).slots == 1 + filling
+    large = sp.Pipeline(write_photos(tmp_path, 8)).map(sp.Resize((1024, 1024))).batch(8, last_batch="pad")
+    assert large.plan(memory="1GiB", num_workers=2).slots == 1 + 1 + 2  # of 24 MiB: 64 MiB more at most
+    copied = sp.Pipeline(sp.Arrays(x=np.arange(512))).batch(rows)
+    assert copied.plan(memory="1GiB", num_workers=2).slots == 1 + -(-8 // rows)
+
+
 def test_workers_that_need_much_memory_in_slots_are_not_tried(tmp_path: Path) -> None:
     photos = sp.Pipeline(write_photos(tmp_path, 8)).map(sp.Resize((1024, 1024)))
     large = photos.map(doubled, field="label").batch(1)

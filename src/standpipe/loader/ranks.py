@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standpipe.errors import PlanError, StateError
-from standpipe.loader.state import NUMBERS_END, MOST_SHOWN, differing, shown_value
+from standpipe.loader.state import MOST_SHOWN, NUMBERS_END, differing, shown_value
 from standpipe.units import is_count
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")

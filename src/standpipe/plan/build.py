@@ -335,7 +335,7 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
 def _cost(described: _Described) -> WorkerCost:
     """Return the memory of a worker. A Python worker also has an encoded image, and two where reads may be hedged."""
     if described.samples.program is None:
-        cost = NATIVE_WORKERS
+        cost = replace(NATIVE_WORKERS, images=has_encoded(described.source))
     else:
         cost = PROCESSES if described.executor is Executor.PROCESS else THREADS
         if has_encoded(described.source):

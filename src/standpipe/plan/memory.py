@@ -119,6 +119,7 @@ class WorkerCost:
     finished
             its part of a batch goes on with the next one, while the caller holds a third
     rows    rows that are filled at once for each worker: with fewer, workers wait for each other at a batch's end
+    images  True if native code reads a file for each row: with more rows filling, more are read ahead
     """
 
     each: int
@@ -128,6 +129,7 @@ class WorkerCost:
     waits: bool
     slots: int
     rows: int = 4
+    images: bool = False
 
     def of(self, workers: int) -> int:
         """Return the bytes of a number of workers."""
@@ -149,9 +151,7 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
     if cost.kind == "worker process" and slot_bytes <= SMALL_SLOT_BYTES:
         return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
     filling = -(-cost.rows * workers // rows)
-    if (
-        cost.reads
-    ):  # rows of several small batches are read at once: the next ones, while the first are decoded
+    if cost.images:  # rows that are being read, that wait, and that are being decoded
         ahead = 3 * ReadAhead.for_workers(workers, 0).threads
         filling = max(filling, min(-(-ahead // rows), 1 + MORE_SLOTS_BYTES // slot_bytes))
     return 1 + (workers if whole else max(cost.slots, filling))
