@@ -1,4 +1,4 @@
-"""One cluster for all tests of a process."""
+"""One cluster for all tests of a process. Ray is imported by what uses it: without Ray these tests skip."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import standpipe as sp
 from fleets import of_batch
 from photos import write_photos
 
-ray = pytest.importorskip("ray")
-
-from ray.cluster_utils import Cluster  # noqa: E402
-
-import standpipe.ray  # noqa: E402
-
 STORE = 80 << 20
 
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Any]:
     """A cluster of one node, to which tests add others."""
+    import ray
+    from ray.cluster_utils import Cluster
+
     small = {"object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **small})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
@@ -40,8 +37,10 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> sp.Pipeline:
 
 
 @pytest.fixture(scope="session")
-def actors(nodes: Any, pipeline: sp.Pipeline) -> Iterator[standpipe.ray.Actors]:
+def actors(nodes: Any, pipeline: sp.Pipeline) -> Iterator[Any]:
     """Eight actors, for all tests that let them live or come back."""
+    import standpipe.ray
+
     with standpipe.ray.start(
         pipeline, 8, fallback="wait", cpus_per_actor=0.25, memory_per_actor="150MiB"
     ) as started:
