@@ -8,8 +8,8 @@ Pairs in ``LATE`` may import inside of a function or for the type checker; those
 its modules when they are asked for. In native, a file includes those of its own folder and of the rows of ``CORE``
 above that.
 
-Prints one line per breach and exits with 1 if there is any; with ``--draw`` the rows, as
-docs/architecture.md shows them.
+Prints one line per breach and exits with 1 if there is any; with ``--draw`` the rows, as docs/architecture.md and
+native/README.md show them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CODE = ("src", "benchmarks", "examples", "scripts", "docs")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "src", "native")
 BUILT = ("_build", "api")  # folders of docs/ that Sphinx writes
 
 # A docstring that opens with one of these hides its subject or its verb.

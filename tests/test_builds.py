@@ -135,6 +135,7 @@ def test_a_wheel_is_built_from_the_source_package_alone(tmp_path: Path) -> None:
     assert not {
         name for name in inside if not name.startswith(("standpipe/", "_standpipe_command/", "standpipe-"))
     }
+    assert not {name for name in inside if name.endswith(".md")}  # pages for who works on the code
     assert [name for name in inside if name.startswith("standpipe/_native.") and name.endswith(".so")]
 
 

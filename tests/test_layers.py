@@ -43,10 +43,10 @@ def test_at_most_five_modules_import_one_another() -> None:
     assert [circle for circle in circles if len(circle) > 5] == []
 
 
-def test_the_page_about_the_architecture_shows_the_rule() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for rows in (RULE["LAYERS"], RULE["CORE"]):
-        assert f"```text\n{RULE['drawing'](rows)}\n```" in page, "python scripts/layers.py --draw prints it"
+@pytest.mark.parametrize(("page", "rows"), [("docs/architecture.md", "LAYERS"), ("native/README.md", "CORE")])
+def test_a_page_shows_the_rule(page: str, rows: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert f"```text\n{RULE['drawing'](RULE[rows])}\n```" in text, "python scripts/layers.py --draw prints it"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from standpipe.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
+PAGES += [page for folder in ("docs", "src", "native") for page in sorted((ROOT / folder).rglob("*.md"))]
 FOR_SOURCES = (
     "Source",
     "OpenSource",

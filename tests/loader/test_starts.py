@@ -50,7 +50,7 @@ def moments(kind: str, tries: int, folder: Path) -> list[int]:
     for _ in range(2):  # the first one is longer: it loads modules
         with loader(kind, folder) as first, at_call(-1, interrupt) as entered:
             iter(first)
-    count = entered.index("Epoch.__init__")
+    count = entered.index("EpochIterator.__init__")
     held = [at for at, name in enumerate(entered) if name in ("_environment", "pack.<locals>.<listcomp>")]
     return sorted({*held, *(count * number // tries for number in range(tries))})
 

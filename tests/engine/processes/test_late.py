@@ -345,7 +345,7 @@ def test_an_interrupt_at_any_moment_of_the_second_start(module: Module) -> None:
         batches.close()
         batches = loader(rows)
     before = census()
-    begin, end = entered.index("WorkerServer._start_again"), entered.index("Epoch.__init__")
+    begin, end = entered.index("WorkerServer._start_again"), entered.index("EpochIterator.__init__")
     blocked = entered.index("_environment", begin)
     for moment in (begin, blocked, blocked + (end - blocked) // 3, blocked + (end - blocked) // 3 * 2):
         with pytest.raises(KeyboardInterrupt):

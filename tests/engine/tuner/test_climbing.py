@@ -163,7 +163,12 @@ def test_workers_that_the_training_loop_does_not_need_are_given_back() -> None:
     assert run.rate(outcome.last) == 3000
     (trial,) = outcome.tuner.trials
     assert (trial.before, trial.tried, trial.kept) == (16, 4, True)
-    assert "training loop limits the run" in str(trial)
+    assert "the training loop limits the run, and 4 workers are enough for it" in str(trial)
+
+
+def test_a_loop_that_needs_one_worker_gets_a_sentence_in_the_singular() -> None:
+    (trial,) = tuned(Run(cores=16, steps=500), 16, 16, waits=False).tuner.trials
+    assert "and one worker is enough for it" in str(trial)
 
 
 def test_workers_come_back_when_the_training_loop_needs_them_again() -> None:

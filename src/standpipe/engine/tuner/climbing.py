@@ -135,7 +135,8 @@ class Tuner:
     def _give_back(self) -> Course:
         """Try fewer workers until only as many are left as the training loop needs."""
         while (enough := self._enough()) < self.workers:
-            why = f"the training loop limits the run, and {_workers(enough)} are enough for it"
+            workers = "one worker is" if enough == 1 else f"{enough} workers are"
+            why = f"the training loop limits the run, and {workers} enough for it"
             if not (yield from self._keeps(enough, why, _is_as_good)):
                 return
 
@@ -320,7 +321,3 @@ class _Mean:
 
     def add(self, value: float) -> None:
         self.value += (value - self.value) / 8
-
-
-def _workers(number: int) -> str:
-    return "one worker" if number == 1 else f"{number} workers"
