@@ -1,9 +1,15 @@
-"""Nothing is said twice: no list of names and no limit is in two modules, or in Python and in native code."""
+"""Nothing is said twice, and what is named exists.
+
+No list of names and no limit is in two modules, or in Python and in native code. Every file that a page, a comment or a
+docstring names is there, and so is the function that it names in the file.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +31,17 @@ BY_CHANCE = {
     "MOST_NAMED",
     "SHOWN",
 }  # the same name and number for different things
+FOLDERS = ("tests", "benchmarks", "examples", "scripts", "src", "native", "docs")
+PARTS = sorted(
+    path.name for folder in ("src/standpipe", "native") for path in (ROOT / folder).iterdir() if path.is_dir()
+)
+BASES = (ROOT, ROOT / "src" / "standpipe", ROOT / "native", ROOT / "tests")  # of paths that texts shorten
+OF_OTHERS = ("build", "_build", "__pycache__", ".mypy_cache")  # folders that tools write
+BESIDE_NAME = r"(?<![\w./<>~$}=-])"  # what isn't the end of a longer path
+NAMED_FILE = re.compile(
+    rf"{BESIDE_NAME}(?!torch/utils/)((?:{'|'.join(FOLDERS)})/[\w./-]*\w/?|(?:{'|'.join(PARTS)})/[\w/-]+\.(?:py|h|cpp|md))(?![\w{{*<])"
+)
+NAMED_IN_FILE = re.compile(r"`(?:\w+\.)?(\w+)` in `([\w/]+\.py)`")
 
 
 def lists_of_names(path: Path) -> Iterator[frozenset[str]]:
@@ -84,3 +101,46 @@ def test_suffixes_of_images_are_in_one_place() -> None:
     assert not [
         path for path in others for names in lists_of_names(path) if len(names & {*SUFFIXES}) >= FEWEST
     ]
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every page, and every Python and C++ file with its comments and docstrings alone."""
+    for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")) + sorted(ROOT.glob("*.md")):
+        if path.suffix not in (".md", ".py", ".h", ".cpp") or {*path.parts} & {*OF_OTHERS}:
+            continue
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            yield path, "\n".join(comments_and_docstrings(text))
+        else:
+            yield path, text if path.suffix == ".md" else "\n".join(re.findall("//.*", text))
+
+
+def comments_and_docstrings(text: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def meant(name: str, page: Path) -> list[Path]:
+    """The files or folders that a path in a text may mean."""
+    return [base / name for base in (*BASES, page.parent) if (base / name).exists()]
+
+
+def test_every_file_that_a_text_names_exists() -> None:
+    named = {(path, name) for path, text in texts() for name in NAMED_FILE.findall(text)}
+    assert len(named) > 300
+    missing = [(str(path.relative_to(ROOT)), name) for path, name in sorted(named) if not meant(name, path)]
+    assert missing == []
+
+
+def test_every_function_that_a_page_names_in_a_file_is_there() -> None:
+    named = [
+        (path, *each) for path, text in texts() if path.suffix == ".md" for each in NAMED_IN_FILE.findall(text)
+    ]
+    assert len(named) > 10
+    for path, name, file in named:
+        source = "".join(each.read_text(encoding="utf-8") for each in meant(file, path))
+        assert re.search(rf"(^{name} =|(def|class) {name}\b)", source, re.MULTILINE), f"{path}: {name} in {file}"

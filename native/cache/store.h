@@ -1,5 +1,5 @@
 // A set of rows that processes of one machine share: found by their record's number, read into a slot, stored
-// by whoever made one. docs/decisions/0031 says why like this.
+// by whoever made one. docs/decisions/0031-the-cache-is-plain-files.md says why like this.
 #pragma once
 
 #include <atomic>

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from standpipe.errors import PlanError
 
+MOST_COUNT = 1 << 63  # above all valid counts, positions and numbers of epochs, which fit an int64
 MOST_BYTES = 1 << 60  # the largest size that a user can give: sums of several still fit an int64
 
 

@@ -15,7 +15,7 @@ from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.edits import in_order, reweighed
 from standpipe.loader.iterators import EpochIterator, GivenEpoch, RepeatedSteps, SomeSteps
 from standpipe.loader.monitoring import Observable
-from standpipe.loader.state import NUMBERS_END, STATE_VERSION, Edit, saved_state
+from standpipe.loader.state import STATE_VERSION, Edit, saved_state
 from standpipe.order import AnyOrder, Cursor, Given
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
@@ -23,7 +23,7 @@ from standpipe.stats.bad_samples import BadSample, Ledger
 from standpipe.system.machine import memory_pools, usable_cpus
 from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn_user
-from standpipe.units import as_html
+from standpipe.units import MOST_COUNT, as_html
 
 if TYPE_CHECKING:
     from standpipe.engine.deliver import Delivered
@@ -688,7 +688,7 @@ class Loader(Observable):
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < NUMBERS_END:
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST_COUNT:
         raise PlanError(f"{name}: {what} must be an integer from {least}, got {number!r}")
 
 

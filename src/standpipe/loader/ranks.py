@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standpipe.errors import PlanError, StateError
-from standpipe.loader.state import MOST_SHOWN, NUMBERS_END, differing, shown_value
-from standpipe.units import is_count
+from standpipe.loader.state import MOST_SHOWN, differing, shown_value
+from standpipe.units import MOST_COUNT, is_count
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
 OF_ALL_PLANS = ("world_size", "batch", "last_batch", "steps", "digest")
@@ -56,8 +56,8 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
         raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
     ranks, world_size = [facts.get("rank") for facts in found], found[0].get("world_size") if found else 1
-    parts = [rank for rank in ranks if is_count(rank, 0, NUMBERS_END)]
-    whole = is_count(world_size, 1, NUMBERS_END) and world_size * replicate == len(ranks) == len(parts)
+    parts = [rank for rank in ranks if is_count(rank, 0, MOST_COUNT)]
+    whole = is_count(world_size, 1, MOST_COUNT) and world_size * replicate == len(ranks) == len(parts)
     if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
         raise PlanError(
             f"{len(found)} processes have parts {shown_value(ranks)} of {shown_value(world_size)}, but each must come "

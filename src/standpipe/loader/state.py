@@ -9,12 +9,11 @@ from typing import Any
 from standpipe.errors import StateError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
-from standpipe.units import is_count
+from standpipe.units import MOST_COUNT, is_count
 
 Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
-NUMBERS_END = 1 << 63  # above all valid epoch numbers and positions
 MOST_SHOWN = 1000  # characters of a value in a message
 
 
@@ -44,8 +43,8 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
             f"the state has version {shown_value(version)}, this standpipe reads version {STATE_VERSION}"
         )
     if (
-        not is_count(epoch, 0, NUMBERS_END - 1)
-        or not is_count(consumed, 0, NUMBERS_END - 1)
+        not is_count(epoch, 0, MOST_COUNT - 1)
+        or not is_count(consumed, 0, MOST_COUNT - 1)
         or not isinstance(recipe, Mapping)
     ):
         found = f"epoch {shown_value(epoch)}, consumed {shown_value(consumed)}, recipe {shown_value(recipe)}"
@@ -88,8 +87,8 @@ def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
     if (
         type(rows) is not int
         or type(ranks) is not int
-        or not 0 <= rows < NUMBERS_END
-        or not 1 <= ranks < NUMBERS_END
+        or not 0 <= rows < MOST_COUNT
+        or not 1 <= ranks < MOST_COUNT
     ):
         raise StateError(
             f"the state is damaged: bad_rows {shown_value(rows)}, bad_ranks {shown_value(ranks)}"
@@ -109,7 +108,7 @@ def _is_edit(edit: object) -> bool:
     if not isinstance(edit, Mapping):
         return False
     whole = [edit.get(name) for name in edit if name != "reweigh"]
-    if not all(type(number) is int and 0 <= number < NUMBERS_END for number in whole):
+    if not all(type(number) is int and 0 <= number < MOST_COUNT for number in whole):
         return False
     if edit.keys() == {"epoch", "consumed", "skip_steps"}:
         return True

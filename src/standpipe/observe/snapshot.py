@@ -17,9 +17,9 @@ from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 import standpipe as sp
 from standpipe.observe.diagnosis import Diagnosis
 from standpipe.observe.history import Moment
+from standpipe.units import MOST_COUNT
 
 MOST_ITEMS = 4096  # of a list or mapping, and letters of a text
-MOST_NUMBER = 1 << 63
 NAMED = 64  # functions, those that took longest
 LETTERS = 200  # of their names, and of the source
 
@@ -236,7 +236,7 @@ def _scalar(value: Any, kind: type) -> Any:
         return float(value)
     _check(type(value) is kind, kind)
     if kind is int:
-        _check(0 <= value < MOST_NUMBER, kind)
+        _check(0 <= value < MOST_COUNT, kind)
     if kind is str:
         _check(len(value) <= MOST_ITEMS, kind)
     return value
