@@ -41,7 +41,7 @@ BESIDE_NAME = r"(?<![\w./<>~$}=-])"  # what isn't the end of a longer path
 NAMED_FILE = re.compile(
     rf"{BESIDE_NAME}(?!torch/utils/)((?:{'|'.join(FOLDERS)})/[\w./-]*\w/?|(?:{'|'.join(PARTS)})/[\w/-]+\.(?:py|h|cpp|md))(?![\w{{*<])"
 )
-NAMED_IN_FILE = re.compile(r"`(?:\w+\.)?(\w+)` in `([\w/]+\.py)`")
+NAMED_IN_FILE = re.compile(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`")
 
 
 def lists_of_names(path: Path) -> Iterator[frozenset[str]]:
