@@ -105,7 +105,9 @@ def test_suffixes_of_images_are_in_one_place() -> None:
 
 def texts() -> Iterator[tuple[Path, str]]:
     """Every page, and every Python and C++ file with its comments and docstrings alone."""
-    for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")) + sorted(ROOT.glob("*.md")):
+    for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")) + sorted(
+        ROOT.glob("*.md")
+    ):
         if path.suffix not in (".md", ".py", ".h", ".cpp") or {*path.parts} & {*OF_OTHERS}:
             continue
         text = path.read_text(encoding="utf-8")
@@ -138,9 +140,14 @@ def test_every_file_that_a_text_names_exists() -> None:
 
 def test_every_function_that_a_page_names_in_a_file_is_there() -> None:
     named = [
-        (path, *each) for path, text in texts() if path.suffix == ".md" for each in NAMED_IN_FILE.findall(text)
+        (path, *each)
+        for path, text in texts()
+        if path.suffix == ".md"
+        for each in NAMED_IN_FILE.findall(text)
     ]
     assert len(named) > 10
     for path, name, file in named:
         source = "".join(each.read_text(encoding="utf-8") for each in meant(file, path))
-        assert re.search(rf"(^{name} =|(def|class) {name}\b)", source, re.MULTILINE), f"{path}: {name} in {file}"
+        assert re.search(rf"(^{name} =|(def|class) {name}\b)", source, re.MULTILINE), (
+            f"{path}: {name} in {file}"
+        )
