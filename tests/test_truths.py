@@ -35,11 +35,17 @@ FOLDERS = ("tests", "benchmarks", "examples", "scripts", "src", "native", "docs"
 PARTS = sorted(
     path.name for folder in ("src/standpipe", "native") for path in (ROOT / folder).iterdir() if path.is_dir()
 )
-BASES = (ROOT, ROOT / "src" / "standpipe", ROOT / "native", ROOT / "tests")  # of paths that texts shorten
+BASES = (
+    ROOT,
+    ROOT / "src",
+    ROOT / "src" / "standpipe",
+    ROOT / "native",
+    ROOT / "tests",
+)  # of paths that texts shorten
 OF_OTHERS = ("build", "_build", "__pycache__", ".mypy_cache")  # folders that tools write
 BESIDE_NAME = r"(?<![\w./<>~$}=-])"  # what isn't the end of a longer path
 NAMED_FILE = re.compile(
-    rf"{BESIDE_NAME}(?!torch/utils/)((?:{'|'.join(FOLDERS)})/[\w./-]*\w/?|(?:{'|'.join(PARTS)})/[\w/-]+\.(?:py|h|cpp|md))(?![\w{{*<])"
+    rf"{BESIDE_NAME}(?!torch/utils/)((?:{'|'.join(FOLDERS)})/[\w./-]*\w/?|(?:standpipe|{'|'.join(PARTS)})/[\w/-]+\.(?:py|h|cpp|md))(?![\w{{*<])"
 )
 NAMED_IN_FILE = re.compile(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`")
 

@@ -1,4 +1,4 @@
-// How long each of many things took, as counts by duration. standpipe/counters.py says what the buckets are.
+// How long each of many things took, as counts by duration. stats/latency.py says what the buckets are.
 #pragma once
 
 #include <algorithm>

@@ -1,1 +1,1 @@
-"""The engine: the only code that knows two places at once, and that starts threads."""
+"""The engine runs a plan: its threads and processes fill slots. README.md in this folder describes it."""
