@@ -364,9 +364,9 @@ def test_ranks_that_get_the_same_part() -> None:
     sp.check_ranks(list(reversed(each)))
     sp.check_ranks([*each, *each], replicate=2)
     for wrong in ([*each[:3], each[2]], each[:3], [*each, *each], [], [{**each[0], "rank": []}]):
-        with pytest.raises(sp.PlanError, match=r"each part must come once\. Write \.shard\(\)"):
+        with pytest.raises(sp.PlanError, match=r"each must come once\. Write \.shard\(\)"):
             sp.check_ranks(wrong)
-    with pytest.raises(sp.PlanError, match=r"have the parts \[0, 0\] of 1"):
+    with pytest.raises(sp.PlanError, match=r"have parts \[0, 0\] of 1"):
         sp.check_ranks([manifests(rows)[0]] * 2)
     with pytest.raises(sp.PlanError, match="must come 2 times"):
         sp.check_ranks(each, replicate=2)
