@@ -1,7 +1,6 @@
-"""Nothing is said twice, and what is named exists.
+"""Tests that no list of names and no limit is in two modules, or in both Python and native code.
 
-No list of names and no limit is in two modules, or in Python and in native code. Every file that a page, a comment or a
-docstring names is there, and so is the function that it names in the file.
+And that every file that a page, a comment or a docstring names exists, with the function that it names in the file.
 """
 
 from __future__ import annotations

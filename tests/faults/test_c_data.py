@@ -640,8 +640,8 @@ def test_folder_of_10_m_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     With 20,000 files and buffers as much smaller; ``benchmarks/ten_million_rows.py`` has the real number.
     """
-    for buffer in ("_sorted_names.SORTED_AT_ONCE", "_sorted_names.ROWS_AT_ONCE", "_walk.NAMES_AT_ONCE"):
-        monkeypatch.setattr(f"standpipe.source.{buffer}", 500)
+    for buffer in ("sorted_names.SORTED_AT_ONCE", "sorted_names.ROWS_AT_ONCE", "walk.NAMES_AT_ONCE"):
+        monkeypatch.setattr(f"standpipe.source.files.{buffer}", 500)
     names = [f"{number:06d}.jpg" for number in range(20_000)]
     shuffled = random.Random(1).sample(names, len(names))
     walked(tmp_path / "first", names[:10])  # imports
