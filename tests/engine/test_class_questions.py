@@ -25,15 +25,15 @@ def test_engine_asks_no_source_and_no_order_for_its_class() -> None:
 def test_class_questions_are_found_in_calls_and_patterns() -> None:
     code = """
 from standpipe.contracts import StreamSource
-from standpipe.order import Batches, Cursor, Given
+from standpipe.order import BudgetOrder, Cursor, Given
 isinstance(plan.source, StreamSource)
-isinstance(order, Batches | Cursor)
+isinstance(order, BudgetOrder | Cursor)
 match order:
     case Given():
         pass
 """
     names = [name for _, name in class_questions(ast.parse(code))]
-    assert names == ["StreamSource", "Batches", "Cursor", "Given"]
+    assert names == ["StreamSource", "BudgetOrder", "Cursor", "Given"]
 
 
 def class_questions(tree: ast.Module) -> Iterator[tuple[int, str]]:

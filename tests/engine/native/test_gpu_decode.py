@@ -359,7 +359,7 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
     arrays = in_order(sp.Arrays(image=np.zeros((2, 16, 16, 3), np.uint8)), sp.RandomResizedCrop(16))
     with pytest.raises(sp.PlanError, match="work for image files only"):
         arrays.decode("gpu").plan()
-    monkeypatch.setattr("standpipe.plan.fields.is_installed", lambda: False)
+    monkeypatch.setattr("standpipe.plan.fields.has_nvimagecodec", lambda: False)
     with pytest.raises(sp.PlanError, match=r"pip install 'nvidia-nvimgcodec-cu12\[nvjpeg\]'"):
         pipeline.decode("gpu").plan()
 
