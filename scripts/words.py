@@ -1,7 +1,11 @@
 """Check that words stay plain: openings of docstrings, lengths of sentences, odd words, subjects of commits.
 
 It finds symptoms. A text that passes can still be hard to read: read the neighbours of what it finds. docs/glossary.md
-has the words to use. Prints one line per finding and exits with 1 if there is any.
+has the words to use. Docstrings that the binding gives to nanobind are read in the stub that is made from them.
+
+scripts/words.toml has the number of findings that a file may have, which is 0 for all others. Prints the findings of
+each file that has more, a line for each file that has fewer, and exits with 1 if there is any. ``--write`` lowers the
+numbers to what there is, and never raises one.
 """
 
 from __future__ import annotations
@@ -10,10 +14,19 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-CODE = ("src", "benchmarks", "examples", "scripts", "docs")
+CODE = ("src", "benchmarks", "examples", "scripts", "docs", "tests")
+STUB = "src/standpipe/_native.pyi"
+NATIVE = ("native",)
+ALLOWED = Path("scripts/words.toml")
+HEAD = """# The number of findings of scripts/words.py that each of these files has, and may have; all others have none.
+# `python scripts/words.py --write` lowers them.
+
+"""
+OF_ODD_WORDS = ("words.py", "test_words.py")  # have odd words on purpose
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "src", "native")
 BUILT = ("_build", "api")  # folders of docs/ that Sphinx writes
 
@@ -45,6 +58,7 @@ FIELDS_WORD = {  # a word that hides its meaning: what to write instead
     r"meanwhile": "at the same time",
     r"(to|can) be had": "available",
 }
+NATIVE_TEXT = re.compile(r'"(?:\\.|[^"\\])*"|//.*')
 ODD = re.compile("|".join(rf"\b(?:{words})\b" for words in FIELDS_WORD), re.IGNORECASE)
 LONG_WORDS = 30
 LONG_MOST = 0.05  # of a project's sentences
@@ -76,6 +90,25 @@ def docstrings(path: Path) -> Iterator[str]:
             yield f"{path}:{node.body[0].lineno}: say first what it does or is: {first}"
 
 
+def native_comments(path: Path) -> Iterator[str]:
+    """Yield a line for each comment before a declaration in C++ whose first words hide its subject.
+
+    In a source file, only comments that aren't indented count: inside a function, one may open with a condition.
+    """
+    before = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip() if path.suffix == ".h" else line
+        if text.startswith("// ") and not before.startswith("//") and OPENING.match(text[3:]):
+            yield f"{path}:{number}: say first what it does or is: {text[3:]}"
+        before = text
+
+
+def native_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line number and text of each string and comment of a C++ file."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        yield from ((number, found) for found in NATIVE_TEXT.findall(line))
+
+
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line number and text of each string and comment of a Python file that has more than one word."""
     source = path.read_text(encoding="utf-8")
@@ -95,9 +128,16 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`\n]*`", "X", text)
 
 
-def odd_words(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Yield a line for each odd word in numbered lines of a file."""
-    for number, line in lines:
+def page_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a page's prose."""
+    yield from enumerate(prose(path.read_text(encoding="utf-8")).splitlines(), 1)
+
+
+def odd_words(path: Path, lines_of: Callable[[Path], Iterator[tuple[int, str]]]) -> Iterator[str]:
+    """Yield a line for each odd word in a file's texts, which ``lines_of`` finds with their line numbers."""
+    if not ODD.search(path.read_text(encoding="utf-8")):  # most files, in a tenth of the time
+        return
+    for number, line in lines_of(path):
         for found in ODD.finditer(line):
             better = next(
                 write for words, write in FIELDS_WORD.items() if re.fullmatch(words, found[0], re.IGNORECASE)
@@ -139,19 +179,49 @@ def subjects() -> Iterator[str]:
             yield f"{line}: write the subject as an imperative, such as “Reject negative labels”"
 
 
-def findings() -> Iterator[str]:
-    """Yield every finding in the working folder."""
-    for path in files(CODE, ".py"):
-        yield from docstrings(path)
-        if path.name != Path(__file__).name:  # its list is of odd words
-            yield from odd_words(path, texts(path))
+def of_files() -> Iterator[tuple[Path, list[str]]]:
+    """Yield each file that is read, and its findings."""
+    for path in (*files(CODE, ".py"), *files((STUB,), ".pyi")):
+        yield path, [*docstrings(path), *([] if path.name in OF_ODD_WORDS else odd_words(path, texts))]
+    for path in (*files(NATIVE, ".h"), *files(NATIVE, ".cpp")):
+        yield path, [*native_comments(path), *odd_words(path, native_texts)]
     for path in files(PAGES, ".md"):
-        yield from odd_words(path, iter(enumerate(prose(path.read_text(encoding="utf-8")).splitlines(), 1)))
+        yield path, list(odd_words(path, page_lines))
+
+
+def allowed() -> dict[str, int]:
+    """Return the number of findings that a file may have, by its path."""
+    return tomllib.loads(ALLOWED.read_text(encoding="utf-8"))
+
+
+def findings() -> Iterator[str]:
+    """Yield every finding in the working folder that isn't allowed, and every file that has fewer than it may."""
+    fewer = allowed()
+    for path, found in of_files():
+        most = fewer.pop(str(path), 0)
+        if len(found) > most:
+            yield from found
+            if most:
+                yield f"{path}: {len(found)} findings, and {ALLOWED} allows {most}: reword what you wrote"
+        elif len(found) < most:
+            fewer[str(path)] = most
+    for name, most in fewer.items():
+        yield f"{name}: fewer than {most} findings: python scripts/words.py --write lowers the number"
     yield from long_sentences()
     yield from subjects()
 
 
+def lower() -> None:
+    """Lower the numbers of findings that files may have to those that they have."""
+    counts = {str(path): len(found) for path, found in of_files()}
+    lowered = {name: min(most, counts.get(name, 0)) for name, most in allowed().items()}
+    lines = [f'"{name}" = {most}\n' for name, most in sorted(lowered.items()) if most]
+    ALLOWED.write_text(HEAD + "".join(lines), encoding="utf-8")
+
+
 if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        lower()
     found = list(findings())
     print(*found, sep="\n")
     sys.exit(bool(found))
