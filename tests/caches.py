@@ -38,12 +38,12 @@ def opened(cache: sp.Cache, named: Identity | None = None, **facts: Any) -> Open
 
 
 def row(record: int, length: int = ROW) -> bytes:
-    """What belongs to a record."""
+    """Return the bytes of a record's row, ``length`` of them."""
     return np.random.default_rng(record).integers(0, 256, length, np.uint8).tobytes()
 
 
 def fill(found: OpenSet, records: range = range(RECORDS), length: int = ROW) -> int:
-    """Store rows, as a loader and its keeper do, and return how many are there."""
+    """Store rows, as a loader and its keeper do. Return how many the set has then."""
     for record in records:
         found.supply()
         found.store.put(record, row(record, length))
@@ -51,7 +51,7 @@ def fill(found: OpenSet, records: range = range(RECORDS), length: int = ROW) -> 
 
 
 def right(found: OpenSet, length: int = ROW) -> int:
-    """How many rows are there; each is what was stored."""
+    """Return how many rows the set has. Assert that each has the bytes that were stored."""
     number = 0
     for record in range(RECORDS):
         got = found.store.get(record)
@@ -62,6 +62,6 @@ def right(found: OpenSet, length: int = ROW) -> int:
 
 
 def tmpfs(folder: Path, size: str) -> None:
-    """Mount a small one there. Whoever calls it may, and unmounts it."""
+    """Mount a tmpfs of this size. The caller needs the right to do so, and unmounts it."""
     folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], check=True)

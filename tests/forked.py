@@ -129,7 +129,7 @@ class Program:
         os.kill(self.pid, number)
 
     def communicate(self, timeout: float = LIMIT_S) -> tuple[str, str]:
-        """What it has printed, once it and all to whom it left its output have ended, as Popen does."""
+        """Return the output and errors, as Popen does, once all processes that hold them open have ended."""
         for reader in self._readers:
             reader.join(timeout)
         if is_late := any(reader.is_alive() for reader in self._readers):
@@ -160,7 +160,7 @@ def run(
 
 
 def output(program: str, *, environment: dict[str, str] | None = None, first: str = "") -> str:
-    """What a program prints that should end well and in silence otherwise."""
+    """Return a program's output. Assert that it exits with 0 and prints no errors."""
     done = run(program, environment=environment, first=first)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""What holds code up until a test lets it go on, and what the log says meanwhile."""
+"""A gate that stops code until a test opens it, and the lines that standpipe logs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from photos import WAIT_S
 
 @dataclass(frozen=True)
 class Gate:
-    """Whoever passes waits until it is opened: in a thread, or in a worker process that has a copy of it."""
+    """A gate at which threads wait until it is opened. Worker processes may have copies of it."""
 
     path: Path
 
     @classmethod
     def closed(cls, path: Path) -> Gate:
-        """One that holds everybody up."""
+        """Return a gate that is closed."""
         os.mkfifo(path)
         return cls(path)
 
     def wait(self) -> None:
-        """Until it is opened."""
+        """Wait until the gate is opened."""
         with self.path.open("rb"):
             pass
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Let everybody through, for the length of a ``with`` block."""
+        """Open the gate for the length of a ``with`` block."""
         file = os.open(self.path, os.O_RDWR)
         try:
             yield
@@ -40,14 +40,14 @@ class Gate:
             os.close(file)
 
     def abolish(self) -> None:
-        """Let everybody through; whoever comes later finds no gate, which is an error."""
+        """Open the gate and remove it: a later ``wait`` raises an error."""
         if self.path.exists():
             with self.opened():
                 self.path.unlink()
 
 
 class Log(logging.Handler):
-    """What standpipe logs, from the beginning of a ``with`` block on."""
+    """The lines that standpipe logs from the beginning of a ``with`` block on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Log(logging.Handler):
             self._changed.notify_all()
 
     def wait_for(self, *words: str) -> str:
-        """The first line that holds all of them."""
+        """Wait for a line that has all ``words``, and return the first one."""
 
         def found() -> str | None:
             return next((line for line in self.lines if all(word in line for word in words)), None)

@@ -1,4 +1,4 @@
-"""Index files that say something else and are sealed again, as whoever can write one can make it."""
+"""Index files with changed contents and valid checksums, such as anybody who may write a file can make."""
 
 from __future__ import annotations
 

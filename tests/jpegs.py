@@ -30,7 +30,7 @@ DC_SYMBOLS = list(range(12))
 
 @dataclass(frozen=True, kw_only=True)
 class Coding:
-    """How ``encode`` writes an image.
+    """The settings with which ``encode`` writes an image.
 
     factors   (horizontal, vertical) sampling factors of each component
     scans     ``"one"``: baseline; ``"separate"``: one scan per component; ``"progressive"``: DC, then AC per

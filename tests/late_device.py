@@ -1,4 +1,4 @@
-"""A device whose streams are threads that dawdle: whoever doesn't wait where he must, reads or writes too early."""
+"""A device whose streams are slow threads, so code that doesn't wait for them reads or writes too early."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Step:
         self._late.on(self._late.now, read)
 
     def all(self) -> list[dict[str, Any]]:
-        """What it has seen by now."""
+        """Return the batches that it has read so far."""
         self._late.wait_here(self._late.record(self._late.now))
         return [self.seen[number] for number in sorted(self.seen)]
 

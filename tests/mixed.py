@@ -1,4 +1,4 @@
-"""What torchvision's own AugMix makes of a Pillow image, with the random numbers of standpipe's.
+"""The reference for AugMix: torchvision's own code, with standpipe's random numbers, on a Pillow image.
 
 Its operations are done on Pillow images, as standpipe does them, or on tensors. The rest is torchvision's code.
 """

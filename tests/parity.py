@@ -141,7 +141,7 @@ class Parity:
 
     @property
     def differences(self) -> list[str]:
-        """All lines."""
+        """The lines of all differences."""
         return [
             *self.only_we_refuse,
             *self.only_pillow_refuses,

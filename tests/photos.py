@@ -1,4 +1,4 @@
-"""What tests of the running loader need: small photos on disk, and a source that can be watched."""
+"""Small photos on disk, and a source that tests can watch, for tests of the running loader."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ import pytest
 from standpipe.system.machine import process_memory_bytes
 
 # Semaphores of multiprocessing, which standpipe has none of, and folders of the doctor, of benchmarks and of the cache:
-# other tests make them meanwhile.
+# other tests make them at the same time.
 OF_OTHERS = ("sem.", "standpipe-doctor-", "standpipe-bench-", f"standpipe-{os.geteuid()}", "standpipe-group-")
 PLACES = ("standpipe/engine/", "standpipe/loader/")  # of ``at_call``
 LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
@@ -52,7 +52,7 @@ logging.getLogger("standpipe").addFilter(is_about_the_program)
 def run(
     program: str, *, environment: dict[str, str] | None = None, first: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program that begins with the names above; warnings are errors there too. ``first``: a line before all."""
+    """Run a program that begins with the names of ``BEGIN``. Warnings are errors. ``first``: text before them."""
     text = first + BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", text],
@@ -65,7 +65,7 @@ def run(
 
 
 def output(program: str, *, environment: dict[str, str] | None = None, first: str = "") -> str:
-    """What a program prints that should end well and in silence otherwise."""
+    """Return a program's output. Assert that it exits with 0 and prints no errors."""
     done = run(program, environment=environment, first=first)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -75,9 +75,9 @@ def output(program: str, *, environment: dict[str, str] | None = None, first: st
 def started(
     program: str, *arguments: str, folder: Path
 ) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
-    """A program that can be interrupted as at a terminal, with its output and errors. In the end it is killed.
+    """Start a program that can be interrupted as at a terminal. Yield it, its output and its errors; then kill it.
 
-    folder  where its temporary files go
+    folder  for its temporary files
     """
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
@@ -96,13 +96,13 @@ def started(
 
 
 def children(process: int | str = "self") -> list[int]:
-    """Processes that a process has started, and theirs.
+    """Return the processes that a process has started, and those that they have started.
 
-    By what each process says of its parent: a thread's own list loses those whom another thread gets when it ends.
+    They are found by each process's parent: a thread's list of children loses those that pass to another thread.
     """
     of_parent: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has just ended
             parent = int(path.read_text().rpartition(")")[2].split()[1])
             of_parent.setdefault(parent, []).append(int(path.parent.name))
 
@@ -114,7 +114,7 @@ def children(process: int | str = "self") -> list[int]:
 
 @dataclass(frozen=True)
 class Census:
-    """What this process has, and left: processes it started, threads, kinds of open files, files for sharing."""
+    """The resources of this process: processes it started, threads, kinds of open files, and shared files."""
 
     processes: list[int]
     threads: int
@@ -123,7 +123,7 @@ class Census:
 
 
 def census() -> Census:
-    """Now, native threads included; without garbage, such as loaders that tests left in a traceback's frames."""
+    """Return the present resources, after collecting garbage, such as loaders in the frames of a traceback."""
     gc.collect()
     files = [Path(link).name.partition(":[")[0] for link in open_files()]  # without the number of a pipe
     shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*standpipe*")]
@@ -132,27 +132,27 @@ def census() -> Census:
 
 
 def open_files(process: int | str = "self") -> list[str]:
-    """What a process has open; nothing of one that has ended meanwhile."""
+    """Return the links of /proc to the files that a process has open; none if it has ended."""
     links = []
     with suppress(OSError):
         for entry in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):  # closed meanwhile, as the folder's own is
+            with suppress(OSError):  # just closed, like the folder's own
                 links.append(os.readlink(entry))  # noqa: PTH115 (Path makes other text of some)
     return links
 
 
 def open_below(folder: Path) -> list[str]:
-    """Files in a folder that this process has open, sorted; also those that have no name any more."""
+    """Return the files in a folder that this process has open, sorted, including removed ones."""
     return sorted(link for link in open_files() if link.startswith(f"{folder}/"))
 
 
 def started_since(before: Census) -> list[int]:
-    """Processes that this one has started, and those started: without the servers that tests share."""
+    """Return the processes that this one and its children have started since, without the servers that tests share."""
     return [process for process in children() if process not in before.processes]
 
 
 def check_nothing_is_left(before: Census) -> None:
-    """There is soon no more than there was. Threads say that they are done just before they are gone."""
+    """Assert that there is soon no more than ``before``. A thread may report its end just before it is gone."""
     ends = time.monotonic() + LIMIT_S
     while (extra := what_is_more(census(), before)) and time.monotonic() < ends:
         pass
@@ -160,7 +160,7 @@ def check_nothing_is_left(before: Census) -> None:
 
 
 def what_is_more(now: Census, before: Census) -> list[object]:
-    """What there is now and wasn't; what others left may have ended since."""
+    """Return the resources that are new. Those of other tests may have ended since."""
     threads = max(now.threads - before.threads, 0) * ["thread"]
     files = Counter(now.files) - Counter(before.files)
     return [
@@ -172,9 +172,9 @@ def what_is_more(now: Census, before: Census) -> list[object]:
 
 @contextmanager
 def at_call(number: int, act: Callable[[], object]) -> Iterator[list[str]]:
-    """Something happens as this thread enters a function of the engine for the ``number``-th time, from 0.
+    """Call ``act`` when this thread enters a function of the engine for the ``number``-th time, from 0.
 
-    That is where Python looks for signals. Yields what was entered, in order.
+    Python looks for signals there. Yields the names of the functions that were entered, in order.
     """
     entered: list[str] = []
 
@@ -193,12 +193,12 @@ def at_call(number: int, act: Callable[[], object]) -> Iterator[list[str]]:
 
 
 def interrupt() -> None:
-    """Raises KeyboardInterrupt at once, or when this thread unblocks SIGINT."""
+    """Raise KeyboardInterrupt at once, or when this thread unblocks SIGINT."""
     signal.raise_signal(signal.SIGINT)
 
 
 def is_alive(process: int) -> bool:
-    """Whether it runs; one that nobody has waited for yet doesn't."""
+    """Return whether a process runs. A zombie doesn't."""
     try:
         return _state(process) not in "ZX"
     except OSError:
@@ -206,12 +206,12 @@ def is_alive(process: int) -> bool:
 
 
 def wait_until_asleep(process: int) -> None:
-    """Wait until its main thread waits: on the way into a wait of the sample's own Python may miss a signal."""
+    """Wait until its main thread sleeps: just before that, Python code of a sample may miss a signal."""
     _wait_for_state(process, "S")
 
 
 def wait_until_stopped(process: int) -> None:
-    """Wait until a signal has stopped it: one that lets it go on would be lost before."""
+    """Wait until a signal has stopped it: a signal that continues it would be lost before."""
     _wait_for_state(process, "T")
 
 
@@ -223,12 +223,12 @@ def _wait_for_state(process: int, state: str) -> None:
 
 
 def _state(process: int) -> str:
-    """The letter that stands for what its main thread does."""
+    """Return the letter of /proc for the state of its main thread."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for_end(processes: list[int], seconds: float) -> list[int]:
-    """Those still alive when the time is over."""
+    """Wait at most ``seconds`` for processes to end, and return those that are alive then."""
     ends = time.monotonic() + seconds
     left = processes
     for process in processes:
@@ -242,9 +242,9 @@ def wait_for_end(processes: list[int], seconds: float) -> list[int]:
 
 
 def peak_memory(program: str, *, first: str = "") -> tuple[str, int]:
-    """What a program prints, and the most memory that it and all that it started took together, in bytes.
+    """Return a program's output, and the peak memory of it and its children together, in bytes.
 
-    Sampled every few milliseconds, so what was there for less is missed. ``first``: a line before all.
+    Samples every few milliseconds, so a shorter peak is missed. ``first``: text before the program.
     """
     text = first + BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
@@ -257,7 +257,7 @@ def peak_memory(program: str, *, first: str = "") -> tuple[str, int]:
 
 
 def peaks() -> dict[str, int]:
-    """The most memory and the most address space that this process had so far, in MiB, as /proc names them."""
+    """Return the peaks of this process's memory and address space so far, in MiB, by their names in /proc."""
     facts = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return {name: int(facts[name].split()[0]) >> 10 for name in ("VmHWM", "VmPeak")}
 

@@ -1,4 +1,4 @@
-"""How tests get standpipe's rows, and compare them with Pillow's."""
+"""Functions that return standpipe's rows, and compare them with Pillow's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def delivered(
 
 
 def explain_difference(ours: AnyArray, expected: AnyArray) -> str:
-    """Where two images differ; empty when they don't."""
+    """Return a text of where two images differ; empty if they are equal."""
     if np.array_equal(ours, expected):
         return ""
     if ours.shape != expected.shape:

@@ -53,11 +53,11 @@ class Set:
         return sorted([*self.path.glob("rows-*"), *self.spill.glob("rows-*")])
 
     def stored_bytes(self) -> int:
-        """Of all rows, whether they are found or not."""
+        """Return the number of bytes of all rows, found or not."""
         return sum(path.stat().st_size for path in self.extents())
 
     def entry_at(self, record: int) -> slice:
-        """The bytes of the table that tell of a record."""
+        """Return the slice of the table's bytes that is a record's entry."""
         begin = HEADER_BYTES + record * ENTRY_BYTES
         return slice(begin, begin + ENTRY_BYTES)
 
@@ -117,7 +117,7 @@ def folder(path: Path) -> Iterator[int]:
 
 
 def row_of(store: _native.CacheStore, record: int) -> bytes | None:
-    """What a reader gets."""
+    """Return the row that a reader gets, or None."""
     row = store.get(record)
     return None if row is None else row.tobytes()
 

@@ -1,4 +1,4 @@
-"""Other processes that store rows in a set: forked by one that does nothing else, so that one more takes no time."""
+"""Processes that store rows in a set. A server that does nothing else forks them, so each starts at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stores import Set, bytes_of
 
 @dataclass(frozen=True)
 class Work:
-    """What each of some processes does in a set: it puts rows of records, one after the other."""
+    """The work of each of some processes in a set: they put rows of records, one after the other."""
 
     records: Sequence[int]
     processes: int = 1
@@ -32,7 +32,7 @@ class Work:
     replaces: bool = False  # rows that are there
 
     def do(self, made: Set, process: int) -> None:
-        """In one of them."""
+        """Do the work in process number ``process``."""
         _native.install_faults(self.faults)
         with made.opened() as store:
             made.grant(store, self.number + process, self.room, spilled=self.spilled)
@@ -44,7 +44,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Others:
-    """The processes."""
+    """The server, which forks the processes."""
 
     server: subprocess.Popen[str]
 
@@ -61,9 +61,9 @@ class Others:
             assert server.wait() == 0
 
     def do(self, made: Set, work: Work) -> list[int]:
-        """What becomes of each: its exit status, or less than 0 for the signal that ended it.
+        """Return each process's exit status, or the negative number of the signal that ended it.
 
-        One that was stopped is 1000 and its number; ``end`` ends it.
+        A process that was stopped gives 1000 plus its process number; ``end`` ends it.
         """
         return self._ask(
             {
@@ -88,7 +88,7 @@ class Others:
 
 
 def serve() -> None:
-    """In the process that forks them."""
+    """Run the server: fork processes, and print how they ended."""
     for line in sys.stdin:
         question = json.loads(line)
         if "end" in question:

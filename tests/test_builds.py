@@ -1,4 +1,4 @@
-"""Which Pythons standpipe is built for."""
+"""Tests of the versions of Python for which standpipe is built."""
 
 import hashlib
 import os

@@ -56,7 +56,7 @@ class Count(data.IterableDataset[Any]):
 
 
 class Tensors(data.Sampler[Any]):
-    """Draws from torch's own generator bit by bit, and gives tensors."""
+    """A sampler that gets random numbers from torch's own generator, one at a time, and gives tensors."""
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(10):

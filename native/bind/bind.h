@@ -1,22 +1,24 @@
-// What the parts of the binding share. They check shapes, lifetimes and the GIL, and let data pass.
+// Declarations for all files of the binding, which checks shapes, lifetimes and the GIL, and passes data on.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace standpipe {
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// Objects that native threads own too are made by make_shared and derive from enable_shared_from_this:
-// what those threads hold is then no Python reference, and dropping it needs no GIL.
+// Objects that native threads own as well are made by make_shared, and derive from enable_shared_from_this.
+// These threads then hold no Python reference, and need no GIL to drop theirs.
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
 template <typename Value>
@@ -25,7 +27,7 @@ using Mask = nb::ndarray<const uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::dev
 using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
 
-// Numbers to fill and then hand to Python.
+// An array that is filled here and then becomes a NumPy array, without a copy.
 template <typename Value>
 class Numbers {
   public:
@@ -46,10 +48,40 @@ class Numbers {
 
 using Int64s = Numbers<int64_t>;
 
-// Looks for signals such as Ctrl-C's during long work without the GIL: at once, and then every 0.1 s.
+// Bytes in memory that `owner` holds, which ends with the last view of them.
+template <typename Owner>
+Bytes held_bytes(std::unique_ptr<Owner>&& owner, uint8_t* data, size_t size) {
+    nb::capsule holder(owner.get(), [](void* p) noexcept { delete static_cast<Owner*>(p); });
+    owner.release();
+    return {data, {size}, holder};
+}
+
+// A view of numbers that an object of C++ holds. It keeps the object alive; the object may change the
+// numbers.
+template <typename Value>
+using View = nb::ndarray<nb::numpy, const Value, nb::shape<-1>>;
+
+template <typename Value>
+View<Value> view_of(const std::vector<Value>& values, nb::handle owner) {
+    return {values.data(), {values.size()}, owner};
+}
+
+// A property that is a view of the vector that a method returns.
+template <typename Owner, auto method>
+auto viewed(nb::pointer_and_handle<Owner> of) {
+    return view_of((of.p->*method)(), of.h);
+}
+
+[[noreturn]] inline void raise_os_error(int error) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+}
+
+// Checks for signals, such as Ctrl-C's, during long work without the GIL: at once, and then every 0.1 s.
 class SignalCheck {
   public:
-    // Whether a signal's handler has raised; the GIL isn't held.
+    // Returns whether a signal handler has raised. The caller must not hold the GIL.
     bool raised() {
         const auto now = std::chrono::steady_clock::now();
         if (raised_ || now < next_) return raised_;
@@ -57,7 +89,7 @@ class SignalCheck {
         nb::gil_scoped_acquire locked;
         return raised_ = PyErr_CheckSignals() != 0;
     }
-    // Raises what the handler did, if it has; the GIL is held.
+    // Raises the handler's exception, if there is one. The caller must hold the GIL.
     void rethrow() const {
         if (raised_) throw nb::python_error();
     }
@@ -67,12 +99,12 @@ class SignalCheck {
     std::chrono::steady_clock::time_point next_{};
 };
 
-// Text of a file or of an error, for people.
+// Returns text of a file or an error as a str; bytes that aren't UTF-8 are replaced.
 inline nb::object printable(const std::string& text) {
     return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-// n paths in one blob, of which path i ends at byte ends[i].
+// Checks n paths in one blob, of which path i ends at byte ends[i].
 inline void check_paths(Column<uint8_t> blob, Column<int64_t> ends) {
     int64_t before = 0;
     for (size_t i = 0; i < ends.shape(0); before = ends.data()[i++])
@@ -80,35 +112,36 @@ inline void check_paths(Column<uint8_t> blob, Column<int64_t> ends) {
             throw nb::value_error("ends must rise and stay inside blob");
 }
 
-// Numbers of records, each below `count`.
+// Returns records' numbers after checking that each is below `count`.
 inline std::span<const int64_t> records_of(Column<int64_t> indices, uint64_t count) {
     const std::span<const int64_t> asked(indices.data(), indices.shape(0));
     for (const int64_t index : asked)
         if (index < 0 || static_cast<uint64_t>(index) >= count)
-            throw nb::index_error("a record's number lies outside the index");
+            throw nb::index_error("a record's number is outside the index");
     return asked;
 }
 
 void bind_order(nb::module_& m);        // computed orders
 void bind_index(nb::module_& m);        // lists, and index files
 void bind_tar(nb::module_& m);          // tar shards
-void bind_program(nb::module_& m);      // what happens to an image
+void bind_program(nb::module_& m);      // transforms of images
 void bind_slots(nb::module_& m);        // slots, and the bell
 void bind_reads(nb::module_& m);        // how files are read
 void bind_pool(nb::module_& m);         // native threads and their jobs
 void bind_foreign_row(nb::module_& m);  // rows that Pillow decodes
 void bind_gpu(nb::module_& m);          // rows for the GPU's decoder
-void bind_faults(nb::module_& m);       // points at which something goes wrong on purpose
+void bind_faults(nb::module_& m);       // fault points
 void bind_samples(nb::module_& m);      // rows one at a time, for Python workers
-void bind_checks(nb::module_& m);       // files looked at beforehand
+void bind_checks(nb::module_& m);       // checks of files before a run
 void bind_cache(nb::module_& m);        // a cache's store
-void bind_counters(nb::module_& m);     // how long things take in Python threads
+void bind_counters(nb::module_& m);     // counters of Python threads
 
 class Latency;
-nb::tuple counts_of(const Latency& latency);  // as standpipe.stats.counters.Latency has them
+nb::typed<nb::tuple, int, nb::ellipsis> counts_of(const Latency& latency);
+constexpr const char* kCounts = "Number of durations in each bucket of standpipe.stats.latency.Latency.";
 
 class Pool;
 nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed
-nb::object take_foreign(std::shared_ptr<Pool> pool);  // a ForeignRow, likewise
+nb::object take_foreign(std::shared_ptr<Pool> pool);  // a ForeignRow; None when the pool is closed
 
 }  // namespace standpipe

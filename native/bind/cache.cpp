@@ -1,10 +1,9 @@
-// What Python needs of a cache's store: to give it room, to look at it, and rows one at a time.
+// Binds the store of a cache: its room, its state, and single rows of it.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -20,15 +19,13 @@
 namespace standpipe {
 namespace {
 
-// What the system said, as Python says it.
+// Runs `call` and turns an error of the system into an OSError.
 template <typename Call>
 auto with_os_errors(Call&& call) {
     try {
         return call();
     } catch (const std::system_error& error) {
-        errno = error.code().value();
-        PyErr_SetFromErrno(PyExc_OSError);
-        throw nb::python_error();
+        raise_os_error(error.code().value());
     }
 }
 
@@ -37,13 +34,13 @@ uint64_t record_of(const CacheStore& store, uint64_t record) {
     return record;
 }
 
-// A row's bytes, if they are there and right; and what was found.
+// A row's bytes, if they were found and are intact; and where the row was found.
 using TakenRow = std::pair<std::optional<Bytes>, std::optional<CachedRow>>;
 
 TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>& path) {
     record_of(store, record);
     const std::string file = path ? std::string(path->c_str(), path->size()) : std::string();
-    std::unique_ptr<uint8_t[]> bytes;
+    std::optional<Numbers<uint8_t>> bytes;
     std::optional<CachedRow> row;
     bool is_right = false;
     {
@@ -52,13 +49,12 @@ TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>
         if (!row) {
             store.count_miss();
         } else if (!path || is_as_stored(store, record, *row, file)) {
-            bytes = std::make_unique_for_overwrite<uint8_t[]>(row->length);
-            is_right = store.read(record, *row, bytes.get());
+            bytes.emplace(row->length);
+            is_right = store.read(record, *row, bytes->values().data());
         }
     }
     if (!is_right) return {std::nullopt, row};
-    nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-    return {Bytes(bytes.release(), {row->length}, owner), row};
+    return {std::move(*bytes).array(), row};
 }
 
 std::optional<Bytes> get(CacheStore& store, uint64_t record) {
@@ -76,18 +72,14 @@ bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, const Stamp&
     return stored;
 }
 
-using Found = nb::ndarray<nb::numpy, bool, nb::shape<-1>>;
-
-Found have(CacheStore& store, uint64_t first, uint64_t stop) {
+Numbers<bool>::Array have(CacheStore& store, uint64_t first, uint64_t stop) {
     if (first > stop || stop > store.records()) throw nb::index_error("the set has no such records");
-    const size_t count = stop - first;
-    auto found = std::make_unique_for_overwrite<bool[]>(count);
+    Numbers<bool> found(stop - first);
     {
         nb::gil_scoped_release unlocked;
-        store.have(first, {found.get(), count});
+        store.have(first, found.values());
     }
-    nb::capsule owner(found.get(), [](void* p) noexcept { delete[] static_cast<bool*>(p); });
-    return Found(found.release(), {count}, owner);
+    return std::move(found).array();
 }
 
 nb::bytes table_header(uint64_t records, uint64_t salt) {
@@ -126,10 +118,7 @@ Numbers<uint32_t>::Array crc32c_of_file(int file, Column<int64_t> begins, Column
     }
     switch (result.fault) {
         case SumsFault::none: break;
-        case SumsFault::cant_read:
-            errno = result.error;
-            PyErr_SetFromErrno(PyExc_OSError);
-            throw nb::python_error();
+        case SumsFault::cant_read: raise_os_error(result.error);
         case SumsFault::too_short:
             PyErr_SetString(PyExc_EOFError, "the file ends too soon");
             throw nb::python_error();
@@ -144,7 +133,7 @@ std::optional<uint32_t> checksum_by(const std::string& path, Column<uint8_t> byt
 }
 
 void bind_values(nb::module_& m) {
-    nb::class_<Stamp>(m, "Stamp", "Of a file, as it was when it was read; zeros of none.")
+    nb::class_<Stamp>(m, "Stamp", "The version of a file that was read; all zeros without a file.")
         .def(
             "__init__",
             [](Stamp* self, int64_t file_bytes, int64_t mtime_ns, int64_t ctime_ns, bool racy) {
@@ -152,11 +141,11 @@ void bind_values(nb::module_& m) {
             },
             "file_bytes"_a = 0, "mtime_ns"_a = 0, "ctime_ns"_a = 0, "racy"_a = false)
         .def_ro("file_bytes", &Stamp::file_bytes)
-        .def_ro("mtime_ns", &Stamp::mtime_ns, "When it was modified, as its owner says.")
-        .def_ro("ctime_ns", &Stamp::ctime_ns, "When its inode was changed, as the system says.")
-        .def_ro("racy", &Stamp::racy, "Whether another change might bear the same times.");
+        .def_ro("mtime_ns", &Stamp::mtime_ns, "Time of modification, in ns; its owner can set it.")
+        .def_ro("ctime_ns", &Stamp::ctime_ns, "Time of the last inode change, in ns, set by the system only.")
+        .def_ro("racy", &Stamp::racy, "True if a later change might have the same times.");
 
-    nb::class_<CachedRow>(m, "CachedRow", "A row that is stored.")
+    nb::class_<CachedRow>(m, "CachedRow", "A row in a cache set: its place, and its properties.")
         .def_ro("extent", &CachedRow::extent)
         .def_ro("offset", &CachedRow::offset)
         .def_ro("length", &CachedRow::length)
@@ -164,27 +153,28 @@ void bind_values(nb::module_& m) {
         .def_ro("spilled", &CachedRow::spilled)
         .def_ro("damaged", &CachedRow::damaged)
         .def_ro("truncated", &CachedRow::truncated)
-        .def_ro("stamp", &CachedRow::stamp, "Of the file that it was made of.");
+        .def_ro("stamp", &CachedRow::stamp, "Stamp of the file from which the row was made.");
 
     nb::class_<CacheStats>(m, "CacheStats",
-                           "What this process did with a set, in rows where nothing else is said.")
+                           "Counts what this process did with a cache set, in rows unless a name says bytes.")
         .def_ro("hits", &CacheStats::hits)
         .def_ro("misses", &CacheStats::misses)
         .def_ro("stored", &CacheStats::stored)
-        .def_ro("skipped", &CacheStats::skipped, "No room, a full queue, or another one that stores it.")
+        .def_ro("skipped", &CacheStats::skipped,
+                "Rows not stored: no room, a full queue, or another worker was storing it.")
         .def_ro("stale", &CacheStats::stale)
-        .def_ro("errors", &CacheStats::errors, "What was wrong, or couldn't be read or written.")
+        .def_ro("errors", &CacheStats::errors, "Entries or rows that were damaged or couldn't be accessed.")
         .def_ro("hit_bytes", &CacheStats::hit_bytes)
         .def_ro("stored_bytes", &CacheStats::stored_bytes)
         .def_ro("spilled_hits", &CacheStats::spilled_hits)
         .def_ro("spilled_stored", &CacheStats::spilled_stored);
 
-    nb::class_<Wants>(m, "CacheWants", "What a store wants of whoever gives it extents.")
-        .def_ro("extent", &Wants::extent, "Whether it wants one.")
-        .def_ro("row_bytes", &Wants::row_bytes, "Of the largest row there was; less room is of no use.")
-        .def_ro("skipped", &Wants::skipped, "Whether a row wasn't stored for want of room.")
-        .def_ro("memory", &Wants::memory, "Whether it takes an extent in memory.")
-        .def_ro("spill", &Wants::spill, "Whether it takes one of the spill.");
+    nb::class_<Wants>(m, "CacheWants", "The room that a store asks for: extents, which are parts of files.")
+        .def_ro("extent", &Wants::extent, "True if the store wants an extent.")
+        .def_ro("row_bytes", &Wants::row_bytes, "Bytes of the largest row so far; an extent needs as many.")
+        .def_ro("skipped", &Wants::skipped, "True if a row wasn't stored because there was no room.")
+        .def_ro("memory", &Wants::memory, "True if the store takes extents in memory.")
+        .def_ro("spill", &Wants::spill, "True if the store takes extents of the spill.");
 }
 
 void bind_store(nb::module_& m) {
@@ -193,83 +183,79 @@ void bind_store(nb::module_& m) {
     m.attr("CACHE_SPILLED") = kCacheSpilled;
     m.attr("MOST_EXTENTS") = kMostExtents;
     m.attr("MOST_CACHED_BYTES") = kMostCachedBytes;
-    nb::class_<CacheStore>(m, "CacheStore", "Rows of a set that processes of this machine share.")
+    nb::class_<CacheStore>(m, "CacheStore", "Rows of a cache set, shared by local processes. Thread-safe.")
         .def(nb::new_([](int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes) {
                  return with_os_errors([&] {
                      return std::make_shared<CacheStore>(directory, records, salt, writes, queue_bytes);
                  });
              }),
              "directory"_a, "records"_a, "salt"_a, "writes"_a, "queue_bytes"_a,
-             "``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this "
-             "set's, RuntimeError for another version's, and OSError.")
-        .def_static("table_header", &table_header, "records"_a, "salt"_a, "What a set's table begins with.")
+             "``directory``: descriptor of the set's folder. ``salt``: the set's own number.\n"
+             "``queue_bytes``: of rows that wait for the spill. Raises ``ValueError`` if the table isn't\n"
+             "this set's, ``RuntimeError`` if another version wrote it, and ``OSError``.")
+        .def_static("table_header", &table_header, "records"_a, "salt"_a, "Return a set's table header.")
         .def(
             "set_spill",
             [](CacheStore& store, int directory, int64_t patience_ms) {
                 with_os_errors([&] { store.set_spill(directory, std::chrono::milliseconds(patience_ms)); });
             },
             "directory"_a, "patience_ms"_a = CacheDisk::kPatience.count(),
-            "A descriptor of the folder of spilled extents; how long a row is waited for, until that disk is "
-            "given up.")
+            "Store rows on a disk when memory is full. ``directory``: descriptor of its folder.\n"
+            "The store stops using the disk when reading a row takes longer than ``patience_ms``.")
         .def(
             "find", [](CacheStore& store, uint64_t record) { return store.find(record_of(store, record)); },
-            Unlocked(), "record"_a, "Where the record's row lies.")
-        .def("get", &get, "record"_a, "The record's row. Counts a hit or a miss.")
+            Unlocked(), "record"_a, "Return where the record's row is stored, or None.")
+        .def("get", &get, "record"_a, "Return the record's row, (n,) uint8, or None. Counts a hit or a miss.")
         .def("take", &take, "record"_a, "path"_a.none(),
-             "Its row, or None; and what was found, which is wrong where there is no row: it can't be read, "
-             "or its "
-             "file has changed. The file of that path is looked at once until ``forget_checks``, and none "
-             "for None.")
+             "Return the record's row, or None, and where it was found, or None.\n"
+             "A row that was found but isn't returned is unreadable, or its file at ``path`` has changed.\n"
+             "Files are examined once until ``forget_checks``; with ``path`` None never.")
         .def("put", &put, "record"_a, "row"_a, "stamp"_a = Stamp(), "damaged"_a = false,
              "truncated"_a = false, "stale"_a = nb::none(),
-             "Store a row, or queue it for the spill, where none is, or in the place of the one that was "
-             "found "
-             "``stale``. Whether that was done; then its file counts as looked at.")
-        .def("have", &have, "first"_a, "stop"_a, "(stop - first,) whether there is an entry for each record.")
+             "Store a row, or queue it for the spill, if the set has none or has the row ``stale``.\n"
+             "Returns whether this was done. The row's file then counts as examined.")
+        .def("have", &have, "first"_a, "stop"_a,
+             "Return for each record in [first, stop) whether the set has an entry, (stop - first,) bool.")
         .def(
             "add_extent",
             [](CacheStore& store, uint32_t number, int file, uint64_t begin, uint64_t end, bool spilled) {
                 return with_os_errors([&] { return store.add_extent(number, file, begin, end, spilled); });
             },
             "number"_a, "file"_a, "begin"_a, "end"_a, "spilled"_a,
-            "Give it bytes [begin, end) of a file, by a descriptor, to write to. False in a tier that takes "
-            "none, "
-            "since writing to it failed.")
+            "Let the store write to bytes [begin, end) of a file, through a copy of its descriptor.\n"
+            "Returns False if writing to memory, or to the spill, has failed before.")
         .def("wants", &CacheStore::wants)
         .def(
             "wait", [](CacheStore& store, int64_t ms) { return store.wait(std::chrono::milliseconds(ms)); },
             Unlocked(), "patience_ms"_a,
-            "Wait until it wants another extent or a first error is to be told. False when it is closed.")
+            "Wait until the store wants an extent or has a first error. Returns False when it is closed.")
         .def("forget_checks", &CacheStore::forget_checks, Unlocked())
-        .def("refuse", &CacheStore::refuse, "There are no more extents.")
-        .def("ask_again", &CacheStore::ask_again,
-             "There may be some by now: the next row that needs one asks.")
+        .def("refuse", &CacheStore::refuse, "Skip rows without room from now on, until ``ask_again``.")
+        .def("ask_again", &CacheStore::ask_again, "Let the next row without room ask for an extent again.")
         .def("stats", &CacheStore::stats)
-        .def("last_error", &CacheStore::last_error, "Empty without one.")
+        .def("last_error", &CacheStore::last_error, "Return the last error; empty without one.")
         .def(
             "close", [](CacheStore& store, int64_t ms) { return store.close(std::chrono::milliseconds(ms)); },
             Unlocked(), "patience_ms"_a,
-            "End wait() and the queue for the spill. False when the disk took longer than the patience.");
+            "End ``wait``, and the queue for the spill. Returns False if the disk took longer than that.");
 }
 
 void bind_checksums(nb::module_& m) {
     m.def(
         "checksum", [](Column<uint8_t> bytes) { return checksum({bytes.data(), bytes.shape(0)}); }, "bytes"_a,
-        "What rows are known by when they are read.");
+        "Return the checksum of a row, with which it is stored and compared when it is read.");
     m.def(
         "checksum_by", &checksum_by, "path"_a, "bytes"_a,
-        "Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.");
+        "Return the checksum as ``table``, ``sse4.2`` or ``armv8`` computes it; None if this machine can't.");
     m.def(
         "crc32c",
         [](Column<uint8_t> bytes, uint32_t before) { return crc32c({bytes.data(), bytes.shape(0)}, before); },
-        Unlocked(), "bytes"_a, "before"_a = 0,
-        "Return the CRC-32C of bytes that follow those whose CRC-32C is ``before``.");
+        Unlocked(), "bytes"_a, "before"_a = 0, "Return the CRC-32C of ``bytes``, continued from ``before``.");
     m.def("crc32c_of", &crc32c_of, "bytes"_a, "begins"_a, "sizes"_a,
-          "Return the CRC-32C of n ranges of ``bytes``, (n,).");
+          "Return the CRC-32C of n ranges of ``bytes``, (n,) uint32.");
     m.def("crc32c_of_file", &crc32c_of_file, "file"_a, "begins"_a, "sizes"_a,
-          "Return the CRC-32C of n ranges of a file, (n,). Raises ``OSError``, and ``EOFError`` if the file "
-          "ends "
-          "too soon.");
+          "Return the CRC-32C of n ranges of a file, (n,) uint32. Raises ``OSError``, and ``EOFError``\n"
+          "if the file ends too soon.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What Python needs to look through files: each is read and decoded in one call, without the GIL.
+// Binds checks of files. A call reads and decodes one file, without the GIL.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -14,8 +14,6 @@
 namespace standpipe {
 namespace {
 
-template <typename Value>
-using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 const char* kind_name(const CheckedFile& file) {
     switch (file.outcome.kind) {
         case Outcome::Kind::ok: return "whole";
@@ -50,15 +48,16 @@ std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<
 
 void bind_checks(nb::module_& m) {
     m.def("file_marks", &file_marks, "blob"_a, "ends"_a,
-          "(sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked. Raises "
-          "what a signal's handler does.");
+          "Return (sizes in bytes, modification times in ns) of n paths, each (n,); -1 for a file that\n"
+          "can't be examined. Raises what a signal handler raises.");
 
     nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
         .def_prop_ro("kind", &kind_name,
-                     "'whole'; 'read' or 'decode', where that failed; 'foreign': for Pillow; or 'cancelled'.")
+                     "'whole'; 'read' or 'decode' for what failed; 'foreign' for files that Pillow decodes; "
+                     "or 'cancelled'.")
         .def_prop_ro(
             "text", [](const CheckedFile& file) { return printable(file.outcome.text); },
-            nb::sig("def text(self) -> str"), "What is wrong.")
+            nb::sig("def text(self) -> str"), "Error message; empty without an error.")
         .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
         .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
         .def_prop_ro("smoothed", [](const CheckedFile& f) { return f.outcome.smoothed; })
@@ -66,16 +65,13 @@ void bind_checks(nb::module_& m) {
         .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.stamp.mtime_ns; })
         .def_prop_ro(
             "data",
-            [](CheckedFile& f) {
-                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(f.read.buffer.data(),
-                                                                            {f.read.size}, nb::find(f));
-            },
-            "The file's bytes, no copy.")
-        .def("reserve", &CheckedFile::reserve, nb::call_guard<nb::gil_scoped_release>(), "frame_bytes"_a,
-             "Wait for the memory that decoding takes, until this file ends; an error text when it can't be "
-             "had.");
+            [](CheckedFile& f) { return View<uint8_t>(f.read.buffer.data(), {f.read.size}, nb::find(f)); },
+            "The file's bytes, without a copy.")
+        .def("reserve", &CheckedFile::reserve, Unlocked(), "frame_bytes"_a,
+             "Wait for the memory that Pillow needs, which this object then holds. Returns '' or an error "
+             "message.");
 
-    nb::class_<FileChecks>(m, "FileChecks", "Reads and decodes files, for any number of threads.")
+    nb::class_<FileChecks>(m, "FileChecks", "Reads files and decodes them completely. Thread-safe.")
         .def(
             nb::new_([](const ReadPolicy& reads, uint64_t max_pixels, int max_scans, bool allow_truncated,
                         bool only_libjpeg, uint64_t side_bytes, uint64_t buffer_bytes) {
@@ -91,9 +87,10 @@ void bind_checks(nb::module_& m) {
                 nb::gil_scoped_release unlocked;
                 return checks.check(std::move(range));
             },
-            "path"_a, "offset"_a, "length"_a, "Read and decode a range of a file; see ``CheckedFile``.")
-        .def("close", &FileChecks::close, nb::call_guard<nb::gil_scoped_release>(),
-             "End every wait: files are 'cancelled' from now on.");
+            "path"_a, "offset"_a, "length"_a,
+            "Read and decode bytes [offset, offset + length) of a file; length < 0: to its end.")
+        .def("close", &FileChecks::close, Unlocked(),
+             "End all waits. Files not decoded by then are 'cancelled'.");
 }
 
 }  // namespace standpipe

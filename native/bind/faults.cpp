@@ -1,4 +1,4 @@
-// What Python needs of the points at which something is made to go wrong on purpose.
+// Binds fault points, at which tests make something fail.
 #include "system/faults.h"
 
 #include <nanobind/stl/string.h>
@@ -32,14 +32,15 @@ nb::dict hits() {
 void bind_faults(nb::module_& m) {
     m.def(
         "install_faults", [](const std::string& text) { install_faults(text); }, "text"_a,
-        "Say what shall go wrong where. Raises ValueError for a text that can't be read.");
+        "Install faults, as STANDPIPE_FAULTS describes them. Raises ``ValueError`` if ``text`` has an "
+        "error.");
     m.def("faultpoint", &pass, "name"_a, "key"_a, "attempt"_a,
-          "Pass a point: 0, the system's number of an error to raise, or -1 for another one.");
+          "Pass a fault point. Returns the errno of an error to raise, 0 for none, or -1 for another error.");
     m.def("fault_hits", &hits, nb::sig("def fault_hits() -> dict[str, int]"),
-          "Every point, and how often this process has passed it since faults were installed.");
+          "Return how often this process has passed each fault point since faults were installed.");
     m.def(
         "fault_key", [](const nb::bytes& name) { return fault_key({name.c_str(), name.size()}); }, "name"_a,
-        "The key of a file, by its path, at points that are passed for files.");
+        "Return the key of a file's path at fault points for files.");
 }
 
 }  // namespace standpipe

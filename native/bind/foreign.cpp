@@ -1,4 +1,4 @@
-// Rows that Python threads finish for the native ones, as Pillow decodes them.
+// Binds rows that Python threads decode with Pillow for the native threads.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
@@ -12,7 +12,7 @@
 namespace standpipe {
 namespace {
 
-// Keeps the pool that lent the row's buffer.
+// A row, and the pool that lent its buffer.
 struct PendingRow {
     std::shared_ptr<Pool> pool;
     ForeignRow row;
@@ -21,14 +21,11 @@ struct PendingRow {
 }  // namespace
 
 void bind_foreign_row(nb::module_& m) {
-    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes.")
+    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes, not the native decoder.")
         .def_prop_ro(
             "data",
-            [](PendingRow& r) {
-                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(r.row.bytes.data(), {r.row.size},
-                                                                            nb::find(r));
-            },
-            "The row's bytes, no copy: there until it is finished or failed.")
+            [](PendingRow& r) { return View<uint8_t>(r.row.bytes.data(), {r.row.size}, nb::find(r)); },
+            "The row's bytes, without a copy. Valid until the row is finished or failed.")
         .def(
             "reserve",
             [](PendingRow& r, int height, int width, uint64_t frame_bytes) {
@@ -36,7 +33,8 @@ void bind_foreign_row(nb::module_& m) {
                 return r.pool->reserve_for(r.row, {height, width}, frame_bytes);
             },
             "height"_a, "width"_a, "frame_bytes"_a,
-            "Wait for the memory that decoding and transforming takes; an error text when it can't be had.")
+            "Wait for the memory that decoding and transforming the row need. Returns '' or an error\n"
+            "message. ``frame_bytes``: what Pillow needs. ``height``, ``width``: of the image, in pixels.")
         .def(
             "finish",
             [](PendingRow& r, Picture rgb, bool truncated) {
@@ -47,7 +45,7 @@ void bind_foreign_row(nb::module_& m) {
             "rgb"_a, "truncated"_a)
         .def_prop_ro(
             "is_mask", [](const PendingRow& r) { return r.row.job->program->format().is_mask; },
-            "Whether it is a mask, which ``finish_mask`` finishes.")
+            "True if the row is a mask: call ``finish_mask`` then, instead of ``finish``.")
         .def(
             "finish_mask",
             [](PendingRow& r, Mask mask) {
@@ -61,7 +59,7 @@ void bind_foreign_row(nb::module_& m) {
             "text"_a)
         .def(
             "release", [](PendingRow& r) { r.pool->release_foreign(r.row); },
-            "Give back what was reserved, once nothing of it is in use any more.");
+            "Return reserved memory, once none of it is in use any more.");
 }
 
 nb::object take_foreign(std::shared_ptr<Pool> pool) {

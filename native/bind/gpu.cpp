@@ -1,4 +1,4 @@
-// Rows for the GPU's decoder.
+// Binds batches of JPEGs for a decoder on the GPU.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -14,7 +14,7 @@
 namespace standpipe {
 namespace {
 
-// Keeps the pool that lent the rows' buffers.
+// A batch, and the pool that lent its buffers.
 struct LentBatch {
     explicit LentBatch(std::shared_ptr<Pool> from) : pool(std::move(from)) {}
     LentBatch(LentBatch&&) = default;
@@ -23,12 +23,10 @@ struct LentBatch {
     GpuBatch batch;
 };
 
-// Views of what the batch holds: there until it is handed back or failed.
+// Returns views of buffers that the batch holds until it is handed back or failed.
 nb::list encoded_of(LentBatch& b) {
     nb::list out;
-    for (const GpuRow& row : b.batch.rows)
-        out.append(
-            nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>(row.bytes.data(), {row.encoded}, nb::find(b)));
+    for (const GpuRow& row : b.batch.rows) out.append(Bytes(row.bytes.data(), {row.encoded}, nb::find(b)));
     return out;
 }
 
@@ -54,14 +52,15 @@ void bind_gpu(nb::module_& m) {
                 out[i] = in_share(static_cast<uint64_t>(records.data()[i]), share);
             return out;
         },
-        "records"_a, "share"_a, "Which records are among a share of all of them.");
+        "records"_a, "share"_a,
+        "Return for each record whether it is in a pseudorandom fraction ``share``, in [0, 1], of all.");
 
-    nb::class_<LentBatch>(m, "GpuBatch", "Rows of one slot whose JPEGs are decoded together.")
+    nb::class_<LentBatch>(m, "GpuBatch", "Rows of one slot whose JPEGs are decoded together by a GPU.")
         .def("__len__", [](const LentBatch& b) { return b.batch.rows.size(); })
         .def_prop_ro("encoded", &encoded_of, nb::sig("def encoded(self) -> list[NDArray[numpy.uint8]]"),
-                     "Each row's file, (n,) uint8, no copy: there until the batch is handed back or failed.")
+                     "Each row's file, (n,) uint8 without a copy. Valid until ``hand_back`` or ``fail``.")
         .def_prop_ro("frames", &frames_of, nb::sig("def frames(self) -> list[NDArray[numpy.uint8]]"),
-                     "Where each row's pixels go, (H, W, 3) uint8, for as long.")
+                     "Arrays for each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.")
         .def(
             "hand_back",
             [](LentBatch& b, const std::vector<bool>& decoded) {
@@ -69,7 +68,7 @@ void bind_gpu(nb::module_& m) {
                 nb::gil_scoped_release unlocked;
                 b.pool->hand_back(b.batch, decoded);
             },
-            "decoded"_a, "Make rows of the frames, and from the file where a row isn't ``decoded``.")
+            "decoded"_a, "Make rows from the frames; a row that isn't ``decoded`` is made from its file.")
         .def(
             "fail", [](LentBatch& b, const std::string& text) { b.pool->fail(b.batch, text); }, Unlocked(),
             "text"_a);

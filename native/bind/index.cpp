@@ -1,10 +1,9 @@
-// Lists taken apart, and the rows of index files.
+// Binds the parser of file lists, and reads of packed index files.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -24,13 +23,6 @@
 
 namespace standpipe {
 namespace {
-
-// Views of what the last chunk held; they are there until the next one is taken.
-template <typename Value>
-nb::ndarray<nb::numpy, const Value, nb::shape<-1>> view_of(const std::vector<Value>& values,
-                                                           nb::handle owner) {
-    return {values.data(), {values.size()}, owner};
-}
 
 const char* fault_name(LineFault fault) {
     constexpr const char* names[] = {"none",       "nul",         "carriage_return",
@@ -60,10 +52,7 @@ nb::list names_of(const ListLines& lines) {
 void raise_fault(const PackedResult& result) {
     switch (result.fault) {
         case PackedFault::none: return;
-        case PackedFault::cant_read:
-            errno = result.error;
-            PyErr_SetFromErrno(PyExc_OSError);
-            throw nb::python_error();
+        case PackedFault::cant_read: raise_os_error(result.error);
         case PackedFault::too_short: throw nb::value_error("it ends too soon");
         case PackedFault::damaged:
             throw nb::value_error(("the bytes from " + std::to_string(result.index) +
@@ -71,7 +60,7 @@ void raise_fault(const PackedResult& result) {
                                       .c_str());
         case PackedFault::bad_place:
             throw nb::value_error(
-                ("the place of record " + std::to_string(result.index) + " lies outside it").c_str());
+                ("the place of record " + std::to_string(result.index) + " is outside it").c_str());
         case PackedFault::bad_path:
             throw nb::value_error(
                 ("where record " + std::to_string(result.index) + " should be is no path").c_str());
@@ -81,18 +70,18 @@ void raise_fault(const PackedResult& result) {
     }
 }
 
-// (file, first byte, bytes of data, key)
+// (descriptor, first byte, bytes of data, key of its checksums)
 using SectionTuple = std::tuple<int, uint64_t, uint64_t, std::optional<uint64_t>>;
 
 PackedSection section_of(const SectionTuple& parts) { return std::make_from_tuple<PackedSection>(parts); }
 
-// The texts of a packed list, one after another; they stay mapped as long as this is there.
+// The texts of a packed list. The arrays keep their memory mapped.
 class Texts {
   public:
     Texts(Column<uint8_t> data, Column<uint8_t> ends, bool decodes)
         : data_(std::move(data)), ends_(std::move(ends)), decodes_(decodes) {}
 
-    // Throws std::out_of_range where there is none.
+    // Throws std::out_of_range if the list has no such text.
     nb::object item(size_t number) const {
         if (number >= ends_.shape(0) / sizeof(int64_t)) throw std::out_of_range("list index out of range");
         const int64_t begin = number == 0 ? 0 : end(number - 1), stop = end(number);
@@ -104,7 +93,7 @@ class Texts {
     }
 
   private:
-    int64_t end(size_t number) const {  // which need not be aligned
+    int64_t end(size_t number) const {  // of an array that may be unaligned
         int64_t value;
         std::memcpy(&value, ends_.data() + number * sizeof value, sizeof value);
         return value;
@@ -117,44 +106,44 @@ class Texts {
 void bind_lists(nb::module_& m) {
     m.attr("LONGEST_LINE_BYTES") = kLongestLine;
     m.attr("LENGTH_SHIFT") = kOffsetBits;
-    nb::class_<Texts>(m, "Texts", "The texts of a packed list.")
+    nb::class_<Texts>(m, "Texts", "Reads texts of a packed list in mapped memory.")
         .def(nb::init<Column<uint8_t>, Column<uint8_t>, bool>(), "data"_a, "ends"_a, "decodes"_a,
-             "``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they "
-             "are bytes.")
+             "``ends``: where each text ends in ``data``, int64 each, as bytes.\n"
+             "``decodes``: True for texts of UTF-8 that are returned as str, False for bytes.")
         .def("item", &Texts::item, "number"_a, nb::sig("def item(self, number: int) -> typing.Any"),
-             "One of them. Raises ``IndexError`` where there is none.");
+             "Return a text. Raises ``IndexError`` for a number that the list hasn't.");
 
-    nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")
+    nb::class_<ListLines>(m, "ListLines", "Splits the lines of a file list into paths and labels, by chunk.")
         .def(nb::init<bool, std::vector<std::string>>(), "labels"_a, "image_suffixes"_a,
-             "``image_suffixes``: in lower case. A label that ends with one is a fault, as it looks like a "
-             "file's "
-             "name.")
+             "``labels``: whether lines may have labels. ``image_suffixes``: in lower case.\n"
+             "A label that ends with one of them is a fault, because it looks like a file name.")
         .def(
             "take",
             [](ListLines& lines, Column<uint8_t> text, uint64_t offset, bool last) {
                 nb::gil_scoped_release unlocked;
                 return lines.take({text.data(), text.shape(0)}, offset, last);
             },
-            "text"_a, "offset"_a, "last"_a, "Take whole lines; how many bytes they are.")
+            "text"_a, "offset"_a, "last"_a,
+            "Take the whole lines of ``text`` in place of those before; return how many bytes they are.\n"
+            "``offset``: of ``text`` in the list. ``last``: whether the list ends with it.")
         .def_prop_ro(
-            "places", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->places(), l.h); },
-            "(n,) where the chunk's paths are: offset, and length from bit 48 on.")
+            "places", &viewed<ListLines, &ListLines::places>,
+            "(n,) where the chunk's paths are in the list: offset in bytes, and length from bit 48 on.")
         .def_prop_ro(
-            "labels", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->labels(), l.h); },
-            "(n,) the chunk's labels: numbers, or places in ``names``.")
+            "labels", &viewed<ListLines, &ListLines::labels>,
+            "(n,) labels of the chunk's records: integers, or positions in ``names``; empty without labels.")
+        .def_prop_ro("paths", &viewed<ListLines, &ListLines::paths>, "Bytes of the chunk's paths, joined.")
         .def_prop_ro(
-            "paths", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->paths(), l.h); },
-            "The chunk's paths, one after another.")
-        .def_prop_ro("line_that_leads_out", &ListLines::line_that_leads_out,
-                     "The first line whose path is absolute or has a '..'; 0: none so far.")
+            "line_that_leads_out", &ListLines::line_that_leads_out,
+            "Number, from 1, of the first line whose path is absolute or has a '..'; 0 while there is none.")
         .def_prop_ro("has_labels", &ListLines::has_labels)
         .def_prop_ro("has_names", &ListLines::has_names)
         .def_prop_ro("names", &names_of, nb::sig("def names(self) -> list[bytes]"),
-                     "Class names in the order in which they came.")
+                     "Class names, in the order in which the list first has them.")
         .def_prop_ro(
             "fault", &fault_of, nb::sig("def fault(self) -> tuple[str, int, str, str, int, bytes] | None"),
-            "Why a line can't be read: (what, line, its label's kind, the first record's kind, the first "
-            "record's line, label).");
+            "The line that can't be read, as (kind of fault, line, kind of its label, kind of the first\n"
+            "record's label, line of the first record, label); None while there is none.");
 }
 
 void bind_seals(nb::module_& m) {
@@ -170,14 +159,15 @@ void bind_seals(nb::module_& m) {
             return std::move(out).array();
         },
         "data"_a, "key"_a, "first"_a,
-        "Blocks that hold ``data``, each with its checksum. ``first``: the number of the first one.");
+        "Return blocks that hold ``data``, each with its checksum, uint8. ``first``: number of the first "
+        "block.");
     m.attr("BLOCK_DATA_BYTES") = kDataBytes;
     m.def(
         "sealed_size", [](uint64_t size) { return sealed_size(size); }, "size"_a,
-        "How many bytes of a file hold ``size`` bytes of data in sealed blocks.");
+        "Return how many bytes of a file hold ``size`` bytes of data in sealed blocks.");
 }
 
-// Waits until whatever changes an open file from now on gives it another time; not longer than `kMost_ns`.
+// Waits until every later change gives an open file another time stamp, but at most `kMost_ns`.
 void settle(int file) {
     constexpr int64_t kMost_ns = kSecond_ns;
     struct stat info;
@@ -189,13 +179,13 @@ void settle(int file) {
 
 void bind_packed(nb::module_& m) {
     m.def("settle", &settle, "file"_a, Unlocked(),
-          "Wait until whatever changes an open file from now on gives it another time: up to some "
-          "milliseconds after its last change.");
+          "Wait until every later change of an open file gives it another time stamp. This takes some\n"
+          "milliseconds after the file's last change, and at most a second.");
     m.def(
         "packed_part",
         [](const SectionTuple& section, uint64_t begin, uint64_t end) {
             const PackedSection of = section_of(section);
-            if (begin > end || end > of.size) throw nb::index_error("a part lies outside its section");
+            if (begin > end || end > of.size) throw nb::index_error("a part is outside its section");
             Numbers<uint8_t> out(end - begin);
             PackedResult result;
             {
@@ -205,7 +195,8 @@ void bind_packed(nb::module_& m) {
             raise_fault(result);
             return std::move(out).array();
         },
-        "section"_a, "begin"_a, "end"_a, "The bytes [begin, end) of a section's data.");
+        "section"_a, "begin"_a, "end"_a,
+        "Return the bytes [begin, end) of a section's data. ``section``: see ``packed_rows``.");
     m.def(
         "packed_rows",
         [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices, uint64_t stride) {
@@ -223,8 +214,9 @@ void bind_packed(nb::module_& m) {
             return std::move(out).array();
         },
         "section"_a, "row_bytes"_a, "indices"_a, "stride"_a = 0,
-        "Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or "
-        "None). ``stride``: bytes from one row's beginning to the next; 0: ``row_bytes``.");
+        "Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:\n"
+        "``row_bytes``. ``section``: (descriptor, first byte, bytes of data, key of its checksums or\n"
+        "None).");
 }
 
 void bind_paths(nb::module_& m) {
@@ -247,16 +239,14 @@ void bind_paths(nb::module_& m) {
                                     ends.values());
             }
             raise_fault(result);
-            nb::capsule owner(blob.get(),
-                              [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
-            const Bytes bytes(blob->data(), {blob->size()}, owner);
-            blob.release();
+            const Bytes bytes = held_bytes(std::move(blob), blob->data(), blob->size());
             return std::make_tuple(bytes, std::move(ends).array());
         },
         "places"_a, "text"_a, "around"_a, "base"_a, "stays"_a, "indices"_a,
-        "Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; "
-        "``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of "
-        "``base``.");
+        "Return the paths of records as (blob, ends): path i ends at byte ends[i] of blob.\n"
+        "``places``, ``text``: sections; see ``packed_rows``. ``around``: bytes that stand before a\n"
+        "path, after it, and never in it. ``base``: goes before relative paths. ``stays``: whether a\n"
+        "path that leads out of ``base`` is an error.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The module: who binds what, in the order of the stubs.
+// The module, whose parts are bound in the order of the stub.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,13 +25,15 @@ std::vector<std::string> simd_paths() {
 
 NB_MODULE(_native, m) {
     using namespace standpipe;
-    // A program that ends by an exception keeps what its frames hold, a loader too, to the very end.
+    // A program that an exception ends keeps the objects of its frames, such as a loader, until it exits.
     nb::set_leak_warnings(false);
 
-    m.def("simd_paths", &simd_paths, "Instruction sets this machine runs, narrowest first.");
-    m.def("jpeg_library_version", &jpeg_library_version, "Version of the libjpeg-turbo in use.");
+    m.def("simd_paths", &simd_paths,
+          "Return the names of the instruction sets that this build and processor have, narrowest first.");
+    m.def("jpeg_library_version", &jpeg_library_version,
+          "Return the version of libjpeg-turbo that this was compiled with, such as '2.1.5'.");
     m.def("has_entropy_decoder", &JpegEntropy::available,
-          "Whether our entropy decoder was built in: it needs headers that only the static library has.");
+          "Return whether this was built with our entropy decoder, which needs the static libjpeg-turbo.");
     bind_order(m);
     bind_index(m);
     bind_tar(m);

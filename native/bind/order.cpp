@@ -1,4 +1,4 @@
-// Orders that are computed: records by their positions.
+// Binds the computed orders, which give the record at each position.
 #include "order/order.h"
 
 #include <nanobind/stl/tuple.h>
@@ -16,7 +16,7 @@ void bind_shuffles(nb::module_& m) {
         "shuffled_indices",
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
             if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
-            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+            if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
             Int64s out(stop - start);
             {
                 nb::gil_scoped_release unlocked;
@@ -25,7 +25,7 @@ void bind_shuffles(nb::module_& m) {
             return std::move(out).array();
         },
         "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a,
-        "Records at positions [start, stop) of an epoch's shuffled order.");
+        "Return the records at positions [start, stop) of an epoch's shuffled order, (stop - start,) int64.");
     m.def(
         "shuffled_at",
         [](uint64_t seed, uint64_t epoch, uint64_t n, Column<int64_t> positions) {
@@ -33,7 +33,7 @@ void bind_shuffles(nb::module_& m) {
             const std::span<const int64_t> asked(positions.data(), positions.shape(0));
             for (const int64_t position : asked)
                 if (position < 0 || static_cast<uint64_t>(position) >= n)
-                    throw nb::value_error("positions must lie in [0, n)");
+                    throw nb::value_error("positions must be in [0, n)");
             Int64s out(asked.size());
             {
                 nb::gil_scoped_release unlocked;
@@ -41,7 +41,8 @@ void bind_shuffles(nb::module_& m) {
             }
             return std::move(out).array();
         },
-        "seed"_a, "epoch"_a, "n"_a, "positions"_a, "Records at any positions of an epoch's shuffled order.");
+        "seed"_a, "epoch"_a, "n"_a, "positions"_a,
+        "Return the records at ``positions`` of an epoch's shuffled order, (len(positions),) int64.");
 }
 
 void bind_places(nb::module_& m) {
@@ -50,8 +51,8 @@ void bind_places(nb::module_& m) {
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start, uint64_t stop) {
             if (n >= (uint64_t{1} << 29)) throw nb::value_error("n must be below 2**29");
             if (total < n || total >= (uint64_t{1} << 62))
-                throw nb::value_error("total must lie in [n, 2**62)");
-            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+                throw nb::value_error("total must be in [n, 2**62)");
+            if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
             Int64s strata(stop - start), points(stop - start);
             {
                 nb::gil_scoped_release unlocked;
@@ -60,7 +61,9 @@ void bind_places(nb::module_& m) {
             return std::make_tuple(std::move(strata).array(), std::move(points).array());
         },
         "seed"_a, "epoch"_a, "n"_a, "total"_a, "start"_a, "stop"_a,
-        "Each position's stratum of a line of ``total`` units in n strata, and a random point in it.");
+        "Cut a line of ``total`` units into n strata, equal to within a unit, one for each position.\n"
+        "Returns the strata of positions [start, stop), and a random point in each, (stop - start,)\n"
+        "int64.");
     m.def(
         "marked_at",
         [](Column<uint64_t> words, Column<int64_t> ranks, Column<int64_t> places) {
@@ -76,8 +79,12 @@ void bind_places(nb::module_& m) {
             }
             return std::move(out).array();
         },
-        "words"_a, "ranks"_a, "places"_a, "Numbers of the bits that are set, by their place among them.");
-    m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
+        "words"_a, "ranks"_a, "places"_a,
+        "Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64.\n"
+        "``words``: lowest bits first. ``ranks``: set bits before each 8 words, and last the number\n"
+        "of all set bits.");
+    m.def("mix", &mix, "key"_a, "word"_a,
+          "Return a 64-bit key that depends on ``key`` and then on ``word``: their order matters.");
 }
 
 }  // namespace

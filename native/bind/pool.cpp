@@ -1,4 +1,4 @@
-// The native threads of a loader and their jobs.
+// Binds the native threads of a loader, and their jobs.
 #include "pool/pool.h"
 
 #include <nanobind/stl/optional.h>
@@ -49,13 +49,13 @@ void check_rows(size_t have, int rows, const char* what) {
     if (have != static_cast<size_t>(rows)) throw nb::value_error(what);
 }
 
-// Attaches a job's inputs; the arrays stay alive with the Python object that this makes.
+// A job, and the arrays that it reads. They live as long as the Python object.
 struct SubmittedJob {
     std::shared_ptr<Job> job;
     std::vector<nb::object> arrays;
 };
 
-// Says which rows of the slot a job's rows are, and which attempts.
+// Sets which rows of the slot a job writes, and which attempts they are.
 void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
                 const std::optional<Column<int64_t>>& attempts) {
     if (slot_rows) {
@@ -63,7 +63,7 @@ void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
         for (size_t i = 0; i < slot_rows->shape(0); ++i) {
             const int64_t row = slot_rows->data()[i];
             if (row < 0 || static_cast<uint64_t>(row) >= job.arena->slot_bytes())
-                throw nb::value_error("a row lies outside the slot");
+                throw nb::value_error("a row is outside the slot");
             job.slot_rows.push_back(static_cast<int>(row));
         }
     }
@@ -73,19 +73,19 @@ void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
     }
 }
 
-// Rows of the slot up to the last one that the job makes.
+// Returns the number of rows in the slot up to the last one that the job makes.
 size_t rows_spanned(const Job& job) {
     if (job.slot_rows.empty()) return static_cast<size_t>(job.rows);
     return static_cast<size_t>(*std::max_element(job.slot_rows.begin(), job.slot_rows.end())) + 1;
 }
 
-// partial: a row may be -1, for one that is in another array.
+// Checks numbers of rows. `partial`: a row may be -1, which is in another array.
 void check_records(Column<int64_t> rows, size_t records, bool partial) {
     for (size_t i = 0; i < rows.shape(0); ++i) {
         const int64_t row = rows.data()[i];
         if (partial && row == -1) continue;
         if (row < 0 || static_cast<size_t>(row) >= records)
-            throw nb::value_error("a row number lies outside its array");
+            throw nb::value_error("a row number is outside its array");
     }
 }
 
@@ -133,7 +133,7 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     new (self) SubmittedJob{std::move(job), {}};
 }
 
-// Of an array of pictures or masks.
+// Attaches an array of pictures or masks, from which the job makes its rows.
 template <typename Array, size_t channels>
 void attach_pixels(SubmittedJob& s, Array array, Column<int64_t> rows, bool partial) {
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
@@ -185,8 +185,6 @@ nb::list failures_of(Job& job) {
     return out;
 }
 
-constexpr const char* kLatency = "How many rows took how long, as standpipe.stats.counters.Latency counts.";
-
 nb::list threads_of(const PoolStats& stats) {
     nb::list out;
     for (const ThreadStats& t : stats.threads)
@@ -201,8 +199,7 @@ void bind_stats(nb::module_& m) {
         .def_ro("decode_s", &PoolStats::decode_s)
         .def_ro("decode_wait_s", &PoolStats::decode_wait_s)
         .def_prop_ro(
-            "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); },
-            nb::sig("def decode_latency(self) -> tuple[int, ...]"), kLatency)
+            "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); }, kCounts)
         .def_ro("foreign", &PoolStats::foreign)
         .def_ro("gpu_rows", &PoolStats::gpu_rows)
         .def_ro("gpu_refused", &PoolStats::gpu_refused)
@@ -212,11 +209,10 @@ void bind_stats(nb::module_& m) {
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("read_wait_s", &PoolStats::read_wait_s)
         .def_prop_ro(
-            "read_latency", [](const PoolStats& s) { return counts_of(s.read); },
-            nb::sig("def read_latency(self) -> tuple[int, ...]"), kLatency)
+            "read_latency", [](const PoolStats& s) { return counts_of(s.read); }, kCounts)
         .def_prop_ro("threads", &threads_of,
                      nb::sig("def threads(self) -> list[tuple[str, int, int, float]]"),
-                     "Kind, number, rows and seconds of work of every thread.")
+                     "(kind, number, rows, seconds of work) of every thread.")
         .def_ro("decoders", &PoolStats::decoders)
         .def_ro("readers", &PoolStats::readers)
         .def_ro("retries", &PoolStats::retries)
@@ -233,23 +229,27 @@ void bind_stats(nb::module_& m) {
 }
 
 void bind_job(nb::module_& m) {
-    nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
+    nb::class_<SubmittedJob>(m, "Job", "The rows of one slot that a pool makes.")
         .def("__init__", &make_job, "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "outputs"_a,
              "seed"_a, "epoch"_a, "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
-             "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
-             "``attempts``.")
+             "``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the\n"
+             "slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the\n"
+             "first ones. ``attempts``: of samples that replace bad ones; None: 0.")
         .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
-             "``file_bytes``, ``mtime_ns``: of each whole file when it was indexed, -1 for unknown.")
+             "Make rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
+             "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
+             "``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.")
         .def("pixels", &attach_pixels<Pictures, 3>, "pictures"_a, "rows"_a, "partial"_a = false,
-             "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
+             "Make rows from pictures of an array. ``partial``: a row -1 is in another array.")
         .def("masks", &attach_pixels<Masks, 1>, "masks"_a, "rows"_a, "partial"_a = false,
-             "The same for masks.")
+             "Make rows from masks of an array; see ``pixels``.")
         .def(
             "note_sizes", [](SubmittedJob& s) { s.job->sizes.resize(static_cast<size_t>(s.job->rows)); },
-            "Have ``sizes`` filled as rows are made.")
-        .def_prop_ro("sizes", &sizes_of, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
-                     "Height and width of each row's picture before all stages; (0, 0) where it is bad.")
+            "Record ``sizes`` when rows are made.")
+        .def_prop_ro(
+            "sizes", &sizes_of, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
+            "(height, width) of each row's picture before all stages, in pixels; (0, 0) for a bad one.")
         .def(
             "copy",
             [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
@@ -258,7 +258,7 @@ void bind_job(nb::module_& m) {
                             ring.arena()->slot(static_cast<size_t>(slot)));
             },
             "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
-            "Copy rows of an array; with ``partial`` a row -1 is one of another array's.")
+            "Copy rows of an array into the slot. ``partial``: a row -1 is in another array.")
         .def(
             "for_gpu",
             [](SubmittedJob& s, Column<int64_t> records, double share, uint64_t most_pixels) {
@@ -268,34 +268,32 @@ void bind_job(nb::module_& m) {
                 s.job->most_gpu_pixels = most_pixels;
             },
             "records"_a, "share"_a, "most_pixels"_a,
-            "Have a share of the records decoded by the GPU, where any decoder takes the file.")
-        .def(
-            "cache", &attach_cache, "store"_a.none(), "records"_a, "before"_a.none(), "checks"_a,
-            "Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from "
-            "which "
-            "the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is "
-            "compared with its file before it is used. Without a ``store`` nothing is kept or found.")
+            "Let a GPU decode a pseudorandom fraction of the records, if their JPEGs are baseline ones of\n"
+            "at most ``most_pixels`` pixels.")
+        .def("cache", &attach_cache, "store"_a.none(), "records"_a, "before"_a.none(), "checks"_a,
+             "Take rows from a cache, and store those that it lacks; ``store``: None without a cache.\n"
+             "``before``: program whose pixels are stored, from which the job's program continues; None:\n"
+             "files' bytes are stored. ``checks``: whether to compare a row with its file before use.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def(
             "has", [](const SubmittedJob& s, const AtWork& row) { return s.job == row.job.lock(); }, "row"_a,
-            "Whether a row at work is one of its rows.")
+            "Return whether a row at work is one of this job's.")
         .def(
             "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
             nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
-            "(row, kind, text) of rows that failed.");
+            "Return (row, kind of error, message) of each row that failed.");
 }
 
 void bind_at_work(nb::module_& m) {
-    nb::class_<AtWork>(m, "AtWork", "A row at work.")
+    nb::class_<AtWork>(m, "AtWork", "A row that a thread is making.")
         .def_prop_ro("kind", [](const AtWork& w) { return heartbeat_name(w.kind); })
         .def_ro("number", &AtWork::number)
-        .def_ro("system_id", &AtWork::system_id, "Of its thread, as /proc names it.")
-        .def_ro("thread", &AtWork::thread, "As threading.get_ident() names it.")
+        .def_ro("system_id", &AtWork::system_id, "Number of its thread in /proc.")
+        .def_ro("thread", &AtWork::thread, "Number of its thread, as threading.get_ident() returns it.")
         .def_ro("row", &AtWork::row)
-        .def_ro("rows_begun", &AtWork::rows_begun, "By its thread so far.")
+        .def_ro("rows_begun", &AtWork::rows_begun, "Rows that its thread has begun so far.")
         .def_prop_ro("phase", [](const AtWork& w) { return phase_name(w.phase); })
-        .def_ro("begin_s", &AtWork::begin_s,
-                "As time.monotonic() counts, later by what it waited for others.");
+        .def_ro("begin_s", &AtWork::begin_s, "Begin by time.monotonic(), plus waits for other rows, in s.");
 }
 
 void bind_threads(nb::module_& m) {
@@ -315,12 +313,12 @@ void bind_threads(nb::module_& m) {
         .def(
             "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
         .def("employ", &Pool::employ, Unlocked(), "workers"_a,
-             "From now on so many of the decoding threads work at once, at least one; the others wait.")
+             "Let ``workers`` of the decoding threads work at once, at least one; the others wait.")
         .def("take_foreign", &take_foreign, nb::sig("def take_foreign(self) -> ForeignRow | None"),
-             "Wait for a row that Pillow decodes; None when the pool is closed.")
+             "Wait for a row that Pillow decodes. Returns None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
         .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
-             "Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.")
+             "Wait for rows whose JPEGs a GPU decodes. Returns None when the pool is closed.")
         .def_prop_ro(
             "broken",
             [](const Pool& p) -> std::optional<std::string> {
@@ -329,13 +327,14 @@ void bind_threads(nb::module_& m) {
                 return std::string(heartbeat_name(broken->kind)) + " thread " +
                        std::to_string(broken->number) + " ended by an error: " + broken->error;
             },
-            "Which thread an error ended, and by which; None while there is none.")
-        .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")
+            "Description of the first thread that an error ended; None without one.")
+        .def("at_work", &Pool::at_work, Unlocked(), "Return the rows that threads are making now.")
         .def("give_up", &Pool::give_up, Unlocked(), "row"_a,
-             "Give up the row and its job; another thread takes its thread's place. False when it has ended.")
+             "Give up a row and its job; a new thread replaces the row's thread. Returns False if it has "
+             "ended.")
         .def(
             "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
-            Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
+            Unlocked(), "patience_ms"_a, "End the threads. Returns False if some are inside a system call.")
         .def("stats", &Pool::stats);
 }
 

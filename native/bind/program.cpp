@@ -1,4 +1,4 @@
-// What happens to an image, described: stages, the slot's rows, and the program of both.
+// Binds the description of an image's transforms: stages, the format of rows, and the program of both.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -19,7 +19,7 @@ namespace {
 template <typename Value>
 using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
 
-// An enumerator by its number, which is its place among the names that Python has.
+// Returns an enumerator by its number, which is its position in Python's list of names.
 template <typename Enum>
 Enum numbered(int number, Enum last) {
     if (number < 0 || number > static_cast<int>(last))
@@ -70,7 +70,7 @@ void bind_stages(nb::module_& m) {
     m.attr("MOST_SHUFFLED") = kMostShuffled;
     m.attr("MOST_CHAINS") = kMostChains;
     m.attr("MOST_KERNEL_PX") = kMostKernel;
-    nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms that one pass does.")
+    nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms, done in a single pass.")
         .def(nb::init<>())
         .def(
             "crop",
@@ -109,10 +109,10 @@ void bind_stages(nb::module_& m) {
                 s.filter = filter_of(filter);
             },
             "op"_a, "first"_a, "end"_a, "filter"_a,
-            "Resizes the shorter side to a random length from ``first`` to ``end`` - 1.")
+            "Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.")
         .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
-            "Makes the resize's filter random: bilinear or bicubic. ``op`` is above 0.")
+            "Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.")
         .def(
             "window",
             [](GeometryStage& s, int height, int width, uint8_t fill) {
@@ -127,7 +127,7 @@ void bind_stages(nb::module_& m) {
                 s.has_window = true;
                 s.window = {Window::Place::everything, {}, padding_of(sides, mode, fill), false, 0};
             },
-            "sides"_a, "mode"_a, "fill"_a, "``sides``: left, top, right and bottom, in pixels.")
+            "sides"_a, "mode"_a, "fill"_a, "Pad by ``sides``: left, top, right and bottom, in pixels.")
         .def(
             "random_window",
             [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
@@ -137,12 +137,12 @@ void bind_stages(nb::module_& m) {
                     Window::Place::random, {height, width}, padding_of(sides, mode, fill), pad_if_needed, op};
             },
             "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
-            "``sides``: padding left, top, right and bottom, in pixels.")
+            "Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.")
         .def(
             "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
             "p"_a);
 
-    nb::class_<PixelStage>(m, "PixelStage", "Changes the pixels of a whole picture where they are.")
+    nb::class_<PixelStage>(m, "PixelStage", "Changes the pixels of a whole picture in place.")
         .def(nb::new_([](const std::string& kind, uint32_t op, double p, std::vector<double> parameters) {
                  const PixelKind* known = pixel_kind_named(kind);
                  if (!known) throw nb::value_error(("there is no pixel stage " + kind).c_str());
@@ -161,13 +161,13 @@ void bind_stages(nb::module_& m) {
                 return PixelStage{&kChoice, op, p, std::move(weights), std::move(lists)};
             },
             "op"_a, "p"_a, "weights"_a, "lists"_a,
-            "Applies the first list whose cumulative weight in ``weights`` is above a random number.")
+            "Apply the first list whose cumulative weight in ``weights`` is above a random number.")
         .def_static(
             "shuffle",
             [](uint32_t op, double p, std::vector<std::vector<PixelStage>> lists) {
                 return PixelStage{&kShuffle, op, p, {}, std::move(lists)};
             },
-            "op"_a, "p"_a, "lists"_a, "Applies all lists in random order.")
+            "op"_a, "p"_a, "lists"_a, "Apply all lists in random order.")
         .def_static(
             "mixture",
             [](uint32_t op, double p, double alpha, int chains, int depth, std::vector<PixelStage> list) {
@@ -177,9 +177,8 @@ void bind_stages(nb::module_& m) {
                 return PixelStage{&kMixture, op, p, std::move(numbers), {std::move(list)}};
             },
             "op"_a, "p"_a, "alpha"_a, "chains"_a, "depth"_a, "list"_a,
-            "Mixes the picture with ``chains`` copies of itself that the list has changed ``depth`` times; "
-            "0: 1 to 3 "
-            "times at random.");
+            "Mix the picture with ``chains`` copies of itself. The list has changed each copy ``depth``\n"
+            "times; 0: 1 to 3 times at random.");
 }
 
 void bind_kernel(nb::module_& m) {
@@ -205,7 +204,7 @@ void bind_kernel(nb::module_& m) {
                 std::copy_n(table.data(), 768, format.f16[0].data());
                 return format;
             },
-            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.")
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bits, by channel and byte.")
         .def_static(
             "mask",
             [](int height, int width) {
@@ -213,9 +212,9 @@ void bind_kernel(nb::module_& m) {
                 format.is_mask = true;
                 return format;
             },
-            "height"_a, "width"_a, "Of (height, width) bytes, which are class numbers.");
+            "height"_a, "width"_a, "Return the format of masks, (height, width) uint8 class numbers.");
 
-    nb::class_<Erasing>(m, "Erasing", "Rectangles of a finished row that get another value.")
+    nb::class_<Erasing>(m, "Erasing", "Rectangles of a finished row that RandomErasing overwrites.")
         .def(
             nb::new_([](uint32_t op, double p, Pair scale, Pair ratio, std::tuple<int, int> count,
                         const std::string& mode, std::tuple<float, float, float> value) {
@@ -232,7 +231,7 @@ void bind_kernel(nb::module_& m) {
             }),
             "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
 
-    nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
+    nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
                          int max_scans, bool allow_truncated, bool only_libjpeg,
                          std::optional<std::string> simd, const std::optional<Erasing>& erasing,
@@ -250,9 +249,11 @@ void bind_kernel(nb::module_& m) {
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
              "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none(),
              "upright"_a = false)
-        .def_static("together", &together, "programs"_a, "salts"_a,
-                    "One program with the head of each of several, which decode in the same way. ``salts``: "
-                    "of the random numbers of each.")
+        .def_static(
+            "together", &together, "programs"_a, "salts"_a,
+            "Return a program that makes the rows of all programs from one decoded image.\n"
+            "They decode in the same way. ``salts``: of each program's random numbers; 0: the sample's\n"
+            "own.")
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 

@@ -1,4 +1,4 @@
-// What Python needs to say how files are read, and to ask how long that takes.
+// Binds the policy by which files are read, and the measurement of reads.
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
@@ -31,29 +31,27 @@ std::vector<FileRange> ranges_of(Column<uint8_t> blob, Column<int64_t> ends, Col
     return files;
 }
 
-// A view: it keeps what it is of.
-nb::ndarray<nb::numpy, const double, nb::shape<-1>> took_s(nb::pointer_and_handle<ReadTimes> times) {
-    return {times.p->took_s.data(), {times.p->took_s.size()}, times.h};
-}
+View<double> took_s(nb::pointer_and_handle<ReadTimes> times) { return view_of(times.p->took_s, times.h); }
 
 }  // namespace
 
 void bind_reads(nb::module_& m) {
-    nb::class_<ReadPolicy>(m, "ReadPolicy", "How often a read is tried, and when.")
+    nb::class_<ReadPolicy>(m, "ReadPolicy", "Says how often a read is tried, and when.")
         .def(nb::init<int, double, double>(), "retries"_a, "backoff_s"_a, "hedge_after_s"_a,
-             "``hedge_after_s``: 0 for never.");
+             "``retries``: tries after the first one. ``hedge_after_s``: time until a slow read gets a\n"
+             "second one beside it; 0: never.");
 
-    nb::class_<ReadTimes>(m, "ReadTimes", "How long reads took.")
-        .def_prop_ro("took_s", &took_s, "(n,) of each that succeeded.")
+    nb::class_<ReadTimes>(m, "ReadTimes", "Durations and counts of reads.")
+        .def_prop_ro("took_s", &took_s, "(n,) seconds of each read that succeeded, without buffer waits.")
         .def_ro("bytes", &ReadTimes::bytes)
-        .def_ro("blocked", &ReadTimes::blocked, "Of these, how many storage made wait.")
+        .def_ro("blocked", &ReadTimes::blocked, "Number of these reads that waited for storage.")
         .def_ro("failed", &ReadTimes::failed)
-        .def_ro("error", &ReadTimes::error, "Of one that failed.")
-        .def_ro("hung", &ReadTimes::hung, "How many had not ended when the others had.")
-        .def_ro("seconds", &ReadTimes::seconds, "Of all of it.");
+        .def_ro("error", &ReadTimes::error, "Error message of the last read that failed; empty without one.")
+        .def_ro("hung", &ReadTimes::hung, "Number of reads that had not ended when the others had.")
+        .def_ro("seconds", &ReadTimes::seconds, "Seconds from the beginning to the end of all reads.");
 
     m.def("most_kept_open", &most_kept_open,
-          "How many files a reader keeps open at most, of which samples are parts.");
+          "Return how many files a process may keep open at once, for samples that are parts of files.");
 
     m.def(
         "time_reads",
@@ -77,8 +75,8 @@ void bind_reads(nb::module_& m) {
         },
         "blob"_a, "ends"_a, "offset"_a, "length"_a, "max_bytes"_a, "again"_a, "threads"_a, "seconds"_a,
         "patience_s"_a, "policy"_a, "buffer_bytes"_a,
-        "Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are "
-        "over. Raises what a signal's handler does.");
+        "Read files with ``threads`` threads, once, or with ``again`` until ``seconds`` are over.\n"
+        "``patience_s``: wait for reads that have begun. Raises what a signal handler raises.");
 }
 
 }  // namespace standpipe

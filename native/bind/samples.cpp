@@ -1,5 +1,4 @@
-// What Python needs to make rows one at a time: for pipelines in which Python code stands between the
-// kernels.
+// Binds functions that make rows one at a time, for pipelines with Python code between the kernels.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -26,8 +25,8 @@ using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 
-// A RowMaker, and what the sample that it is at holds of the side arena: its frame, and its file where that
-// is larger than `read_bytes`.
+// A RowMaker, and the part of the side arena that its present sample holds: for its frame, and for its file
+// if that is larger than `read_bytes`.
 struct SampleMaker {
     SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read, Board words)
         : side(std::move(arena)), read_bytes(read), board(std::move(words)), rows(*side), part(*side) {
@@ -44,7 +43,7 @@ struct SampleMaker {
     uint64_t redecoded = 0;               // rows that libjpeg-turbo decoded again
 };
 
-// While it lives, waits of this thread are written down on the maker's heartbeat. Without the GIL.
+// While it lives, waits of this thread are written to the maker's heartbeat. It needs no GIL.
 class HeartbeatScope {
   public:
     explicit HeartbeatScope(const SampleMaker& maker) noexcept {
@@ -55,8 +54,8 @@ class HeartbeatScope {
     HeartbeatScope& operator=(const HeartbeatScope&) = delete;
 };
 
-// Gives one index after another, and writes down that the row of each begins; in C, since a Python generator
-// takes longer than many a dataset.
+// An iterator over indices that writes the begin of each row to a heartbeat. It is in C++, because a Python
+// generator takes longer than many datasets do.
 struct InTurn {
     InTurn(nb::list i, int64_t f, Board b, int64_t t)
         : indices(std::move(i)), board(std::move(b)), first(f), then(t) {
@@ -98,7 +97,7 @@ std::vector<Output> outputs_of(const Program& program, const std::vector<Row>& o
     return outputs;
 }
 
-// "" for a row that was made, "foreign" for bytes that Pillow decodes, or what is wrong.
+// Returns "" for a row that was made, "foreign" for bytes that Pillow decodes, or an error message.
 std::string verdict(Outcome outcome) {
     if (outcome.kind == Outcome::Kind::foreign) return "foreign";
     return std::move(outcome.text);
@@ -213,19 +212,16 @@ std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, c
     {
         nb::gil_scoped_release unlocked;
         const HeartbeatScope at(maker);
-        // Of its own for each file: nobody else waits for its memory.
+        // Each file has a pool of its own, so no other read waits for its memory.
         const auto buffers = std::make_shared<BufferPool>(cap, [&maker](size_t bytes) {
             const bool has_asked = maker.part.bytes() > 0;  // for an earlier try
             return bytes <= maker.read_bytes || has_asked || maker.part.add(bytes, true);
         });
         *read = reader.read(range, *buffers);
     }
-    uint8_t* data = read->buffer.data();
-    const size_t size = read->size;
     std::string error = std::move(read->error);
     const Stamp stamp = read->stamp;
-    nb::capsule owner(read.release(), [](void* p) noexcept { delete static_cast<ReadResult*>(p); });
-    return {Bytes(data, {size}, owner), std::move(error), stamp};
+    return {held_bytes(std::move(read), read->buffer.data(), read->size), std::move(error), stamp};
 }
 
 bool admit(SampleMaker& maker, uint64_t bytes) {
@@ -252,10 +248,7 @@ Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
         nb::gil_scoped_release unlocked;
         mapping = std::make_unique<Mapping>(file, bytes, std::move(count));
     }
-    uint8_t* data = mapping->data();
-    nb::capsule owner(mapping.get(), [](void* p) noexcept { delete static_cast<Mapping*>(p); });
-    (void)mapping.release();
-    return {data, {bytes}, owner};
+    return held_bytes(std::move(mapping), mapping->data(), bytes);
 }
 
 void bind_functions(nb::module_& m) {
@@ -268,36 +261,37 @@ void bind_functions(nb::module_& m) {
             return SampleKey{epoch_key(seed, epoch), position, attempt}.op(op);
         },
         "seed"_a, "epoch"_a, "position"_a, "attempt"_a, "op"_a,
-        "The 64-bit key of one op's draws for one sample.");
+        "Return the 64-bit key of the random numbers of one op for one sample.");
     m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
-          "(height, width, '') from a header; (0, 0, 'foreign') for what Pillow decodes; else (0, 0, what is "
-          "wrong).");
-    nb::class_<ByteCount>(m, "ByteCount", "Bytes that are mapped, as ``mapped`` counts them.")
+          "Return (height, width, '') of a JPEG, in pixels, or (0, 0, 'foreign') for files that Pillow\n"
+          "decodes, or (0, 0, error message).");
+    nb::class_<ByteCount>(m, "ByteCount", "Counts the bytes that arrays of ``mapped`` have now.")
         .def(nb::new_([] { return std::make_shared<ByteCount>(0); }))
         .def_prop_ro("now", [](const ByteCount& count) { return count.load(); });
-    m.def(
-        "mapped", &mapped, "file"_a, "bytes"_a, "count"_a = nb::none(),
-        "The first bytes of a file, writable, mapped until the last view of them ends; so long they count.");
+    m.def("mapped", &mapped, "file"_a, "bytes"_a, "count"_a = nb::none(),
+          "Return the first ``bytes`` bytes of a file, writable and shared, mapped until the last view\n"
+          "ends. Until then ``count`` counts them.");
     m.def("give_back_free_memory", &give_back_free_memory, Unlocked(),
-          "Have the C library give back to the system what this thread has freed.");
+          "Let the C library return memory to the system that this thread has freed.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
-          "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
-          "ended.");
+          "Start a thread that ends this process when ``process`` has ended, or ``pipe``'s other end is "
+          "closed.");
 }
 
 void bind_reading(nb::module_& m) {
-    nb::class_<Reader>(m, "Reader", "Reads files, for any number of threads.")
+    nb::class_<Reader>(m, "Reader", "Reads files. Thread-safe.")
         .def(nb::new_([](const ReadPolicy& policy, size_t hedged_bytes, uint64_t most_hedged) {
                  return std::make_shared<Reader>(policy, std::make_shared<BufferPool>(hedged_bytes),
                                                  most_hedged);
              }),
              "policy"_a, "hedged_bytes"_a, "most_hedged"_a,
-             "``hedged_bytes``: of all reads at work that may be hedged; ``most_hedged``: of one of them.")
+             "``hedged_bytes``: buffers of all reads that may get a second read beside them.\n"
+             "``most_hedged``: bytes of the largest sample that may get one.")
         .def(
             "close",
             [](Reader& r, int patience_ms) { return r.close(std::chrono::milliseconds(patience_ms)); },
             Unlocked(), "patience_ms"_a,
-            "End all waits: reads fail. False when some are still inside a system call.")
+            "End all waits, so that reads fail. Returns False if some are inside a system call then.")
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
         .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
         .def_prop_ro("opens", [](const Reader& r) { return r.stats().opens; })
@@ -306,27 +300,29 @@ void bind_reading(nb::module_& m) {
 }
 
 void bind_side(nb::module_& m) {
-    nb::class_<SharedSide>(m, "SharedSide", "A side arena for several processes, with an account for each.")
+    nb::class_<SharedSide>(
+        m, "SharedSide", "Counts processes' memory for whole frames under one cap, with an account for each.")
         .def(nb::new_([](size_t accounts) { return std::make_shared<SharedSide>(accounts); }), "accounts"_a,
-             "A new one, whose cap is 0.")
-        .def_static("of", &SharedSide::of, "file"_a, "The one that lies in a file, which may be closed then.")
-        .def_prop_ro("descriptor", &SharedSide::file, "Of its file, to be handed to other processes.")
+             "``accounts``: one per process. Nothing fits until ``cap_bytes`` is set.")
+        .def_static("of", &SharedSide::of, "file"_a, "Open the one in a file, which may be closed then.")
+        .def_prop_ro("descriptor", &SharedSide::file,
+                     "Descriptor of the file, for other processes to open; -1 if ``of`` opened it.")
         .def_prop_rw("cap_bytes", &SharedSide::cap, &SharedSide::set_cap)
         .def_prop_ro("used_bytes", &SharedSide::used)
         .def_prop_ro("peak_bytes", &SharedSide::peak)
-        .def("used_by", &account_bytes, "account"_a, "Of the bytes used, one account's.")
-        .def("clear", &clear_account, "account"_a, "The process whose account it was is gone.");
+        .def("used_by", &account_bytes, "account"_a, "Return the bytes that an account uses.")
+        .def("clear", &clear_account, "account"_a, "Clear the account of a process that has ended.");
 
-    nb::class_<SideArena>(m, "SideArena", "Memory for whole frames, under one cap for all threads.")
+    nb::class_<SideArena>(m, "SideArena", "Counts memory for whole frames, under one cap for all threads.")
         .def(nb::new_([](uint64_t cap_bytes) { return std::make_shared<SideArena>(cap_bytes); }),
              "cap_bytes"_a)
         .def(nb::new_([](std::shared_ptr<SharedSide> shared, size_t account) {
                  if (account >= shared->accounts()) throw nb::index_error("account");
                  return std::make_shared<SideArena>(std::move(shared), account);
              }),
-             "shared"_a, "account"_a, "What one thread takes of an arena that processes share.")
+             "shared"_a, "account"_a, "Use one account of a ``SharedSide``, in one thread.")
         .def("acquire", &SideArena::acquire, Unlocked(), "bytes"_a,
-             "Wait for so many, at most the cap; False when it was closed meanwhile.")
+             "Wait for ``bytes`` bytes, at most the cap. Returns False if the arena was closed.")
         .def("release", &SideArena::release, Unlocked(), "bytes"_a)
         .def_prop_ro("cap_bytes", &SideArena::cap)
         .def("close", &SideArena::close, Unlocked(), "End all waits.")
@@ -344,46 +340,46 @@ void bind_makers(nb::module_& m) {
         "indices"_a, "first"_a, "heartbeat"_a.noconvert(), "then"_a,
         nb::sig("def in_turn(indices: list[int], first: int, heartbeat: typing.Any, then: int) -> "
                 "collections.abc.Iterator[int]"),
-        "Give ``indices``, and write on a heartbeat that the row of each begins, from ``first`` on. "
-        "``then``: the "
-        "step after "
-        "the last row.");
+        "Iterate over ``indices``, and write to a heartbeat when each row begins, from row ``first``\n"
+        "on. ``then``: the step that is written after the last row.");
 
-    nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
+    nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows, for one thread.")
         .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,
-             "heartbeat"_a.noconvert(), "``heartbeat``: words in which waits for memory are written down.")
+             "heartbeat"_a.noconvert(),
+             "``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for "
+             "memory.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a, "file_bytes"_a = -1,
              "mtime_ns"_a = -1,
-             "Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; "
-             "and the file's stamp. ``file_bytes``, ``mtime_ns``: of the file when it was indexed.")
+             "Read bytes [offset, offset + length) of a file; length < 0: to its end.\n"
+             "Returns them, '' or an error message, and the file's stamp. ``file_bytes``, ``mtime_ns``: of\n"
+             "the whole file when it was indexed; -1: unknown.")
         .def("admit", &admit, "bytes"_a,
-             "Wait for the memory that a file of that size takes which is read from elsewhere. False when "
-             "there will be none.")
+             "Wait for the memory of a file that other code reads. Returns False if it doesn't fit.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "outs"_a.noconvert(),
-             "Write the row, each head into one of ``outs``; '' or 'foreign' or what is wrong.")
-        .def(
-            "rows_from_encoded", &rows_from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a,
-            "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
-            "Write ``rows`` of ``out`` from one image each, and the row on the heartbeat when it begins; for "
-            "each '' or 'foreign' or what is wrong.")
+             "Make a row from an encoded image; each head of the program writes one of ``outs``.\n"
+             "Returns '', or 'foreign' if Pillow must decode the image, or an error message.")
+        .def("rows_from_encoded", &rows_from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a,
+             "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
+             "Make ``rows`` of ``out``, (n, bytes of a row), from one image each, and write each begin to\n"
+             "the heartbeat. Returns for each row what ``from_encoded`` returns.")
         .def_prop_ro(
             "source_px", [](const SampleMaker& m) { return std::pair(m.source.height, m.source.width); },
-            "Height and width of the last row's picture before all stages; (0, 0) if it is bad.")
-        .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
-        .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
-        .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo alone decoded again.")
+            "(height, width) of the last row's picture before all stages, in pixels; (0, 0) if it is bad.")
+        .def_ro("damaged", &SampleMaker::damaged, "Rows from JPEGs with damage that was decoded over.")
+        .def_ro("truncated", &SampleMaker::truncated, "Rows from JPEGs that end too soon.")
+        .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo decoded again.")
         .def("reserve", &reserve, "program"_a, "height"_a, "width"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "frame_bytes"_a,
-             "Wait for the memory that decoding an image of that size and making its row take; an error text "
-             "when it can't be had.")
+             "Wait for the memory to decode an image of this size and to make its row. Returns '' or an\n"
+             "error message. ``frame_bytes``: for decoding.")
         .def("from_pixels", &from_pixels<3, Picture>, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "outs"_a.noconvert(), "Likewise, from pixels.")
+             "attempt"_a, "outs"_a.noconvert(), "Make a row from pixels, (H, W, 3); see ``from_encoded``.")
         .def("from_mask", &from_pixels<1, Mask>, "program"_a, "mask"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "outs"_a.noconvert(), "Likewise, from a mask.")
+             "attempt"_a, "outs"_a.noconvert(), "Make a row from a mask, (H, W); see ``from_encoded``.")
         .def(
             "release", [](SampleMaker& maker) { maker.part.release(); },
-            "Give back what the sample held of the side arena, once nothing of it is in use any more.");
+            "Return the memory reserved for the sample, once none of it is in use any more.");
 }
 
 }  // namespace

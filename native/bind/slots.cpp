@@ -1,4 +1,4 @@
-// Slots, views and leases of them, and the bell that rings when one changes hands.
+// Binds slots, views and leases of them, and the bell that rings when one changes its owner.
 #include "memory/slots.h"
 
 #include <nanobind/stl/optional.h>
@@ -25,52 +25,53 @@ SlotState state_named(const std::string& name) {
     throw nb::value_error(("unknown slot state " + name).c_str());
 }
 
-// A slot's bytes as an array whose owner keeps the arena mapped.
+// Returns a slot's bytes as an array that keeps the arena mapped.
 Bytes slot_view(const SlotRing& ring, int slot) {
-    auto* owner = new std::shared_ptr<Arena>(ring.arena());
-    nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<Arena>*>(p); });
-    return Bytes(ring.arena()->slot(static_cast<size_t>(slot)), {ring.arena()->slot_bytes()}, capsule);
+    auto arena = std::make_unique<std::shared_ptr<Arena>>(ring.arena());
+    return held_bytes(std::move(arena), (*arena)->slot(static_cast<size_t>(slot)), (*arena)->slot_bytes());
 }
 
-// Likewise, but the slot goes back to the ring when the last view of the array is gone.
+// Returns a slot's bytes; the slot goes back to the ring when the last view of the array is gone.
 Bytes slot_lease(std::shared_ptr<SlotRing> ring, int slot) {
     struct Lease {
-        std::shared_ptr<SlotRing> ring;
-        int slot;
+        Lease(std::shared_ptr<SlotRing> from, int number) : ring(std::move(from)), slot(number) {
+            ring->mark_lent(slot);
+        }
+        ~Lease() { ring->release(slot); }
+
+        const std::shared_ptr<SlotRing> ring;
+        const int slot;
     };
-    ring->mark_lent(slot);
     const auto arena = ring->arena();
-    auto* lease = new Lease{std::move(ring), slot};
-    nb::capsule capsule(lease, [](void* p) noexcept {
-        auto* ended = static_cast<Lease*>(p);
-        ended->ring->release(ended->slot);
-        delete ended;
-    });
-    return Bytes(arena->slot(static_cast<size_t>(slot)), {arena->slot_bytes()}, capsule);
+    auto lease = std::make_unique<Lease>(std::move(ring), slot);
+    return held_bytes(std::move(lease), arena->slot(static_cast<size_t>(slot)), arena->slot_bytes());
 }
 
 void bind_bell(nb::module_& m) {
-    nb::class_<Bell>(m, "Bell", "Wakes whoever watches slots and jobs.")
+    nb::class_<Bell>(m, "Bell", "Wakes threads that wait for a change of slots or jobs.")
         .def(nb::new_([] { return std::make_shared<Bell>(); }))
         .def("ring", &Bell::ring, Unlocked())
         .def("wait", &Bell::wait, Unlocked(), "seen"_a,
-             "Wait for a ring after the call that returned ``seen``.")
+             "Wait for a ring after the call that returned ``seen``. Returns a new ``seen``.")
         .def(
             "wait_for",
             [](Bell& b, uint64_t seen, double patience_s) {
                 return b.wait_for(seen, std::chrono::duration<double>(patience_s));
             },
-            Unlocked(), "seen"_a, "patience_s"_a, "Likewise; ``seen`` when nothing rang for so long.")
+            Unlocked(), "seen"_a, "patience_s"_a,
+            "Wait like ``wait``, at most ``patience_s`` seconds. Returns ``seen`` if there was no ring.")
         .def(
             "wait_among",
             [](Bell& b, uint64_t seen, const std::vector<int>& descriptors,
                std::optional<double> patience_s) { return b.wait_among(seen, descriptors, patience_s); },
             Unlocked(), "seen"_a, "descriptors"_a, "patience_s"_a = nb::none(),
-            "Likewise, or until some of ``descriptors`` can be read: these too. One thread's.");
+            "Wait like ``wait``, or until one of ``descriptors`` is readable. Returns these too, and\n"
+            "``seen`` unchanged if nothing happened in ``patience_s``; None: no limit. For one thread at\n"
+            "a time.");
 }
 
 void bind_ring(nb::module_& m) {
-    nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
+    nb::class_<SlotRing>(m, "SlotRing", "Slots of equal size in one sparse memfd, and the state of each.")
         .def(
             nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell, bool keeps) {
                 if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
@@ -78,33 +79,35 @@ void bind_ring(nb::module_& m) {
                                                   std::move(bell), keeps);
             }),
             "slot_bytes"_a, "base"_a, "most"_a, "bell"_a, "keeps"_a = false,
-            "With ``keeps``, slots keep their memory until the ring is retired.")
-        .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
+            "``base``: slots that may exist at first. ``most``: slots that may ever exist.\n"
+            "``keeps``: whether slots keep their memory until ``retire``.")
+        .def("take", &SlotRing::take, Unlocked(), "grow"_a,
+             "Return the number of a slot to fill, or -1 if none is free. ``grow``: allow one slot more.")
         .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
         .def("quarantine", &SlotRing::quarantine, Unlocked(), "slot"_a,
-             "Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.")
+             "Give up a slot that a stuck thread may still write into. Call ``release`` when that thread has "
+             "ended.")
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
-        .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every ready slot.")
-        .def("reclaim", &SlotRing::reclaim, Unlocked(),
-             "Take back slots that forked children don't hold any more.")
-        .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
+        .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every slot that is ready.")
+        .def("reclaim", &SlotRing::reclaim, Unlocked(), "Take back slots that no forked child holds.")
+        .def("trim", &SlotRing::trim, Unlocked(), "Return the memory of slots beyond ``base`` to the system.")
         .def("retire", &SlotRing::retire, Unlocked(),
-             "Give back the memory of all slots that aren't lent, and of these as they come back.")
+             "Return the memory of all slots to the system: of lent slots when they come back.")
         .def_prop_ro(
             "descriptor", [](const SlotRing& r) { return r.arena()->descriptor(); },
-            "The memfd of the slots; it stays the ring's.")
-        .def_prop_ro("used", &SlotRing::used, "Slots that take memory.")
-        .def_prop_ro("peak", &SlotRing::peak, "Most that took memory at once.")
+            "Descriptor of the memfd. The ring closes it.")
+        .def_prop_ro("used", &SlotRing::used, "Number of slots that have memory.")
+        .def_prop_ro("peak", &SlotRing::peak, "Largest value that ``used`` has had.")
         .def_prop_ro(
             "stride_bytes", [](const SlotRing& r) { return r.arena()->stride_bytes(); },
-            "From the start of one slot to that of the next.")
-        .def("view", &slot_view, "slot"_a, "The slot's bytes, to fill.")
-        .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
+            "Bytes from the start of a slot to the start of the next.")
+        .def("view", &slot_view, "slot"_a, "Return the slot's bytes, to fill.")
+        .def("lend", &slot_lease, "slot"_a,
+             "Return the slot's bytes, and release the slot when the last view of them is dropped.")
         .def(
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
             "state"_a)
-        .def("is_taken", &SlotRing::is_taken, "slot"_a,
-             "Whether a slot is being filled, ready, lent or given up.");
+        .def("is_taken", &SlotRing::is_taken, "slot"_a, "Return whether a slot is in use or given up.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Members of tar archives, and the records that they are.
+// Binds readers of tar archives: of members, and of records.
 #include "io/tar.h"
 
 #include <nanobind/stl/pair.h>
@@ -17,13 +17,6 @@
 namespace standpipe {
 namespace {
 
-// Views of what was taken last; they are there until more is taken.
-template <typename Value>
-nb::ndarray<nb::numpy, const Value, nb::shape<-1>> view_of(const std::vector<Value>& values,
-                                                           nb::handle owner) {
-    return {values.data(), {values.size()}, owner};
-}
-
 nb::bytes bytes_of(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
 const char* name_of(TarFault fault) {
@@ -33,7 +26,7 @@ const char* name_of(TarFault fault) {
     return names[static_cast<int>(fault)];
 }
 
-// (what, byte, member's name, its bytes, the system's number)
+// Returns (kind of fault, byte of the header, name of the member, its bytes, errno).
 nb::object fault_of(const TarReader& reader) {
     if (reader.fault() == TarFault::none) return nb::none();
     return nb::make_tuple(name_of(reader.fault()), reader.fault_at(), bytes_of(reader.fault_name()),
@@ -88,19 +81,19 @@ void bind_tar(nb::module_& m) {
           nb::sig(
               "def tar_members(file: int, size: int, at: int, most: int) -> tuple[list[tuple[int, int, int, "
               "bool, bytes]], tuple[str, int, bytes, int, int] | None]"),
-          "Up to ``most`` members of a tar archive of ``size`` bytes from byte ``at`` on, as (first header, "
-          "data, bytes of data, whether it is a file, name), and the fault at which they end, as that of "
-          "``TarRecords``.");
+          "Return up to ``most`` members of a tar archive, and the fault that ends them: see\n"
+          "``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether\n"
+          "it is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's\n"
+          "header.");
 
     nb::class_<TarRecords>(m, "TarRecords", "Groups the members of tar shards into records.")
         .def(nb::new_(&make_records), "fields"_a, "unexpected"_a, "pickles"_a,
-             "``fields``: the extensions of each field, and whether it is a number as text; the first one is "
-             "the image. ``unexpected``: extensions that are an error. ``pickles``: those of pickles, which "
-             "are one "
-             "too, as are arrays of objects if there are any.")
+             "``fields``: extensions of each field, and whether it is an integer as text; first the image.\n"
+             "Members with ``unexpected`` extensions are errors, and so are ``pickles`` and arrays of\n"
+             "objects, unless ``pickles`` is empty.")
         .def(
             "begin", [](TarRecords& records, int file, uint64_t size) { records.begin(file, size); },
-            "file"_a, "size"_a, "Begin with another shard, of ``size`` bytes.")
+            "file"_a, "size"_a, "Begin another shard, which is a file of ``size`` bytes.")
         .def(
             "take",
             [](TarRecords& records, size_t most) {
@@ -114,28 +107,26 @@ void bind_tar(nb::module_& m) {
                 return more;
             },
             "most"_a,
-            "Take up to ``most`` records in the place of those before; False at the shard's end, and for a "
-            "fault. Raises what a signal's handler does.")
-        .def_prop_ro(
-            "headers", [](nb::pointer_and_handle<TarRecords> r) { return view_of(r.p->headers(), r.h); },
-            "(n,) from an image's first header to its data, in blocks of 512 bytes.")
-        .def("offsets", &column_of<&TarRecords::offsets>, "field"_a, "(n,) the first byte of a field's data.")
-        .def("lengths", &column_of<&TarRecords::lengths>, "field"_a, "(n,) the bytes of a field's data.")
-        .def("numbers", &column_of<&TarRecords::numbers>, "field"_a, "(n,) the numbers of a field.")
-        .def_prop_ro(
-            "names", [](nb::pointer_and_handle<TarRecords> r) { return view_of(r.p->names(), r.h); },
-            "The names of the images, one after another.")
-        .def_prop_ro(
-            "name_lengths",
-            [](nb::pointer_and_handle<TarRecords> r) { return view_of(r.p->name_lengths(), r.h); },
-            "(n,) the bytes of each name.")
+            "Take up to ``most`` records in place of those before. Returns False at the end or for a\n"
+            "``fault``. Raises what a signal handler raises.")
+        .def_prop_ro("headers", &viewed<TarRecords, &TarRecords::headers>,
+                     "(n,) blocks of 512 bytes from an image's first header to its data.")
+        .def("offsets", &column_of<&TarRecords::offsets>, "field"_a,
+             "(n,) first byte of a field's data in the shard; empty for integers.")
+        .def("lengths", &column_of<&TarRecords::lengths>, "field"_a,
+             "(n,) bytes of a field's data, or empty.")
+        .def("numbers", &column_of<&TarRecords::numbers>, "field"_a,
+             "(n,) values of a field of integers; empty for other fields.")
+        .def_prop_ro("names", &viewed<TarRecords, &TarRecords::names>, "Bytes of the images' names, joined.")
+        .def_prop_ro("name_lengths", &viewed<TarRecords, &TarRecords::name_lengths>,
+                     "(n,) bytes of each image's name in ``names``.")
         .def_prop_ro(
             "skipped",
             [](const TarRecords& r) {
                 return nb::bytes(reinterpret_cast<const char*>(r.skipped().data()), r.skipped().size());
             },
-            "A name of each group without an image, each ended by a NUL byte.")
-        .def_prop_ro("num_skipped", &TarRecords::num_skipped, "How many groups have no image.")
+            "Name of one member of each group without an image; a NUL byte ends each name.")
+        .def_prop_ro("num_skipped", &TarRecords::num_skipped, "Number of groups without an image.")
         .def(
             "duplicates",
             [](TarRecords& records) {
@@ -145,9 +136,9 @@ void bind_tar(nb::module_& m) {
                 return pairs;
             },
             nb::sig("def duplicates(self) -> list[tuple[int, int]]"),
-            "Of the shard that was taken: records, and earlier ones with the same key.")
+            "Return (record, earlier record) for records of the finished shard that have the same key.")
         .def_prop_ro("unmarked", &TarRecords::unmarked,
-                     "Whether the shard that was taken has no zeros that mark its end.")
+                     "True if the finished shard lacks the zeros that mark the end of an archive.")
         .def_prop_ro(
             "left_out",
             [](const TarRecords& records) {
@@ -156,11 +147,11 @@ void bind_tar(nb::module_& m) {
                 return counts;
             },
             nb::sig("def left_out(self) -> dict[bytes, int]"),
-            "How many members of all shards so far no field takes, by extension.")
-        .def_prop_ro("fault", &record_fault_of,
-                     nb::sig("def fault(self) -> tuple[str, int, bytes, int, int] | None"),
-                     "Why records end: (what, byte of the header, member's name, its bytes or the field's "
-                     "number, the system's number).");
+            "Number of members that no field takes, over all shards so far, by extension.")
+        .def_prop_ro(
+            "fault", &record_fault_of, nb::sig("def fault(self) -> tuple[str, int, bytes, int, int] | None"),
+            "The fault that ends the records, as (kind of fault, byte of the header, name of the member,\n"
+            "its bytes or the number of the field, errno); None without one.");
 }
 
 }  // namespace standpipe

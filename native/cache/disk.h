@@ -15,32 +15,32 @@
 
 namespace standpipe {
 
-// What became of reading a row: how many of its bytes there were, or the system's error.
+// The result of reading a row: the number of its bytes that were read, or the system's error.
 struct Got {
     size_t bytes = 0;
     int error = 0;
 };
 
-// In the calling thread. An extent that can't be read is lost.
+// Reads a row in the calling thread. An extent that can't be read counts as lost.
 Got read_row(ReadExtents& extents, uint64_t record, const CachedRow& row, std::span<uint8_t> out);
 
 class CacheDisk {
   public:
-    // One that slept needs some seconds.
+    // A disk that has to spin up needs some seconds.
     static constexpr std::chrono::milliseconds kPatience{4000};
 
     explicit CacheDisk(std::shared_ptr<ReadExtents> extents) : extents_(std::move(extents)) {}
 
-    // Until a row is given up, and with it all that lies on that disk.
+    // Sets how long a row is waited for. After that, the row and all others on that disk are given up.
     void set_patience(std::chrono::milliseconds patience) noexcept { patience_ = patience; }
-    // ETIMEDOUT when the patience is over. Where there is no thread, or no longer, the calling one reads, and
-    // waits. Throws std::future_error when it is closed meanwhile.
+    // Reads a row in another thread, or in the calling one if no other is available. Returns ETIMEDOUT when
+    // the patience is over. Throws std::future_error if this is closed at the same time.
     Got read(uint64_t record, const CachedRow& row, std::span<uint8_t> out);
-    // Nobody reads any more. A thread that is stuck ends when the disk lets it.
+    // Ends reading. A thread that is stuck in the system ends when the disk lets it.
     void close(std::chrono::milliseconds patience);
 
   private:
-    static constexpr int kMostReaders = 1024;  // one for whoever asks
+    static constexpr int kMostReaders = 1024;  // one per thread that waits
 
     const std::shared_ptr<ReadExtents> extents_;
     const std::shared_ptr<Helpers> readers_ = std::make_shared<Helpers>(kMostReaders);

@@ -14,7 +14,7 @@ namespace {
 
 uint64_t key_of(uint32_t number, bool spilled) noexcept { return uint64_t{number} << 1 | (spilled ? 1 : 0); }
 
-// What passes when others give something back; anything else is the file's.
+// Returns whether an error passes when others give something back; any other error is the file's.
 bool is_shortage(int error) noexcept { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 }  // namespace

@@ -16,11 +16,11 @@ namespace standpipe {
 
 using SharedFile = std::shared_ptr<const Descriptor>;
 
-// Another descriptor of the same open file. Throws std::system_error when there can be no more.
+// Returns another descriptor of the same open file. Throws std::system_error if the process can have no more.
 SharedFile shared_copy_of(int file);
 
-// Opened when they are first asked for. At most so many are open at once: a process has 1024 descriptors
-// unless it asks for more.
+// The open extents of a set. An extent is opened when it is first read. At most kMostOpen are open at once,
+// as a process has 1024 descriptors unless it asks for more.
 class ReadExtents {
   public:
     static constexpr size_t kMostOpen = 256;
@@ -28,19 +28,18 @@ class ReadExtents {
     explicit ReadExtents(int directory);
 
     void set_spill(int directory);
-    // Null, and errno, when it can't be had.
+    // Returns the extent's file, or null and errno.
     SharedFile open(uint32_t number, bool spilled);
-    // Whether it was found to be no file that can be read: it isn't tried again.
+    // Returns whether an earlier read found that the extent can't be read. It isn't tried again then.
     bool is_gone(uint32_t number, bool spilled);
-    // Likewise from now on.
+    // Marks an extent as one that can't be read.
     void lose(uint32_t number, bool spilled);
-    // Likewise all on the disk.
+    // Marks all extents on the disk as ones that can't be read.
     void lose_spill();
     bool has_lost_spill() const noexcept { return spill_lost_; }
-    // There is a new one of that number.
+    // Drops what is known of the extent, as there is a new one of that number.
     void renew(uint32_t number, bool spilled);
-    // Lets go of all files: those that were destroyed are freed then. What is asked for again is opened
-    // again.
+    // Closes all files, which frees those that were removed. Files are opened again when they are read again.
     void close();
 
   private:

@@ -1,5 +1,5 @@
-// Files of a cache, which may be anybody's, gone, or on a disk that fails: nothing of them is mapped, so all
-// that can go wrong is the answer of a call.
+// Calls for files of a cache. These may belong to anybody, be gone, or be on a disk that fails. They are
+// never mapped, so every fault is the return value of a call.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,13 @@
 
 namespace standpipe {
 
-// A regular file of that folder, through no link; otherwise none, and errno.
+// Opens a regular file of a folder, not through a link. Returns no descriptor, and errno, for an error.
 Descriptor open_regular(int directory, const char* name, int flags) noexcept;
 
-// How many bytes there were, up to all of `out`; -1, and errno, for an error.
+// Reads up to all of `out`. Returns the number of bytes, or -1 and errno.
 ssize_t read_at(int file, std::span<uint8_t> out, off_t offset) noexcept;
 
-// All of them. 0, or the system's error; ENOSPC when it takes no more without saying why.
+// Writes all bytes. Returns 0 or the system's error; ENOSPC if it takes no more without an error.
 int write_at(int file, std::span<const uint8_t> bytes, off_t offset) noexcept;
 
 }  // namespace standpipe

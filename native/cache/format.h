@@ -1,5 +1,6 @@
-// What a set's table is made of: a header, and for every record an entry that says where its row lies. All of
-// it in the machine's byte order, which the header tells. Foreign bytes: whoever reads them believes nothing.
+// The format of a set's table: a header, and for every record an entry that says where its row is stored.
+// Numbers are in the machine's byte order, which the header names. Other programs can write to the file, so
+// readers check every byte.
 #pragma once
 
 #include <array>
@@ -30,7 +31,8 @@ using CacheEntry = std::array<uint8_t, kCacheEntryBytes>;
 
 // salt: the set's own number, so that no entry of another set is taken for one of this
 CacheHeader cache_header(uint64_t records, uint64_t salt) noexcept;
-// No text for that of such a table. Foreign: of another version or byte order, and maybe not damaged.
+// The error of a header: no text if it is of such a table. `is_foreign`: another version or byte order wrote
+// it, so it may be intact.
 struct WrongHeader {
     std::string text;
     bool is_foreign = false;
@@ -38,9 +40,9 @@ struct WrongHeader {
 WrongHeader wrong_with_header(std::span<const uint8_t> header, uint64_t records, uint64_t salt);
 
 CacheEntry cache_entry(const CachedRow& row, uint64_t record, uint64_t salt) noexcept;
-// Nothing for an entry that is torn, damaged, of another record or set, or of a row that can't be.
+// Returns nothing for an entry that is torn, damaged, of another record or set, or of an impossible row.
 std::optional<CachedRow> row_of(const CacheEntry& entry, uint64_t record, uint64_t salt) noexcept;
-// Whether nothing was ever written there.
+// Returns whether no entry was ever written there.
 bool is_blank(const CacheEntry& entry) noexcept;
 
 }  // namespace standpipe

@@ -88,7 +88,7 @@ bool CacheRoom::is_wanting() const {
     return left < std::max(granted_ / 2, row_bytes_) || left == 0;
 }
 
-// Wakes whoever waits, once for every extent that is wanted.
+// Wakes the threads in `wait`, once for every extent that is wanted.
 void CacheRoom::ask() {
     if (asked_ || !is_wanting()) return;
     asked_ = due_ = true;

@@ -16,7 +16,7 @@ namespace standpipe {
 
 enum class Tier { memory, spill };
 
-// Where a row's bytes go.
+// The place where a row's bytes are written.
 struct Place {
     Tier tier;
     uint32_t extent;
@@ -24,9 +24,9 @@ struct Place {
     SharedFile file;
 };
 
-// What a store wants of whoever gives it extents.
+// The extents that a store asks for.
 struct Wants {
-    bool extent = false;               // whether it wants one
+    bool extent = false;               // whether it asks for one
     uint64_t row_bytes = 0;            // of the largest row there was: less room than that is none
     bool skipped = false;              // whether a row wasn't stored for want of room
     bool memory = true, spill = true;  // in which tiers it takes some: not where writing failed
@@ -34,28 +34,29 @@ struct Wants {
 
 class CacheRoom {
   public:
-    // Bytes [begin, end) of the file are free. False where it isn't wanted, since writing failed.
+    // Adds bytes [begin, end) of a file, which are free. Returns false if writing to the tier has failed.
     bool add(Tier tier, uint32_t extent, SharedFile file, uint64_t begin, uint64_t end);
     void allow_spill();
-    // Room in memory, else in the spill. None: nothing is left, or it is of no use.
+    // Returns room in memory, else in the spill; nothing if there is none.
     std::optional<Place> take(uint64_t bytes);
-    // Nothing was written there. It is lost where others have taken what comes behind it.
+    // Returns room to which nothing was written. It is lost if others have taken the bytes behind it.
     void give_back(const Place& place, uint64_t bytes);
-    // A row of that place was written.
+    // Notes that a row was written to that place.
     void written(const Place& place);
-    // Nothing more is to be written there.
+    // Ends a tier: nothing more is written to it.
     void end(Tier tier);
-    // It couldn't be: that extent is full. One that is full without a row, or any other error: the tier is.
+    // Notes that writing failed: the extent counts as full. An extent that is full without a row, or any
+    // other error, ends the tier.
     void failed(const Place& place, int error);
 
     Wants wants() const;
-    // Something other than room that should be told soon.
+    // Notes that `wait` should report something other than room soon.
     void note();
-    // Until another extent is wanted than when it last returned, something is to be told, the patience is
-    // over or it is closed, which gives false.
+    // Waits until an extent is wanted that wasn't when this last returned, something is to be reported, or
+    // the patience is over. Returns false when this is closed.
     bool wait(std::chrono::milliseconds patience);
     void refuse();
-    // The next row without room asks, although that was refused.
+    // Lets the next row without room ask again, although `refuse` was called.
     void ask_again();
     void close();
 
@@ -86,7 +87,7 @@ class CacheRoom {
     uint64_t granted_ = 0, row_bytes_ = 0;
     bool skipped_ = false;
     bool asked_ = false;  // since an extent was last given
-    bool due_ = true;     // for whoever waits
+    bool due_ = true;     // for threads in `wait`
 };
 
 }  // namespace standpipe

@@ -9,7 +9,7 @@
 
 namespace standpipe {
 
-// Where so many bytes are free in one piece.
+// Returns where `bytes` bytes are free in one piece.
 std::optional<size_t> CacheSpill::begin_for(size_t bytes) const {
     if (rows_.empty()) return bytes <= queue_bytes_ ? std::optional<size_t>(0) : std::nullopt;
     const size_t first = rows_.front().begin;

@@ -52,7 +52,8 @@ Got CacheStore::read_bytes(uint64_t record, const CachedRow& row, std::span<uint
     return got;
 }
 
-// Whether it's what was stored; else that was counted as an error, and it isn't found again.
+// Returns whether the bytes are those that were stored. If not, counts an error, and the row isn't found
+// again.
 bool CacheStore::read_right(uint64_t record, const CachedRow& row, std::span<uint8_t> out) {
     const Got got = read_bytes(record, row, out);
     if (got.error != 0) {

@@ -1,5 +1,5 @@
-// A set of rows that processes of one machine share: found by their record's number, read into a slot, stored
-// by whoever made one. docs/decisions/0031-the-cache-is-plain-files.md says why like this.
+// A set of rows that processes of one machine share. Rows are found by their record's number, read into a
+// slot, and stored by the process that made them. docs/decisions/0031-the-cache-is-plain-files.md says why.
 #pragma once
 
 #include <atomic>
@@ -41,13 +41,13 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
 
     uint64_t records() const noexcept;
 
-    // Counts nothing but errors.
+    // Looks a row up. Counts only errors.
     std::optional<CachedRow> find(uint64_t record) noexcept;
-    // found[i]: whether there is an entry for record first + i, whatever its row is.
+    // Sets found[i] to whether there is an entry for record first + i, even for a row that is damaged.
     void have(uint64_t first, std::span<bool> found) noexcept;
     // out  row.length bytes
-    // False when they can't be read or aren't what was stored: this process doesn't find it again. Counts a
-    // hit, or an error and a miss.
+    // Returns false if the bytes can't be read or aren't those that were stored. This process then doesn't
+    // find the row again. Counts a hit, or an error and a miss.
     bool read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept;
     void count_miss() noexcept;
     void count_stale() noexcept;
@@ -59,21 +59,21 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     bool put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
              bool truncated, const std::optional<Stamp>& stale = {}) noexcept;
 
-    // Whether it was compared with its source since the last forget_checks().
+    // Returns whether the row was compared with its file since the last forget_checks().
     bool checked(uint64_t record) const noexcept;
     void set_checked(uint64_t record) noexcept;
     void forget_checks() noexcept;
 
     // number  below kMostExtents
-    // file    to write to, which whoever gives it has locked; bytes [begin, end) are free
-    // False in a tier that takes none, since writing to it failed.
+    // file    to write to; the caller has locked it. Bytes [begin, end) are free.
+    // Returns false if writing to that tier has failed before.
     bool add_extent(uint32_t number, int file, uint64_t begin, uint64_t end, bool spilled);
-    // It asks before the present extent is full.
+    // Returns what the store asks for. It asks before the present extent is full.
     Wants wants() const;
-    // Until it wants an extent, a first error is to be told, the patience is over, or it is closed, which
-    // gives false. An extent that is wanted yet ends it once only.
+    // Waits until the store wants an extent, a first error is to be reported, or the patience is over.
+    // Returns false when it is closed. An extent that is still wanted ends the wait only once.
     bool wait(std::chrono::milliseconds patience);
-    // There are no more extents: rows without room are skipped, until ask_again().
+    // Says that there are no more extents: rows without room are skipped until ask_again().
     void refuse();
     void ask_again();
 

@@ -14,7 +14,7 @@
 
 namespace standpipe {
 
-// How often this process has forked, or its forefathers have: in a forked child it is another number.
+// Returns how often this process and its ancestors have forked, so a forked child has another number.
 int forks() noexcept;
 
 class CacheTable;
@@ -37,29 +37,29 @@ class Claim {
     uint64_t record_ = 0;
 };
 
-// Nothing here throws but the constructor, and std::bad_alloc.
+// Only the constructor throws, apart from std::bad_alloc.
 class CacheTable {
   public:
-    // Throws std::invalid_argument for what is no table of such a set, std::system_error when it can't be
-    // had.
+    // Throws std::invalid_argument if the file isn't the table of such a set, std::system_error if it can't
+    // be opened.
     CacheTable(int directory, uint64_t records, uint64_t salt, bool writes);
     CacheTable(const CacheTable&) = delete;
     CacheTable& operator=(const CacheTable&) = delete;
 
-    // A row that was stored. `wrong`: set when there is something else, or it can't be read.
+    // Returns a row that was stored. `wrong`: set if the entry is damaged or can't be read.
     std::optional<CachedRow> find(uint64_t record, bool& wrong) noexcept;
-    // found[i]: whether there is an entry for record first + i
+    // Sets found[i] to whether there is an entry for record first + i.
     void have(uint64_t first, std::span<bool> found) noexcept;
-    // Until another entry is there, its row isn't found by this process.
+    // Makes this process not find the row until the record has another entry.
     void forget(uint64_t record, const CachedRow& row);
 
-    // No claim when somebody else has it, or the system gives none.
+    // Returns no claim if another thread or process has it, or the system refuses it.
     Claim claim(uint64_t record);
-    // With the claim, once the row's bytes are where it says. The system's error, or 0.
+    // Writes an entry, with the claim, once the row's bytes are written. Returns 0 or the system's error.
     int write(uint64_t record, const CachedRow& row) noexcept;
 
     uint64_t records() const noexcept { return records_; }
-    // Claims are the open file's, which a forked process shares: in one nothing can be stored.
+    // A claim belongs to the open file, which a forked process shares. So a forked process can't store rows.
     bool is_forked() const noexcept { return forks_ != forks(); }
     bool writes() const noexcept { return writes_ && !is_forked(); }
 

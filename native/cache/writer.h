@@ -26,7 +26,7 @@ struct CacheCounts {
     CacheStats now() const noexcept;
 };
 
-// What all threads of a store share; the one that writes to the spill may outlive the store.
+// The state that all threads of a store share. The thread that writes to the spill may outlive the store.
 class CacheWriter {
   public:
     CacheWriter(int directory, uint64_t records, uint64_t salt, bool writes)
@@ -36,7 +36,7 @@ class CacheWriter {
     CacheRoom room;
     CacheCounts counts;
 
-    // With the record's claim. False when it couldn't be stored; it is counted then, and noted.
+    // Writes a row, with the record's claim. Returns false for an error, which is counted and noted.
     bool write(uint64_t record, const CachedRow& row, const Place& place,
                std::span<const uint8_t> bytes) noexcept;
     // error  the system's, if it was one

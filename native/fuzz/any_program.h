@@ -5,7 +5,7 @@
 
 namespace standpipe {
 
-// What masks get beyond their borders.
+// The class number of pixels that masks get beyond their borders.
 constexpr uint8_t kMaskOutside = 255;
 
 // A function of `draws`. Now and then a head's row has another size than what its stages make.

@@ -1,5 +1,5 @@
-// Any bytes as the table of a cache's set and as an extent of it: what is read is what the entry's checksum
-// says, and what is stored over it is found.
+// Fuzzes the table of a cache's set, and an extent of it. Reads must give what the entry's checksum says, and
+// rows that are stored over the bytes must be found.
 #include <fcntl.h>
 #include <unistd.h>
 

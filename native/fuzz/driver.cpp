@@ -50,7 +50,7 @@ struct Options {
     std::vector<std::string> seeds;
 };
 
-// What runs now, for the signal handlers.
+// The input that runs now, for the signal handlers.
 const File* running = nullptr;
 char artifact[4096];
 
@@ -147,7 +147,7 @@ File bytes_of(const std::filesystem::path& path) {
     return File(std::istreambuf_iterator<char>(stream), {});
 }
 
-// In an order that doesn't depend on the file system.
+// Reads the seeds, in an order that doesn't depend on the file system.
 std::vector<File> read_seeds(const std::vector<std::string>& names) {
     std::vector<std::filesystem::path> paths;
     for (const std::string& name : names) {

@@ -109,7 +109,7 @@ void check_scan(Input bytes, Draws& draws) {
     EntropyDecoder::Block* blocks[ScanLayout::kMostBlocks];
     for (size_t b = 0; b < ScanLayout::kMostBlocks; ++b)
         blocks[b] = reinterpret_cast<EntropyDecoder::Block*>(&coefficients[64 * b]);
-    // Each MCU takes bits, but for one of codes and values without any: there are none of these.
+    // Each MCU takes bits, except one of codes and values without any, which the layouts here lack.
     for (size_t mcu = 0; mcu <= bytes.size() * 8; ++mcu) {
         std::fill(coefficients.begin(), coefficients.end(), 0);
         if (!(draws.below(2) ? decoder.decode(blocks) : decoder.skip())) return;

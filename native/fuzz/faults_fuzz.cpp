@@ -1,5 +1,5 @@
-// Any text as what STANDPIPE_FAULTS says: it is read or refused with a reason, and an empty item changes
-// nothing.
+// Fuzzes the text of STANDPIPE_FAULTS. It must be read, or refused with a reason, and an empty item must
+// change nothing.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

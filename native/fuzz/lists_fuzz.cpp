@@ -1,5 +1,5 @@
-// Any bytes as a list, and any bytes as the places of an index: chunks change nothing, what is found lies in
-// the list, and places that lead nowhere are an error.
+// Fuzzes file lists, and the places of an index. Chunks must change nothing, results must be inside the list,
+// and places that lead nowhere must be an error.
 #include <sys/mman.h>
 #include <unistd.h>
 

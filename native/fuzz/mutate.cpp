@@ -71,7 +71,7 @@ class Mutation {
 
     void insert(size_t where, std::span<const uint8_t> part) {
         if (file_.size() + part.size() > kMostBytes) return;
-        const File copy(part.begin(), part.end());  // `part` may lie in the file itself
+        const File copy(part.begin(), part.end());  // `part` may be in the file itself
         file_.insert(at(where), copy.begin(), copy.end());
     }
 

@@ -1,4 +1,4 @@
-// Changes to a JPEG that a decoder should survive, as a function of random draws.
+// Changes a JPEG in ways that a decoder should survive, as a function of random numbers.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// A malloc that chooses what fresh memory holds, so that a row that depends on memory nobody wrote is found,
-// that counts, so that a row that takes more than it may is, and that fails where it is told to. Only in the
-// build without sanitizers, which have a malloc of their own.
+// A malloc for fuzzing. It chooses the contents of fresh memory, to find rows that depend on memory that
+// nobody wrote. It counts bytes, to find rows that take more than they may. It fails on request. Only the
+// build without sanitizers has it, as sanitizers have a malloc of their own.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ size_t live_bytes() noexcept;
 size_t peak_bytes() noexcept;
 void restart_peak() noexcept;
 
-// From now on the `number`-th allocation of all threads fails, from 1; with 0, none does. Whether one has
-// since the last call.
+// Lets the `number`-th allocation of all threads from now on fail, from 1; with 0, none fails. Returns
+// whether one has failed since the last call.
 bool fail_allocation(uint64_t number) noexcept;
 
 }  // namespace standpipe

@@ -1,6 +1,5 @@
-// Any bytes, through everything that makes a row of them. Whatever they are: no crash, no write outside the
-// row, and the same answer from every instruction set, with memory used or fresh, for any part of the
-// picture.
+// Fuzzes everything that makes a row of bytes. There must be no crash and no write outside the row. Every
+// instruction set must give the same answer, with memory used or fresh, for any part of the picture.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +20,7 @@ using Input = std::span<const uint8_t>;
 constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
 constexpr DecodeLimits kDrawn{1 << 15, 100};  // so that a program of many stages is fast enough
 constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20, kTinySideBytes = 32 << 10;
-// What a maker may take without a word: four times what a thread keeps.
+// The memory that a maker may take without announcing it: four times what a thread keeps.
 constexpr size_t kUnannounced = 4 << 20;
 constexpr size_t kGuard = 256;  // bytes in front of and behind a row
 constexpr uint8_t kGuardByte = 0xc5;
@@ -204,7 +203,7 @@ std::string name_of(const Region& r) {
            std::to_string(r.y1);
 }
 
-// Any part must be what the whole picture has there.
+// Checks that a part has the pixels that the whole picture has there.
 void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
     const Part part = decoded(bytes, denominator, [&](Size size) {
         const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
@@ -226,7 +225,7 @@ void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
     }
 }
 
-// By a maker that made no row before, which must take no more memory than it says.
+// Makes a row by a maker that made none before. It must take no more memory than it says.
 Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, const SampleKey& key,
                      const RowPlace& out) {
     restart_peak();
@@ -239,7 +238,7 @@ Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, c
     return outcome;
 }
 
-// Each head's row must be what it makes alone.
+// Checks that each head's row is the one that it makes alone.
 void check_heads(const Program& program, const Row& together, const Part& whole, const SampleKey& key) {
     SideArena side(kLargeSideBytes);
     RowMaker maker(side);
@@ -255,7 +254,8 @@ void check_heads(const Program& program, const Row& together, const Part& whole,
     }
 }
 
-// Any bytes as a mask: the same numbers by every kernel, and only those that it has, or kMaskOutside.
+// Checks bytes as a mask: every kernel must give the same numbers, and only those of the mask or
+// kMaskOutside.
 uint64_t check_mask(Program program, Input bytes, const SampleKey& key, Draws& draws) {
     Part mask;
     mask.scaled.width = 1 + static_cast<int>(draws.below(std::min<size_t>(bytes.size(), 80)));

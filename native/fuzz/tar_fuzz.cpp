@@ -1,6 +1,5 @@
-// Any bytes as a tar shard: members lie in it and follow one another, what is found doesn't depend on how
-// much is asked for at once, a member is found again at its header, and checksums that are right change
-// nothing of that.
+// Fuzzes tar shards. Members must be inside the shard and follow one another. Results mustn't depend on how
+// much is read at once, or on checksums that are corrected. A member must be found again at its header.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,7 +79,7 @@ Taken take(int file, uint64_t size, size_t most, bool masks) {
     check(!masks || taken.masks.size() == count, "masks are missing");
     for (const auto& [later, first] : records.duplicates())
         check(0 <= first && first < later && later < static_cast<int64_t>(count),
-              "no such records are alike");
+              "a pair of records can't be duplicates");
     return taken;
 }
 
@@ -122,7 +121,7 @@ void check_shard(Input shard) {
     for (const bool masks : {false, true}) check_records(file.get(), shard.size(), masks);
 }
 
-// The same with checksums that every block has, as if it were a header.
+// Returns the shard with right checksums in every block, as if each was a header.
 std::vector<uint8_t> with_sums(Input shard) {
     std::vector<uint8_t> made(shard.begin(), shard.end());
     for (size_t at = 0; at + kTarBlock <= made.size(); at += kTarBlock) {

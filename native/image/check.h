@@ -22,15 +22,14 @@ struct CheckPolicy {
 
 class FileChecks;
 
-// A file that was looked at. It holds its bytes, and what was reserved, until it ends.
+// A file that was checked. It holds its bytes, and the memory that was reserved, until it ends.
 class CheckedFile {
   public:
     explicit CheckedFile(std::shared_ptr<FileChecks> checks);
     CheckedFile(const CheckedFile&) = delete;
     CheckedFile& operator=(const CheckedFile&) = delete;
 
-    // Waits for memory for the frame of a file that Pillow decodes. The text of an error when it can't be
-    // had.
+    // Waits for memory for the frame of a file that Pillow decodes. Returns an error message, or none.
     std::string reserve(uint64_t frame_bytes);
 
     ReadResult read;
@@ -41,14 +40,14 @@ class CheckedFile {
     SideArena::Part part_;
 };
 
-// Reads files and decodes them completely. Any number of threads at once.
+// Reads files and decodes them completely. Thread-safe.
 class FileChecks : public std::enable_shared_from_this<FileChecks> {
   public:
     explicit FileChecks(const CheckPolicy& policy);
 
     std::unique_ptr<CheckedFile> check(FileRange range);
 
-    // Ends every wait. What wasn't decoded by then is Kind::cancelled.
+    // Ends all waits. Files that aren't decoded by then are Kind::cancelled.
     void close();
 
   private:
@@ -63,7 +62,7 @@ class FileChecks : public std::enable_shared_from_this<FileChecks> {
     std::atomic<bool> closed_{false};
 };
 
-// What tells whether a file is the one that was looked at before; -1 where it can't be asked.
+// A file's size and time of modification, to see later whether it has changed; -1 if unknown.
 struct FileMark {
     int64_t size = -1, mtime_ns = -1;
 };

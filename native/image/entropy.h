@@ -23,7 +23,7 @@ class HuffmanTable {
   public:
     static constexpr int kLookupBits = 11;
 
-    // Of one code: how many bits it and the value behind it take.
+    // A code: how many bits it and the value behind it take.
     struct Symbol {
         uint32_t length = 0;  // of the code; 0: these bits are none
         uint32_t size = 0;    // of the value
@@ -45,7 +45,7 @@ class HuffmanTable {
     // An end of block alone stores a zero at the next place. 0: find() knows.
     uint32_t pair(uint64_t window) const noexcept { return entries_[window >> (64 - kLookupBits)]; }
 
-    // Of the first symbol alone, whatever its code's length.
+    // Returns the first symbol, for any length of its code.
     Symbol first(uint64_t window) const noexcept {
         const uint32_t entry = pair(window);
         if (!entry) return find(window);
@@ -63,7 +63,7 @@ class HuffmanTable {
     bool built_ = false;
 };
 
-// What a scan's MCUs consist of.
+// The layout of a scan's MCUs.
 struct ScanLayout {
     static constexpr int kMostBlocks = 10, kMostComponents = 4;
 

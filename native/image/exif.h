@@ -6,8 +6,8 @@
 
 namespace standpipe {
 
-// Whether Pillow's exif_transpose may turn it: its EXIF data or its XMP data name an orientation from 2 to 8.
-// Looks at no byte behind `jpeg`, and at each of its segments once.
+// Returns whether Pillow's exif_transpose may turn the image: its EXIF or XMP data name an orientation from 2
+// to 8. Reads no byte behind `jpeg`, and each of its segments once.
 bool may_be_turned(std::span<const uint8_t> jpeg) noexcept;
 
 }  // namespace standpipe

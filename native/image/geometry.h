@@ -26,9 +26,9 @@ struct Mirror {
     double p = 0.5;
 };
 
-// How a picture goes on beyond its border, as numpy.pad names the ways.
 constexpr int kMostPx = 65535;  // along a side, and of padding there
 
+// The ways to continue a picture beyond its border, with the names of numpy.pad.
 enum class PadMode : uint8_t { constant, edge, reflect, symmetric };
 
 struct Padding {
@@ -76,14 +76,14 @@ struct WindowSpan {
     int length = 0;  // of the image
 };
 
-// One stage of one sample: the resampling, and where its result lies in the output with its padding.
+// One stage of one sample: the resampling, and where its result is in the output with its padding.
 struct SampleGeometry {
     Size out;  // with padding
     int pad_top = 0, pad_left = 0;
     Geometry resample;
     PadMode mode = PadMode::constant;
     std::array<uint8_t, 3> fill{};
-    bool hidden = false;  // the window lies in the padding altogether
+    bool hidden = false;  // the whole window is in the padding
     WindowSpan x, y;      // for modes other than constant
 };
 
@@ -97,7 +97,7 @@ Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noex
 // The size with padding of a picture of size `whole` before its window is taken.
 Size padded(const Window& window, Size whole) noexcept;
 
-// Whether the window lies in the padded picture; a centred one always does.
+// Returns whether the window is inside the padded picture; a centred one always is.
 bool fits(const GeometryStage& stage, Size whole) noexcept;
 
 // The pixel that stands at `place` along an axis of `length` pixels, where `mode` isn't constant.

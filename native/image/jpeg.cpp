@@ -104,14 +104,15 @@ void JpegImage::State::choose_output(int denominator) noexcept {
     jpeg.out_color_space = jpeg.num_components == 4 ? JCS_CMYK : JCS_RGB;
 }
 
-// Whether columns and rows that aren't wanted may be left out without changing the others.
+// Returns whether unwanted columns and rows may be left out without changing the others.
 bool JpegImage::State::crops_exactly() const noexcept {
     // libjpeg-turbo before 3.0 leaves part of such cropped rows as they were in memory.
     const bool miscounts = jpeg.scale_denom > 1 && jpeg.max_h_samp_factor * jpeg.max_v_samp_factor >= 8;
     return !miscounts && !lacks_scans();
 }
 
-// Where they are missing, blocks are smoothed by those around them, two in every direction.
+// Returns whether the file lacks scans. libjpeg then smooths a block by those around it, two in every
+// direction.
 bool JpegImage::State::lacks_scans() const noexcept {
     if (!jpeg.progressive_mode || !jpeg.coef_bits) return false;
     for (int c = 0; c < jpeg.num_components; ++c)
@@ -270,7 +271,7 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     return text;
 }
 
-// From the first byte on, by libjpeg-turbo alone: its verdict and pixels count.
+// Decodes again from the first byte, by libjpeg-turbo alone: its verdict and pixels count.
 std::string JpegImage::decode_again(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
     s.own_entropy = false;
@@ -332,7 +333,7 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
     return {};
 }
 
-// All of it, as Pillow does.
+// Decodes the whole image, as Pillow does.
 std::string JpegImage::decode_to_end(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
     const Size size = scaled(denominator);

@@ -16,7 +16,7 @@ namespace standpipe {
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
 
-// What is refused, as sp.DecodeLimits says.
+// The limits above which files are refused; see sp.DecodeLimits.
 struct DecodeLimits {
     uint64_t max_pixels = 0;
     int max_scans = 0;
@@ -52,40 +52,43 @@ class JpegImage {
 
     Size size() const noexcept;
 
-    // Memory beyond row_bytes() that decoding will take: the coefficients of images with several scans.
+    // Returns the memory that decoding takes beyond row_bytes(): the coefficients of images with several
+    // scans.
     uint64_t frame_bytes() const noexcept;
 
-    // At most this for the rows that decoding holds at once: libjpeg's and its own.
+    // Returns an upper bound of the bytes of rows that decoding holds at once: libjpeg's and its own.
     uint64_t row_bytes() const noexcept;
 
-    // Whether any decoder takes it: baseline, one scan without stray markers, 8 bits, grey or YCbCr.
+    // Returns whether any decoder takes the file: baseline, one scan without stray markers, 8 bits, grey or
+    // YCbCr.
     bool plain() const noexcept;
 
-    // What size() becomes at 1/denominator.
+    // Returns the size of the image at 1/denominator.
     Size scaled(int denominator) const noexcept;
 
     // Decodes `region` of the image at 1/denominator into `sink`, exactly as a full decode would give it. The
     // answer doesn't depend on the region: a file that isn't surely whole is decoded to its end.
     std::string decode(const Region& region, int denominator, PixelSink& sink);
 
-    // Decodes all of it and keeps nothing: what decode() would say of the whole image. Every bit is looked
-    // at, and pixels are made at 1/8 of the size, which takes half the time.
+    // Decodes the whole image and keeps nothing. Returns what decode() would return for it. Reads every bit,
+    // but makes pixels at 1/8 of the size, which takes half the time.
     std::string parse();
 
-    // Gives back what decoding allocated.
+    // Frees what decoding allocated.
     void close() noexcept;
 
-    // Damage inside the scan that was decoded over, as Pillow does too.
+    // Returns whether the scan has damage that was decoded over, as Pillow does too.
     bool damaged() const noexcept;
 
-    // It ends too soon; where that is allowed, decoding made up the rest.
+    // Returns whether the file ends too soon; where that is allowed, decoding made up the rest.
     bool truncated() const noexcept;
 
-    // Our entropy decoder had a doubt, and libjpeg-turbo decoded it again from its first byte.
+    // Returns whether our entropy decoder had a doubt, so that libjpeg-turbo decoded the file again from its
+    // first byte.
     bool redecoded() const noexcept;
 
-    // It lacks scans, and the libjpeg-turbo in use, older than 3.0.1, may smooth over that otherwise than
-    // Pillow 13 does.
+    // Returns whether the file lacks scans, and the libjpeg-turbo in use is older than 3.0.1. It may smooth
+    // over that in another way than Pillow 13.
     bool smoothed_otherwise() const noexcept;
 
   private:

@@ -60,7 +60,7 @@ bool has_odd_resolution(std::string_view exif) noexcept {
     return false;
 }
 
-// Whether Pillow's parser, which looks into some segments that libjpeg skips, surely gets through this one.
+// Returns whether Pillow's parser, which reads some segments that libjpeg skips, surely accepts this one.
 bool is_plain(uint8_t marker, std::string_view body) noexcept {
     constexpr size_t resource = 6;  // "8BIM" and a number
     switch (marker) {

@@ -26,7 +26,7 @@ struct ScanCount {
     Excess add(const jpeg_decompress_struct& jpeg, int max_scans) noexcept;
 };
 
-// Where libjpeg's errors go: whoever calls it has to have set ``jump``.
+// The error handler of libjpeg. The caller must have set ``jump`` before a call.
 struct JpegErrors {
     jpeg_error_mgr base;
     std::jmp_buf jump;

@@ -18,7 +18,7 @@ struct Region {
     bool empty() const noexcept { return x1 <= x0 || y1 <= y0; }
 };
 
-// What one image goes through: a box of the source, resized, of which a window is wanted.
+// The resampling of one image: a box of the source is resized, and a window of the result is wanted.
 struct Geometry {
     Filter filter = Filter::bilinear;
     bool mirror = false;
@@ -27,7 +27,7 @@ struct Geometry {
     bool vertical_first = false;
 };
 
-// Where finished rows go: `row` is called for output rows 0, 1, … with geometry.x.count RGB pixels each.
+// Takes finished rows: `row` is called for output rows 0, 1, … with geometry.x.count RGB pixels each.
 class RowSink {
   public:
     virtual ~RowSink() = default;
@@ -36,7 +36,7 @@ class RowSink {
 
 class Resampler {
   public:
-    // At most the bytes that this geometry makes it allocate: rows and weights.
+    // Returns an upper bound of the bytes that this geometry makes it allocate: rows and weights.
     static size_t scratch_bytes(const Geometry& geometry) noexcept;
 
     void begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink);
@@ -48,14 +48,13 @@ class Resampler {
     // pass takes two at a time: a single one costs as much.
     void push(const uint8_t* const* rows, int count) noexcept;
 
-    // The same rows are pushed again, from the first one on.
+    // Begins again: the same rows are pushed from the first one on.
     void restart() noexcept {
         next_in_ = region_.y0;
         next_out_ = held_ = 0;
     }
 
-    // Gives all memory back where it is more than `keep_bytes`: what an unusually large image made it
-    // allocate.
+    // Frees all memory if it is more than `keep_bytes`, as after an unusually large image.
     void shrink(size_t keep_bytes);
 
   private:

@@ -1,4 +1,4 @@
-// Where rows of pixels go while a row of the slot is made: into pictures, into the slot, or on to resamplers.
+// Takes rows of pixels while a row of the slot is made: into pictures, into the slot, or on to resamplers.
 #pragma once
 
 #include <algorithm>

@@ -37,7 +37,7 @@ std::string over_side_cap(uint64_t needed, uint64_t cap) {
            " bytes at once, more than large_image_memory=" + std::to_string(cap);
 }
 
-// What the passes of one head need.
+// The state of one head's passes.
 struct RowMaker::OfHead {
     std::vector<Resampler> resamplers;
     std::vector<SampleGeometry> geometries;
@@ -102,7 +102,7 @@ uint8_t* RowMaker::room(size_t bytes) {
 
 namespace {
 
-// Whether every pixel stays what it is, and none is added or taken away.
+// Returns whether every pixel keeps its value, and none is added or removed.
 bool only_mirrors(const GeometryStage& stage) noexcept {
     return !stage.has_crop && stage.resize == GeometryStage::Resize::none && !stage.has_window;
 }
@@ -133,8 +133,8 @@ std::string too_small(const Window& window, Size whole) {
            text(padded(window, whole)) + "; use RandomCrop(..., pad_if_needed=True), or resize it first";
 }
 
-// What a pass allocates: rows and weights, copies of two rows of its source, a line of its result with
-// planes of it, the result itself where that isn't the slot, and what its pixel stages need one by one.
+// Returns the bytes that a pass allocates: rows and weights, copies of two rows of its source, a line of its
+// result with planes of it, the result itself unless it is the slot, and the most that a pixel stage needs.
 uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels,
                     bool last) noexcept {
     const AxisResize& x = geometry.resample.x;
@@ -158,8 +158,8 @@ Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexce
 
 }  // namespace
 
-// Draws and sizes every pass for an image of `source`; `bytes`: what they allocate. `scales`: whether the
-// image can be had at 1/2, 1/4 or 1/8.
+// Draws the random numbers of every pass for an image of `source`, and sets `bytes` to what the passes
+// allocate. `scales`: whether the image is available at 1/2, 1/4 or 1/8.
 Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
                               uint64_t& bytes) {
     scratch_->fit(program);

@@ -20,13 +20,14 @@ namespace standpipe {
 
 enum class ElementType : uint8_t { u8, f16, f32 };
 
-// What a row of the slot looks like: `height` × `width` × 3 elements, planes first or pixels first. A mask's
-// has one channel of bytes, and so have the pixels that it is made of.
+// The format of a row of the slot: `height` × `width` × 3 elements, planes first or pixels first. A mask's
+// row has one channel of bytes, and so have the pixels from which it is made.
 struct RowFormat {
     int height = 0, width = 0;
     ElementType type = ElementType::u8;
     bool planar = false;
-    // What each channel's byte becomes, by element type; the other table is unused, and both are for u8.
+    // The value of each byte of each channel, for the element type; the other table is unused, and u8 uses
+    // none.
     std::array<std::array<float, 256>, 3> f32{};
     std::array<std::array<uint16_t, 256>, 3> f16{};
     bool is_mask = false;
@@ -68,11 +69,11 @@ struct Program : std::enable_shared_from_this<Program> {
     bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
     const Kernels* kernels = &best_kernels();
 
-    // Of a program with one head.
+    // Returns the format of a program with one head.
     const RowFormat& format() const noexcept { return heads.front().format; }
 };
 
-// Whether all that it does to pixels of `size` is to copy them.
+// Returns whether all that the program does to pixels of `size` is to copy them.
 bool only_copies(const Program& program, Size size) noexcept;
 
 // The rows of one head in a slot: row i begins at first + i * stride.
@@ -81,7 +82,7 @@ struct Output {
     size_t stride = 0;
 };
 
-// Where the heads of a program write one row.
+// The place where the heads of a program write one row.
 class RowPlace {
   public:
     RowPlace(uint8_t* only) noexcept : only_(only) {}  // of a program with one head
@@ -113,10 +114,10 @@ struct Outcome {
     static Outcome no_memory() noexcept { return {Kind::decode_error, false, kNoMemory}; }
 };
 
-// That a row needs more of the side arena than there is.
+// Returns the error message for a row that needs more of the side arena than there is.
 std::string over_side_cap(uint64_t needed, uint64_t cap);
 
-// What of a row's scratch is beyond what its thread keeps.
+// Returns how many of a row's bytes of scratch are more than its thread keeps.
 uint64_t not_kept(uint64_t bytes) noexcept;
 
 // Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
@@ -125,12 +126,12 @@ class RowMaker {
     explicit RowMaker(SideArena& side);
     ~RowMaker();
 
-    // `out`: where the row goes. Bytes for Pillow to decode give Kind::foreign and leave `out`
-    // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
+    // Makes a row from encoded bytes. `out`: its place. Bytes for Pillow to decode give Kind::foreign and
+    // leave `out` alone. `uncounted_bytes`: the part of `bytes` that is in memory which no other budget
+    // counts.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                          const RowPlace& out, uint64_t uncounted_bytes = 0);
-    // Likewise, with what the row takes of the side arena added to what `part` has; that ends when it is
-    // told.
+    // Makes a row, and adds the part of the side arena that it takes to `part`, which the caller ends.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                          const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part);
 
@@ -141,7 +142,7 @@ class RowMaker {
     Outcome from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
                         const RowPlace& out);
 
-    // What from_pixels would allocate for it; a text when it can't be made.
+    // Sets `bytes` to what from_pixels would allocate. Returns an error message if the row can't be made.
     std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
 
     // Memory for a row between two programs, until the next call. It stays with the maker.

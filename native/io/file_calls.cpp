@@ -13,8 +13,8 @@
 namespace standpipe {
 namespace {
 
-// How far the clock that inodes have their time from is behind. It ticks every few milliseconds, and late on
-// a virtual machine that wasn't run for a while.
+// Returns how far the clock that stamps inodes is behind. It ticks every few milliseconds, or later on a
+// virtual machine that wasn't run for a while.
 int64_t lag_of_inode_clock_ns() noexcept {
     struct timespec coarse, now;
     clock_gettime(CLOCK_REALTIME_COARSE, &coarse);

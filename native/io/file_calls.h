@@ -1,4 +1,4 @@
-// Calls of the system for a file that is read, or what a fault point says instead of them.
+// System calls for a file that is read. A fault point may replace their results.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,19 +11,19 @@
 
 namespace standpipe {
 
-// Each call fails as the system's own does: with -1 and `errno`.
+// Every call fails like the system call: with -1 and `errno`.
 class FileCalls {
   public:
-    // attempt: how many tries were before
+    // attempt: number of earlier tries
     FileCalls(const std::string& path, int attempt);
 
     int open() const noexcept;
     int examine(int file, struct stat& info) const noexcept;
-    // How many bytes there were, up to all of `out`.
+    // Reads up to all of `out`. Returns the number of bytes.
     ssize_t read(int file, std::span<uint8_t> out, int64_t offset) const noexcept;
     // Reads into several pieces, one after another: all bytes of all pieces, or false.
     bool read_pieces(int file, std::span<const struct iovec> pieces, int64_t offset) const noexcept;
-    // What a fault point does to bytes that were read.
+    // Changes bytes that were read, if a fault point says so.
     void harm(std::span<uint8_t> bytes) const noexcept;
 
   private:
@@ -34,15 +34,16 @@ class FileCalls {
     const uint64_t key_;  // of the file, for fault points
 };
 
-// Whether the bytes of a file are the same, unless the time at which its inode was changed is another one.
+// Returns whether a file seems to have the same bytes: the same inode, size and time of modification.
 bool is_unchanged(const struct stat& before, const struct stat& after) noexcept;
+// Returns whether the times at which the inodes were changed are equal, too.
 bool same_inode_time(const struct stat& before, const struct stat& after) noexcept;
 
-// How long ago a file was changed. Not what lies in the future, which another clock has set.
+// Returns how long ago a file was changed. Ignores a time in the future, which another clock has set.
 int64_t age_ns(const struct stat& info) noexcept;
 
-// How long to wait before looking again: whatever changes the file must give it another time than `info` has.
-// After 0 none of its writes goes on. Only a file that was changed just now takes any time.
+// Returns how long to wait before another look, so that every later change gives the file another time than
+// `info` has. After 0, none of its writes is under way. Only a file that was changed just now needs a wait.
 int64_t left_to_settle_ns(int file, const struct stat& info) noexcept;
 
 constexpr int64_t kSecond_ns = 1'000'000'000;

@@ -16,7 +16,7 @@ namespace standpipe {
 constexpr size_t kLongestLine = (1 << 16) - 1;  // so that a path's length fits 16 bits
 constexpr int kOffsetBits = 48;
 
-// Where a path's bytes are: its offset in the low 48 bits, its length in the high 16.
+// Packs the place of a path's bytes: its offset in the low 48 bits, its length in the high 16.
 constexpr uint64_t pack_place(uint64_t offset, uint64_t length) noexcept {
     return offset | length << kOffsetBits;
 }
@@ -25,12 +25,13 @@ constexpr uint64_t place_offset(uint64_t place) noexcept {
 }
 constexpr uint64_t place_length(uint64_t place) noexcept { return place >> kOffsetBits; }
 
-// Whether a path leads out of the folder that it starts from, if no link does: it is absolute, or has a "..".
+// Returns whether a path leads out of the folder that it starts from, apart from links: it is absolute, or
+// has a "..".
 bool leads_out(std::string_view path) noexcept;
 
 enum class LabelKind : int { absent = 0, number = 1, name = 2 };
 
-// Why a line can't be read, in the order in which a line is checked.
+// The reasons why a line can't be read, in the order in which a line is checked.
 enum class LineFault : int {
     none = 0,
     nul,
@@ -54,10 +55,10 @@ class ListLines {
     // a line, must come again. Stops at the first line that can't be read.
     size_t take(std::span<const uint8_t> text, uint64_t offset, bool last);
 
-    // One each per record of the chunk; labels are numbers, codes of names, or absent.
+    // One value for each record of the chunk; labels are numbers, codes of names, or absent.
     const std::vector<uint64_t>& places() const noexcept { return places_; }
     const std::vector<int64_t>& labels() const noexcept { return labels_; }
-    // The paths' bytes one after another.
+    // The bytes of the chunk's paths, one after another.
     const std::vector<uint8_t>& paths() const noexcept { return paths_; }
 
     bool has_labels() const noexcept { return first_line_ && kind_ != LabelKind::absent; }

@@ -59,7 +59,7 @@ std::string too_short(size_t bytes, size_t wanted) {
     return "truncated: file ends after " + std::to_string(bytes) + " of " + std::to_string(wanted) + " bytes";
 }
 
-// Whether the file that a part lies in is another one than when the place of the part was noted.
+// Returns an error message if a part is in another file than when its place was noted.
 std::string check_version(const struct stat& info, const FileRange& range) {
     if (range.file_bytes >= 0 && info.st_size != range.file_bytes)
         return "the file has changed since it was indexed: it has " + std::to_string(info.st_size) +

@@ -29,7 +29,7 @@ SharedFile OpenFiles::get(const std::string& path, bool anew, const std::functio
     Entries dropped;  // closed without the lock
     std::unique_lock lock(mutex_);
     if (!anew) {
-        // Looked up again after each wait: another thread may have opened it anew meanwhile.
+        // Looked up again after each wait, as another thread may have opened it anew during the wait.
         const auto is_opening = [&] {
             const auto found = by_path_.find(path);
             return found != by_path_.end() && !found->second->file;

@@ -1,4 +1,4 @@
-// Files that stay open because samples are parts of them, within a limit of descriptors.
+// Keeps files open from which samples are read in parts, within a limit of descriptors.
 #pragma once
 
 #include <condition_variable>
@@ -15,31 +15,32 @@
 
 namespace standpipe {
 
-// An open file. It stays open while somebody holds it, also after `OpenFiles` has dropped it.
+// An open file. It stays open while an object holds it, even after `OpenFiles` has dropped it.
 using SharedFile = std::shared_ptr<const Descriptor>;
 
-// How many files a process may keep open for parts: a quarter of its limit of descriptors, from 1 to 1024.
+// Returns how many files a process may keep open for parts: a quarter of its limit of descriptors, from 1 to
+// 1024.
 size_t most_kept_open() noexcept;
 
-// Keeps the files that were used last open. For any number of threads.
+// Keeps the most recently used files open. Thread-safe.
 class OpenFiles {
   public:
     explicit OpenFiles(size_t most) : most_(most) {}
 
-    // Returns the file at `path`, which `open` opens unless it is open; its descriptor is -1, with `errno`,
-    // where that fails. Threads that ask for a file while another thread opens it wait for that one. Null
-    // when this was closed meanwhile.
+    // Returns the file at `path`, and calls `open` if it isn't open. If that fails, its descriptor is -1,
+    // with `errno`. Threads that want a file while another thread opens it wait for that thread. Returns null
+    // if this is closed during the wait.
     //
-    // anew: opens it in any case, and others get the new one from then on
+    // anew: opens the file in any case; later calls get the new one
     SharedFile get(const std::string& path, bool anew, const std::function<int()>& open);
 
-    // Has the file opened again by whoever wants it next, unless it is another one by now.
+    // Drops a file, so that the next call opens it again, unless another one has replaced it already.
     void drop(const std::string& path, const SharedFile& file) noexcept;
 
-    // Closes all files that nobody reads now. False when there was none.
+    // Closes all files that no thread reads now. Returns false if there was none.
     bool drop_unused() noexcept;
 
-    // Ends all waits, and keeps no file open any more.
+    // Ends all waits, and drops all files.
     void close() noexcept;
 
   private:
@@ -52,7 +53,7 @@ class OpenFiles {
     void forget(Entries::iterator entry) noexcept;
 
     const size_t most_;
-    std::mutex mutex_;  // of what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     Entries entries_;  // used last first
     std::unordered_map<std::string_view, Entries::iterator> by_path_;

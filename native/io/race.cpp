@@ -107,7 +107,7 @@ bool Reader::enter(const std::shared_ptr<Race>& race, bool is_second) {
     const bool entered = helpers_->run([self = shared_from_this(), race, is_second] {
         InRace terms(*race, is_second);
         if (terms.is_over()) return;
-        // To whoever makes tries fail on purpose, a second read is another try.
+        // For fault points, a second read is another try.
         Tried last;
         try {
             last = self->tried(race->range, is_second ? 1 : 0, terms);

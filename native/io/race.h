@@ -10,12 +10,13 @@
 
 namespace standpipe {
 
-// What the one who asked for a read shares with those who do it. `range` and `buffers` stay; the rest changes
-// under the lock.
+// The state that the thread which wants a read shares with those that read. `range` and `buffers` are
+// constant; the rest changes under the lock.
 struct Race {
     Race(const FileRange& r, std::shared_ptr<BufferPool> b) : range(r), buffers(std::move(b)) {}
 
-    // The lock is held. Whoever still reads goes on until the system lets it go, and is dropped then.
+    // Ends the race; the caller holds the lock. A thread that still reads continues until the system call
+    // ends; its bytes are dropped then.
     void end(ReadResult with) {
         result = std::move(with);
         over = true;

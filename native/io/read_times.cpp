@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kLooks = std::chrono::milliseconds(50);  // between two looks for an interrupt
 
-// What the threads share; one that is stuck keeps it.
+// The state that the threads share. A thread that is stuck keeps it alive.
 struct Reading {
     const ReadTask task;
     const Clock::time_point ends;

@@ -58,7 +58,7 @@ double backoff_s(const ReadPolicy& policy, const std::string& path, int tries) {
     return std::min(std::ldexp(policy.backoff_s, std::min(tries - 1, 60)) * part, kLongestPause_s);
 }
 
-// How often something was tried, for the text of its error; nothing for once.
+// Returns how often something was tried, for the text of its error; empty for once.
 std::string tried_text(int tries, Clock::time_point begin) {
     if (tries == 1) return {};
     char room[64];

@@ -1,4 +1,4 @@
-// Reading encoded samples: again where an error may pass, and a second time beside a read that hangs.
+// Reads encoded samples. Retries errors that may pass, and starts a second read beside one that hangs.
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,12 @@ struct FileRange {
     int64_t offset = 0;
     int64_t length = -1;
     uint64_t max_bytes = UINT64_MAX;  // cap on an encoded sample
-    // Of the whole file when the range was noted, to notice that it has changed since; -1: unknown.
+    // The whole file's size and time when the range was noted, to see whether it has changed since; -1:
+    // unknown.
     int64_t file_bytes = -1;
     int64_t mtime_ns = -1;
 
-    // Whether it is a part of a file, of which others may be wanted too.
+    // Returns whether this is a part of a file, of which other parts may be wanted too.
     bool is_part() const noexcept { return length >= 0; }
 };
 
@@ -37,12 +38,12 @@ struct ReadResult {
     Buffer buffer;
     size_t size = 0;
     std::string error;       // empty: `size` bytes were read
-    bool too_large = false;  // that is the error: for the range's cap
+    bool too_large = false;  // the error: above the range's cap
     double took_s = 0;       // in the system's hands, without waiting for a buffer
-    // Of these, how long storage made the thread wait; 0 when it never gave up its core.
+    // The seconds of `took_s` in which the thread waited for storage; 0 if it never gave up its core.
     double blocked_s = 0;
     Stamp stamp;          // of the file that was read
-    bool closed = false;  // that is the error: a close has ended the read
+    bool closed = false;  // the error: close() has ended the read
 };
 
 ReadResult closed_result();
@@ -61,14 +62,14 @@ struct ReadStats {
     uint64_t ranges = 0;   // ranges that were read: neighbours that are read together are one
 };
 
-// What all tries of a reader share.
+// The state that all tries of a reader share.
 struct FileAccess {
     OpenFiles open_files{most_kept_open()};
     std::atomic<uint64_t> opens{0}, ranges{0};
 };
 
-// Neighbours are read together up to so many, of so many bytes in all, with at most so many between two: an
-// archive has headers and small members there.
+// Limits for neighbours that are read together: their number, their bytes in all, and the bytes between two
+// of them. An archive has headers and small members there.
 constexpr size_t kMostTogether = 16;
 constexpr int64_t kMostBytesTogether = 1 << 20;
 constexpr int64_t kMostBetween = 32 << 10;
@@ -82,16 +83,16 @@ struct Looked {
 
 Looked look_at(const std::string& path);
 
-// What became of a try, or of several.
+// The result of one or several tries.
 struct Tried {
     ReadResult result;
     bool may_pass = false;  // the error, if the same is tried again
 };
 
-// Where a read gets its buffer, and how it waits for its next try.
+// The source of a read's buffer, and the pause before its next try.
 class Terms {
   public:
-    virtual Buffer lend(size_t bytes) = 0;   // an empty one when there is none to be had
+    virtual Buffer lend(size_t bytes) = 0;   // empty if none is available
     virtual bool pause(double seconds) = 0;  // false when there is no use in another try
 
   protected:
@@ -100,26 +101,26 @@ class Terms {
 
 struct Race;
 
-// Reads samples as a policy says. Any number of threads at once.
+// Reads samples as a policy says. Thread-safe.
 //
-// Where reads may be hedged, threads of its own read, so that whoever asked can turn to a second read while
-// the first is stuck in the system. The first that succeeds wins; what the other one reads is dropped. It
-// keeps its buffer until the system lets it go.
+// If reads may be hedged, threads of the reader read, so that the caller can turn to a second read while the
+// first is stuck in the system. The first read that succeeds gives the result; the bytes of the other are
+// dropped. That read keeps its buffer until its system call ends.
 class Reader : public std::enable_shared_from_this<Reader> {
   public:
-    // hedged       who lends the buffers of reads that may be hedged
-    // most_hedged  bytes of a sample: a larger one has one read only
+    // hedged       lends the buffers of reads that may be hedged
+    // most_hedged  bytes of the largest sample that may get a second read
     Reader(const ReadPolicy& policy, std::shared_ptr<BufferPool> hedged, uint64_t most_hedged);
     ~Reader();
 
-    // buffers: for reads in the thread that asks
+    // Reads a range. `buffers`: for reads in the calling thread.
     ReadResult read(const FileRange& range, BufferPool& buffers);
-    // Reads parts of one file that lie one after another, at most kMostTogether. Returns how many, from the
-    // first on, there were buffers for. 0 where they have to be read one by one.
+    // Reads parts of one file that follow one another, at most kMostTogether. Returns for how many of the
+    // first ones there were buffers; 0 if they must be read one by one.
     size_t read_together(std::span<const FileRange> ranges, BufferPool& buffers,
                          std::span<ReadResult> results);
-    // Ends all waits: reads fail from now on. False when some were still in the system's hands after
-    // `patience`: these end by themselves.
+    // Ends all waits: reads fail from now on. Returns false if some are still in a system call after
+    // `patience`; these end by themselves.
     bool close(std::chrono::milliseconds patience);
 
     ReadStats stats() const { return {retries_, hedged_, slowest_s_, access_.opens, access_.ranges}; }
@@ -139,7 +140,7 @@ class Reader : public std::enable_shared_from_this<Reader> {
     FileAccess access_;
     std::atomic<uint64_t> retries_{0}, hedged_{0};
     std::atomic<double> slowest_s_{0};
-    std::mutex mutex_;  // of what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable ended_;
     std::unordered_set<Race*> races_;
     bool closed_ = false;

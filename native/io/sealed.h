@@ -16,10 +16,10 @@ constexpr size_t kBlockBytes = 512;
 constexpr size_t kSealBytes = sizeof(uint32_t);
 constexpr size_t kDataBytes = kBlockBytes - kSealBytes;  // of each block but the last, which may be shorter
 
-// How many blocks hold `size` bytes of data.
+// Returns the number of blocks that hold `size` bytes of data.
 constexpr uint64_t blocks_for(uint64_t size) noexcept { return size / kDataBytes + (size % kDataBytes != 0); }
 
-// How many bytes of a file these blocks are.
+// Returns the bytes of a file that these blocks take.
 constexpr uint64_t sealed_size(uint64_t size) noexcept { return size + kSealBytes * blocks_for(size); }
 
 // Writes blocks `first`, `first + 1`, … of `data` to `out`, which has sealed_size(data.size()) bytes.

@@ -7,15 +7,15 @@
 
 namespace standpipe {
 
-// Of a file, as fstat saw it when its bytes were read. Zeros: of no file.
+// The version of a file, as fstat saw it when its bytes were read. All zeros: no file.
 //
-// Its time of modification is what cp -p, touch -r, rsync -t and archives set as they like. The time at which
-// its inode was changed nobody sets: whatever took a file's place shows there, and so does a link that leads
-// to another file, but for one that was changed in the same tick. The inode's number isn't compared: file
-// systems in user space and of networks may give a file another one at each mount.
+// The time of modification can be set by anybody, as cp -p, touch -r, rsync -t and archives do. The time at
+// which the inode was changed can't be set. It shows when another file took a file's place, or a link leads
+// to another one, except if that one was changed in the same tick. The inode's number isn't compared: file
+// systems in user space and network file systems may change it at each mount.
 struct Stamp {
     int64_t file_bytes = 0, mtime_ns = 0, ctime_ns = 0;
-    // It was changed so shortly before it was read that another change might bear the same times.
+    // True if the file was changed so shortly before it was read that a later change may have the same times.
     bool racy = false;
 
     bool operator==(const Stamp&) const = default;
@@ -26,11 +26,11 @@ struct Stamp {
 
 int64_t ns_of(const struct timespec& time) noexcept;
 
-// Of a file that is read from now on, not before.
+// Returns the stamp of a file that is read after this call, not before.
 //
-// Racy for two seconds by its time of modification, since a file server has a clock of its own; not by the
-// inode's, or what was just unpacked, with its old times, would be read twice. A read waits for the tick of
-// the clock that the system has the time of inodes from: what is changed after that bears another one.
+// A file is racy for two seconds after its time of modification, since a file server has its own clock. The
+// inode's time doesn't count, or files that were just unpacked with their old times would be read twice. A
+// read waits for the next tick of the clock that stamps inodes: later changes then have another time.
 Stamp stamp_of(const struct stat& info) noexcept;
 
 }  // namespace standpipe

@@ -15,7 +15,7 @@ constexpr uint64_t kWindow = 4096;  // of one read: of small members several hea
 constexpr uint64_t kZerosAtOnce = 64 << 10;
 constexpr uint64_t kNoNumber = std::numeric_limits<uint64_t>::max();
 
-// Where a header's fields are.
+// The places of a header's fields.
 constexpr size_t kName = 0, kNameSize = 100, kSizeAt = 124, kSizeSize = 12, kSum = 148, kSumSize = 8,
                  kType = 156, kMagic = 257, kPrefix = 345, kPrefixSize = 155;
 
@@ -114,7 +114,7 @@ std::span<const uint8_t> TarReader::view(uint64_t at, uint64_t size) {
     return {window_.data() + (at - window_at_), size};
 }
 
-// Whether only zeros follow, and not too many: reading all zeros of a sparse file would take minutes.
+// Returns whether only zeros follow, and not too many: reading all zeros of a sparse file would take minutes.
 bool TarReader::is_end() {
     const uint64_t end = std::min(size_, at_ + kMostPadding);
     for (uint64_t at = at_; at < end;) {

@@ -43,16 +43,16 @@ struct TarMember {
 
 class TarReader {
   public:
-    // Of the archive in the first `size` bytes of `file`, from the header at byte `at` on.
+    // Reads the archive in the first `size` bytes of `file`, from the header at byte `at` on.
     TarReader(int file, uint64_t size, uint64_t at = 0) : file_(file), size_(size), at_(at), begin_(at) {}
 
-    // The next member; false at the archive's end, and for a fault.
+    // Reads the next member. Returns false at the archive's end, and for a fault.
     bool next(TarMember& member);
 
-    // Up to `most` bytes of data of the last member, there until the next call. Less for a fault.
+    // Returns up to `most` bytes of the last member's data, valid until the next call; fewer for a fault.
     std::span<const uint8_t> content(const TarMember& member, uint64_t most);
 
-    // Whether the archive ended behind a whole member without the zeros that mark its end.
+    // Returns whether the archive ended after a whole member, without the zeros that mark its end.
     bool unmarked() const noexcept { return unmarked_; }
 
     TarFault fault() const noexcept { return fault_; }

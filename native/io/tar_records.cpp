@@ -93,7 +93,7 @@ bool TarRecords::add(const TarMember& member) {
     const bool again = found != field_of_.end() && group_.is_open && group_.key == parts.key &&
                        group_.values[found->second].is_there &&
                        group_.values[found->second].extension == parts.extension;
-    // The same name once more is another record: `duplicates` tells of it.
+    // The same name once more is another record, which `duplicates` returns.
     if (!group_.is_open || group_.key != parts.key || again) {
         if (!end_group()) return false;
         group_ = {std::string(parts.key),

@@ -16,7 +16,8 @@
 
 namespace standpipe {
 
-// What members with these extensions, in lower case and without the first dot, are in a record.
+// The kind of value that members with these extensions have in a record. Extensions are in lower case,
+// without the first dot.
 struct TarField {
     std::vector<std::string> extensions;
     bool number;  // an integer as text; otherwise bytes that have a place
@@ -50,8 +51,9 @@ class TarRecords {
 
     size_t num_fields() const noexcept { return fields_.size(); }
 
-    // What was taken: bytes from the first header to the data of an image in blocks, places of a field, and
-    // the numbers of a field; places of numbers and numbers of places are empty.
+    // The records that were taken: blocks from an image's first header to its data, places of a field, and
+    // the integers of a field. Integers have no places, and other fields no integers: these columns are
+    // empty.
     const std::vector<uint16_t>& headers() const noexcept { return headers_; }
     const std::vector<int64_t>& offsets(size_t field) const noexcept { return columns_[field].offsets; }
     const std::vector<int64_t>& lengths(size_t field) const noexcept { return columns_[field].lengths; }
@@ -63,12 +65,12 @@ class TarRecords {
     const std::vector<uint8_t>& skipped() const noexcept { return skipped_; }
     size_t num_skipped() const noexcept { return num_skipped_; }
 
-    // Of the shard whose end was reached: pairs of a record and an earlier one with the same key, by their
-    // numbers in the shard.
+    // Returns pairs of a record and an earlier one with the same key, for the shard that was finished, by
+    // their numbers in it.
     std::vector<std::pair<int64_t, int64_t>> duplicates();
-    // Of that shard: whether it has no zeros that mark its end.
+    // Returns whether that shard lacks the zeros that mark the end of an archive.
     bool unmarked() const noexcept { return reader_->unmarked(); }
-    // Members of all shards so far that no field takes, by their extension.
+    // Returns the number of members that no field takes, over all shards so far, by extension.
     const std::map<std::string, uint64_t, std::less<>>& left_out() const noexcept { return left_out_; }
 
     TarRecordFault fault() const noexcept { return fault_; }

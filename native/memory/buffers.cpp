@@ -39,7 +39,7 @@ BufferPool::~BufferPool() {
     for (const Piece& piece : kept_) munmap(piece.data, piece.capacity);
 }
 
-// Whether `take` would succeed now; the lock is held.
+// Returns whether `take` would succeed now; the caller holds the lock.
 bool BufferPool::fits(size_t capacity) const noexcept {
     return in_use_ == 0 || in_use_ + capacity <= budget_ ||
            std::any_of(kept_.begin(), kept_.end(), [&](const Piece& p) { return p.capacity >= capacity; });

@@ -1,4 +1,4 @@
-// Buffers for encoded samples that are used again and again, within a byte budget.
+// Buffers for encoded samples, which are reused, within a byte budget.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace standpipe {
 
 class BufferPool;
 
-// A piece of memory lent by a BufferPool, which lives as long; goes back when it is destroyed.
+// A piece of memory that a BufferPool lends. It keeps the pool alive, and goes back when it is destroyed.
 class Buffer {
   public:
     Buffer() = default;
@@ -37,22 +37,22 @@ class Buffer {
 // above the budget is lent when no other is in use.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
   public:
-    // `admits` is asked for every buffer, by its bytes, before any memory is taken; it may wait, or say no.
+    // `admits` is called with the bytes of every buffer before any memory is taken. It may wait, or refuse.
     explicit BufferPool(size_t budget, std::function<bool(size_t)> admits = {})
         : budget_(budget), admits_(std::move(admits)) {}
     ~BufferPool();
     BufferPool(const BufferPool&) = delete;
     BufferPool& operator=(const BufferPool&) = delete;
 
-    // Waits until it fits, first come, first served. An empty buffer when the pool was closed meanwhile or
-    // the machine has no memory.
+    // Waits until the buffer fits, first come, first served. Returns an empty buffer if the pool was closed
+    // during the wait, or the machine has no memory.
     Buffer lend(size_t bytes);
-    // Without waiting: an empty buffer where `lend` would wait, or ask.
+    // Lends a buffer without waiting. Returns an empty one where `lend` would wait, or call `admits`.
     Buffer lend_now(size_t bytes);
 
     void close();
 
-    // Bytes in use or kept, and most there ever were.
+    // total: bytes in use or kept now. peak: the most there ever were.
     size_t total() const;
     size_t peak() const;
 

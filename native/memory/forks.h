@@ -1,4 +1,4 @@
-// Slots that are lent when this process is forked: the child has them too, mapped to the same memory.
+// Tracks slots that are lent when this process is forked: the child maps the same memory.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,10 @@ class Inherited {
     // Returns 0, or the error number of the system call that was refused.
     int begin() noexcept;
     bool begun() const noexcept { return page_ != nullptr; }
-    // This process has no use for the slot any more.
+    // Ends this process's use of the slot.
     void let_go() noexcept;
-    // Whether another process may have; asked by the one that began it, after let_go().
+    // Returns whether another process may still use the slot. Only the process that began it asks, after
+    // let_go().
     bool is_held() noexcept;
 
   private:
@@ -35,12 +36,12 @@ class Inherited {
 void see_to_at_fork(SlotRing* ring);
 void forget_at_fork(SlotRing* ring) noexcept;
 
-// Why a slot is hidden from a forked child.
+// The reason why a slot is hidden from a forked child.
 enum class HiddenFor : uint8_t { nothing, budget, system };
 
-// Before a fork: keeps the words for HiddenFor::system, as a forked child can't make them.
+// Prepares the message of HiddenFor::system before a fork, as a forked child can't.
 void note_refusal(int error) noexcept;
-// In a forked child: makes memory unreadable, and says why when somebody tries.
+// Makes memory unreadable in a forked child, and prints the reason when code tries to read it.
 void hide(void* begin, size_t bytes, HiddenFor reason) noexcept;
 
 }  // namespace standpipe

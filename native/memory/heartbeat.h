@@ -15,7 +15,8 @@ struct Job;
 
 enum class Phase : uint8_t { reading, waiting, decoding };
 
-// One for every thread, which writes `phase` and `waited` as it goes; the rest changes under the pool's lock.
+// The heartbeat of one thread. The thread writes `phase` and `waited` itself; the rest changes under the
+// pool's lock.
 struct Heartbeat {
     using Clock = std::chrono::steady_clock;
     enum class Kind : uint8_t { decoder, reader, pillow, gpu };  // the last two are threads of Python's
@@ -33,43 +34,43 @@ struct Heartbeat {
     Clock::time_point begin;
     bool given_up = false;  // another thread has taken its place: it ends when it comes back
     uint64_t rows_ended = 0;
-    Clock::duration busy{};  // with rows, without waiting for what others hold
+    Clock::duration busy{};  // time with rows, without waits for other rows
 
     std::atomic<Phase> phase{Phase::decoding};
     std::atomic<Clock::duration> waited{};  // of the time since `begin`, for what other rows hold
 
-    // How long its thread is at the row by now, without waiting for what others hold.
+    // Returns how long the thread has worked on its row so far, without waits for other rows.
     Clock::duration worked() const noexcept { return Clock::now() - begin - waited.load(); }
 
-    // The calling thread's from now on.
+    // Makes this the heartbeat of the calling thread.
     void sit_down() noexcept {
         system_id = gettid();
         thread = pthread_self();
         mine() = this;
     }
 
-    // The calling thread's; null for a thread of no pool.
+    // Returns the calling thread's heartbeat; null if it belongs to no pool.
     static Heartbeat*& mine() noexcept {
         thread_local Heartbeat* heartbeat = nullptr;
         return heartbeat;
     }
 };
 
-// The same of a worker in Python, which writes it down itself: the words that engine/watchdog/board.py
+// The heartbeat of a Python worker, which writes it itself: the first words that engine/watchdog/board.py
 // describes.
 struct Words {
     static constexpr int64_t kForMemory = 1 << 21;
 
     int64_t piece, row, step, since_ns;
 
-    // The calling thread's, while it is inside a call of a worker in Python; else null.
+    // Returns the heartbeat of the calling thread while it is inside a call of a Python worker; else null.
     static Words*& mine() noexcept {
         thread_local Words* words = nullptr;
         return words;
     }
 };
 
-// While it lives, the calling thread's row waits for what others hold, which isn't its own slowness.
+// While it lives, the calling thread's row waits for other rows or a disk, so the row itself isn't slow.
 class Waiting {
   public:
     Waiting() noexcept : heartbeat_(Heartbeat::mine()), words_(Words::mine()) {

@@ -3,7 +3,7 @@
 
 namespace standpipe {
 
-// So short that a string has room for it: saying it takes no memory.
+// The message. It is short enough for a string to hold it without allocating memory.
 inline constexpr const char* kNoMemory = "out of memory";
 
 }  // namespace standpipe

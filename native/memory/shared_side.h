@@ -7,15 +7,15 @@
 
 namespace standpipe {
 
-// Counts bytes as `SideArena` does, in memory that processes share, with an account for each of them. When
-// one is gone, however it ended, whoever notices clears its account; the lock and the turns go on without it.
+// Counts bytes as `SideArena` does, in memory that processes share, with an account for each process. When a
+// process has ended in any way, another one clears its account. The lock and the turns continue without it.
 //
-// Of one account, one thread at a time asks.
+// Only one thread at a time may use an account.
 class SharedSide {
   public:
-    // New, without a cap yet: nothing fits. Throws std::system_error.
+    // Makes a new one. Its cap is 0, so nothing fits yet. Throws std::system_error.
     explicit SharedSide(size_t accounts);
-    // The one in a file, which may be closed afterwards. Throws std::system_error.
+    // Opens the one in a file, which may be closed afterwards. Throws std::system_error.
     static std::shared_ptr<SharedSide> of(int file) {
         return std::shared_ptr<SharedSide>(new SharedSide(file));
     }
@@ -32,10 +32,10 @@ class SharedSide {
     uint64_t used_by(size_t account) const;
     uint64_t peak() const;
 
-    // Waits for so many bytes, which must be at most the cap, in the order of asking.
+    // Waits for `bytes` bytes, which must be at most the cap, in the order of the calls.
     //
-    // has_turn    nobody was served since this account took something
-    // keeps_turn  nobody else shall be until it asks again, or gives back
+    // has_turn    no other account was served since this account took bytes
+    // keeps_turn  no other account is served until this one takes bytes again, or gives some back
     void take(size_t account, uint64_t bytes, bool has_turn, bool keeps_turn);
     void give_back(size_t account, uint64_t bytes, bool had_turn);
     void clear(size_t account);  // its process is gone

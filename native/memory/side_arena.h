@@ -1,4 +1,5 @@
-// Memory for the rare rows that need a whole frame at once, under one cap for all threads, or all processes.
+// Limits the memory for the rare rows that need a whole frame at once, under one cap for all threads or
+// processes.
 #pragma once
 
 #include <condition_variable>
@@ -10,20 +11,19 @@
 
 namespace standpipe {
 
-// Has the C library give back to the system what the calling thread has freed, and what others have where
-// that isn't the end of their heap.
+// Lets the C library return memory to the system that the calling thread has freed, and memory of other
+// threads except at the end of their heaps.
 void give_back_free_memory() noexcept;
 
-// Counts bytes; whoever holds some allocates and frees them itself. Served in the order of asking, so that a
-// large image isn't overtaken for ever by small ones.
+// Counts bytes; callers allocate and free the memory themselves. Callers are served in the order of their
+// calls, so small images can't delay a large one for ever.
 //
-// What was freed may stay with the C library: once it has freed a large piece, it keeps up to 64 MiB for
-// every thread. So freed bytes count as its own, and it is told to give all back before they would exceed the
-// cap.
+// Freed memory may stay with the C library: once it has freed a large piece, it keeps up to 64 MiB for every
+// thread. So freed bytes count as its own, and it has to return all of them before they would exceed the cap.
 class SideArena {
   public:
     explicit SideArena(uint64_t cap_bytes) : cap_(cap_bytes) {}
-    // One that several processes share: it is what this one's account says. For one thread.
+    // Uses one account of an arena that several processes share. For one thread.
     SideArena(std::shared_ptr<SharedSide> shared, size_t account)
         : cap_(0), shared_(std::move(shared)), account_(account) {}
 
@@ -33,7 +33,7 @@ class SideArena {
 
     void close();  // ends every wait
 
-    // What one row holds of the arena.
+    // The part of the arena that one row holds.
     class Part {
       public:
         explicit Part(SideArena& arena) noexcept : arena_(arena) {}
@@ -44,10 +44,11 @@ class SideArena {
         uint64_t bytes() const noexcept { return bytes_; }
         bool fits(uint64_t more) const noexcept { return bytes_ + more <= arena_.cap(); }
 
-        // Waits for so many more, which must fit. False when the arena was closed meanwhile.
+        // Waits for `more` bytes more, which must fit. Returns false if the arena was closed during the wait.
         //
-        // With `more_follows` nobody else is served until this part asks again or ends: a row that knows what
-        // it needs only when it has some of it would else wait for another such row, and that one for it.
+        // With `more_follows`, no other part is served until this one asks again or ends. A row that knows
+        // its need only when it has some of it could otherwise wait for another such row, and that one for
+        // it.
         bool add(uint64_t more, bool more_follows = false);
         void release() noexcept;
 
@@ -57,7 +58,7 @@ class SideArena {
         bool has_turn_ = false;
     };
 
-    // For a part whose end no block of code is.
+    // Takes bytes that no block of code ends; release() gives them back.
     bool acquire(uint64_t bytes) { return take(bytes, false, false); }
     void release(uint64_t bytes) noexcept { give_back(bytes, false); }  // by the thread that has freed them
 

@@ -19,8 +19,8 @@
 
 namespace standpipe {
 
-// Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is
-// lost.
+// Wakes threads that wait for a change of a loader's slots or jobs. It is a sequence number, so a thread
+// never misses a ring between two looks.
 class Bell : public std::enable_shared_from_this<Bell> {
   public:
     void ring() {
@@ -37,15 +37,15 @@ class Bell : public std::enable_shared_from_this<Bell> {
         return sequence_;
     }
 
-    // Likewise, for at most so long; returns `seen` when nothing rang.
+    // Waits like `wait`, but at most `patience`. Returns `seen` if nothing rang.
     uint64_t wait_for(uint64_t seen, std::chrono::duration<double> patience) {
         std::unique_lock lock(mutex_);
         changed_.wait_for(lock, patience, [&] { return sequence_ != seen; });
         return sequence_;
     }
 
-    // Likewise, or until some of `descriptors` can be read, which are returned too. One thread's. Throws
-    // std::system_error when the system has no descriptor left for it.
+    // Waits like `wait`, or until some of `descriptors` are readable; returns these too. For one thread at a
+    // time. Throws std::system_error if the process can have no more descriptors.
     std::pair<uint64_t, std::vector<int>> wait_among(uint64_t seen, std::span<const int> descriptors,
                                                      std::optional<double> patience_s);
 
@@ -85,29 +85,31 @@ class Arena {
 
 enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quarantined, held };
 
-// FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
-// came back while more than `base` were in use and wait to be punched; a `quarantined` one was given up, and
-// a thread that is stuck may write into it yet: another may come in its place. So it may for one that is
-// `held`: this process is done with it, and a child that was forked while it was lent may read it yet. Every
-// call takes the same time however many slots there are; what grows with the slots that were used at once
-// says so.
+// A slot goes FREE → FILLING → READY → LENT → FREE, with one owner at any time. `absent` slots have no
+// memory. `spare` ones came back while more than `base` were in use, and wait for trim() to free their
+// memory. A `quarantined` slot was given up, and a thread that is stuck may still write into it; another slot
+// may come in its place. The same holds for a `held` slot: this process has finished with it, but a child
+// that was forked while it was lent may still read it. Every call takes the same time for any number of
+// slots, unless its comment says otherwise.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
-    // With `keeps`, slots keep their memory, pinned by somebody, until the ring is retired.
+    // `keeps`: slots keep their memory, which other code has pinned, until the ring is retired.
     SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps = false);
     ~SlotRing();
 
-    // A slot to fill, or -1. Up to `base` slots exist at first; with `grow` one more may come into being.
+    // Returns a slot to fill, or -1. At first there are up to `base` slots; with `grow` there may be one
+    // more.
     int take(bool grow);
     void mark_ready(int slot);
     void mark_lent(int slot);
-    // A slot that was being filled. It counts among all slots there may be, not among the `base` ones.
+    // Gives up a slot that is being filled. It counts among all slots, but not among the `base` ones.
     void quarantine(int slot);
-    // From any state: the owner is done with it. Rings the bell.
+    // Ends the owner's use of a slot, in any state. Rings the bell.
     void release(int slot);
     // Releases every ready slot; looks at all.
     void release_ready();
-    // Takes back slots that children don't hold any more, which nothing else tells. Rings the bell then.
+    // Takes back slots that children don't hold any more; nothing else reports that. Rings the bell if there
+    // are any.
     void reclaim();
     // Lent slots are held for the child as long as `base` others are left and the system allows it; beyond
     // that they are hidden from it.
@@ -115,14 +117,14 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void after_fork(bool in_child) noexcept;
     // Punches spare slots.
     void trim();
-    // For a ring that won't be filled again: punches all slots but the lent ones, and these as they come
-    // back.
+    // Retires a ring that won't be filled again: punches all slots except the lent ones, and these when they
+    // come back.
     void retire();
 
     size_t count(SlotState state) const;
-    // Whether a slot is somebody's.
+    // Returns whether a slot is being filled, ready, lent or quarantined.
     bool is_taken(int slot) const;
-    // Slots that take memory: all but absent ones; and most that did at once.
+    // used: number of slots that have memory, which all but absent ones have. peak: the most there ever were.
     size_t used() const;
     size_t peak() const;
     const std::shared_ptr<Arena>& arena() const noexcept { return arena_; }
@@ -138,7 +140,7 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
         int top = -1;
     };
 
-    // With the lock held.
+    // Functions that need the lock.
     void push(Stack& stack, int slot) noexcept;
     int pop(Stack& stack) noexcept;
     void move(int slot, SlotState to) noexcept;

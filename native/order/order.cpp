@@ -20,8 +20,8 @@ constexpr uint64_t kDrawStream = 1ull << 63;
 // Up to here a table, 2 KiB of stack and 3 µs a call: a Feistel network on a grid this small shows.
 constexpr uint64_t kTablePositions = 1024;
 
-// With R rounds, two cells of one column stay at their distance with a probability that is n^(-R/4) too high.
-// At n = 1025 that shows in 3,000 orders with 6 rounds, so in about 4 million with 8.
+// Number of rounds. After R rounds, two cells of one column stay at their distance with a probability that is
+// n^(-R/4) too high. At n = 1025 this shows in 3,000 orders with 6 rounds, so in about 4 million with 8.
 constexpr int kRounds = 8;
 
 // Cells in flight at once. A round is a chain of three multiplications: one chain leaves the core half idle.
@@ -47,7 +47,7 @@ class Range {
     uint64_t start_;
 };
 
-// Any positions; those asked for past their end are the last one again.
+// Positions in any order. Positions past their end are the last one again.
 class Scattered {
   public:
     explicit Scattered(std::span<const int64_t> positions) noexcept : positions_(positions) {}
@@ -180,7 +180,7 @@ size_t block_of(std::span<const int64_t> ranks, int64_t place, double blocks_per
     return static_cast<size_t>(std::upper_bound(first + low, first + high, place) - first) - 1;
 }
 
-// Where the bit is that has n set ones below it.
+// Returns the position of the bit that has n set bits below it.
 int nth_bit(uint64_t word, int n) noexcept {
     uint64_t counts = word - ((word >> 1) & 0x5555555555555555ull);
     counts = (counts & 0x3333333333333333ull) + ((counts >> 2) & 0x3333333333333333ull);

@@ -1,4 +1,4 @@
-// Which record comes when: a keyed bijection of an epoch's positions, in O(1) memory and O(1) per position.
+// Computes which record is at a position: a keyed bijection of an epoch's positions, in O(1) memory and time.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
     return Pixels{nullptr, height, width}.bytes();
 }
 
-// Whether Pillow calculates with 16.16 bits for the place that becomes (x, y).
+// Returns whether Pillow calculates with 16.16 bits for the place that becomes (x, y).
 bool near(std::span<const double> m, double x, double y) noexcept {
     return std::fabs(x * m[0] + y * m[1] + m[2]) < 32768 && std::fabs(x * m[3] + y * m[4] + m[5]) < 32768;
 }

@@ -1,4 +1,4 @@
-// Each channel is stretched to the whole range, as Pillow's ImageOps.autocontrast does it.
+// Stretches each channel to the whole range, as Pillow's ImageOps.autocontrast does.
 #include "pixels/pixels.h"
 
 namespace standpipe {

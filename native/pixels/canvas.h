@@ -42,10 +42,10 @@ class Canvas {
     void look_up(const ByteTables& tables) noexcept;
     void look_up(const ByteTable& table) noexcept;
 
-    // How often each value is there, by channel.
+    // Counts the pixels of each value, by channel.
     std::array<Histogram, 3> histograms() const noexcept;
 
-    // Of all pixels.
+    // Returns the sum over all pixels.
     uint64_t sum_of_greys() const noexcept;
 
   private:

@@ -1,4 +1,4 @@
-// Each channel's histogram is made flat, as Pillow's ImageOps.equalize does it.
+// Makes each channel's histogram flat, as Pillow's ImageOps.equalize does.
 #include "pixels/pixels.h"
 
 namespace standpipe {

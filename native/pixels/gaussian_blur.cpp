@@ -33,8 +33,8 @@ int mirrored(int place, int length) noexcept {
     return place < length ? place : 2 * (length - 1) - place;
 }
 
-// What both passes sum up: places in the kernel with their weights, of 16 bits with a sign. Only the one in
-// the middle can need several places, as the others' weights are below half of the sum.
+// The taps of both passes: places in the kernel, and their signed 16-bit weights. Only the one in the middle
+// can need several places, as the others' weights are below half of the sum.
 struct Taps {
     static constexpr uint32_t kMost = 32767;
 

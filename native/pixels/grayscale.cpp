@@ -1,4 +1,4 @@
-// Each channel becomes the pixel's grey level, as by Pillow's convert('L').
+// Sets each channel to the pixel's grey level, as Pillow's convert('L') computes it.
 #include "pixels/pixels.h"
 
 namespace standpipe {

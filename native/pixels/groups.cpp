@@ -26,7 +26,7 @@ void apply_one(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* s
     apply_list(stage.lists[static_cast<size_t>(std::min(chosen, last))], draws, canvas, scratch);
 }
 
-// By Fisher and Yates, from the front.
+// Applies all lists in an order by Fisher and Yates, from the front.
 void apply_all(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     std::array<uint8_t, kMostShuffled> order;
     const size_t count = std::min(stage.lists.size(), kMostShuffled);

@@ -38,7 +38,7 @@ FourPixels hsv_of(const FourPixels& rgb) noexcept {
     return {truncated(turns * 255), truncated((range * 255 + 0.5F) / higher(most, one)), most};
 }
 
-// A value lies at least 1 / 43350 beside the next half, and so each quotient rounds as the exact one does.
+// A value is at least 1 / 43350 away from the next half, so each quotient rounds as the exact one does.
 FourPixels rgb_of(const FourPixels& hsv) noexcept {
     const Numbers hue = 2 * hsv.first, saturation = hsv.second, v = hsv.third;
     // 255, the last hue, is the end of the last sextant here, and the start of the first one for Pillow.

@@ -1,4 +1,4 @@
-// Each value is subtracted from 255, as Pillow's ImageOps.invert does it.
+// Subtracts each value from 255, as Pillow's ImageOps.invert does.
 #include "pixels/pixels.h"
 
 namespace standpipe {

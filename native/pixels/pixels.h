@@ -54,11 +54,11 @@ struct PixelStage {
         return kind->scratch_bytes(*this, height, width);
     }
     void apply(const SampleKey& key, Canvas& canvas, uint8_t* scratch) const noexcept;
-    // The same with random numbers of the group that the stage is part of.
+    // Applies the stage with random numbers of the group that it is part of.
     void apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noexcept;
 };
 
-// For kinds that need nothing beside the picture.
+// Returns 0, for kinds that need no memory besides the picture.
 size_t no_scratch(const PixelStage& stage, int height, int width) noexcept;
 
 // The factor of a stage whose first parameters are the lowest and the highest.

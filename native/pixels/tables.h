@@ -1,4 +1,4 @@
-// What point operations share: tables of byte values, histograms, grey levels, and blending.
+// Shared code of point operations: tables of byte values, histograms, grey levels, and blending.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Rows that are made in two parts, of which the first one's result is kept.
+// Makes rows in two parts, and stores the result of the first part in a cache.
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace standpipe {
 
-// Where the first part of a row goes: into the slot, where the second one only copies.
+// Returns where the first part of a row is written: the slot, if the second part only copies; else scratch.
 inline uint8_t* kept_pixels(RowMaker& maker, Job& job, int row) {
     const JobCache& cache = *job.cache;
     return only_copies(*job.program, cache.size()) ? job.place(row).of(0)
                                                    : maker.room(cache.before->format().row_bytes());
 }
 
-// The second part. `first`: what became of the first one.
+// Makes the second part. `first`: the outcome of the first one.
 inline Outcome finished(RowMaker& maker, Job& job, int row, const uint8_t* pixels, Outcome first) {
     const RowPlace out = job.place(row);
     if (pixels == out.of(0)) return first;
@@ -24,8 +24,8 @@ inline Outcome finished(RowMaker& maker, Job& job, int row, const uint8_t* pixel
     return first;
 }
 
-// Has `make(program, out)` make the first part, keeps it, and goes on. `stale`: of what it takes the place
-// of.
+// Makes the first part by `make(program, out)`, stores it, and makes the second part. `stale`: the stamp of
+// the stored row that it replaces.
 template <typename Make>
 Outcome made_and_kept(RowMaker& maker, Job& job, int row, const Stamp& stamp,
                       const std::optional<Stamp>& stale, Make make) {

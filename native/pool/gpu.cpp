@@ -8,7 +8,7 @@
 
 namespace standpipe {
 
-// There is room for what comes back: new_frames() has made it.
+// Lends frames. They come back to room that new_frames() has reserved.
 Frames Pool::State::lend_frames() {
     struct Lent {
         std::unique_ptr<uint8_t[]> memory;

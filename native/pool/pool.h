@@ -1,4 +1,4 @@
-// The threads of a loader: some decode, some read ahead of them.
+// The threads of a loader. Some decode; some read files ahead of those.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 
 namespace standpipe {
 
-// Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is
-// done.
+// The files of which a job makes its rows. The arrays are borrowed: the caller that submits the job keeps
+// them alive until it is done.
 struct FileInput {
     const uint8_t* blob = nullptr;    // paths, one after another
     const int64_t* ends = nullptr;    // (rows,) where each path ends
     const int64_t* offset = nullptr;  // (rows,) first byte
     const int64_t* length = nullptr;  // (rows,) bytes, -1: to the end
-    // (rows,) of the whole file when it was indexed, its size and its time of modification; null: unknown.
+    // (rows,) size and time of modification of the whole file when it was indexed; null: unknown.
     const int64_t* file_bytes = nullptr;
     const int64_t* mtime_ns = nullptr;
 };
@@ -41,7 +41,7 @@ struct PixelInput {
     size_t channels = 3;
 };
 
-// A field that is copied as it is: row i of `out` becomes record rows[i] of `base`, unless that is -1.
+// A field that is copied without changes: row i of `out` becomes record rows[i] of `base`, unless that is -1.
 struct CopyInput {
     const uint8_t* base = nullptr;
     const int64_t* rows = nullptr;
@@ -49,12 +49,11 @@ struct CopyInput {
     uint8_t* out = nullptr;
 };
 
-// Where what is made of a job's rows is kept, and found again.
+// The cache of a job's rows, and how rows are stored in it.
 struct JobCache {
-    std::shared_ptr<CacheStore>
-        store;  // null: there is none to be had, and rows are made in two parts all the same
+    std::shared_ptr<CacheStore> store;      // null: no cache is available; rows are still made in two parts
     const int64_t* records = nullptr;       // (rows,)
-    std::shared_ptr<const Program> before;  // makes what is kept, (height, width, 3) bytes; null: files are
+    std::shared_ptr<const Program> before;  // makes what is stored, (height, width, 3) bytes; null: files are
     bool checks = true;                     // whether a row is compared with its file before it is used
 
     Size size() const noexcept { return {before->format().height, before->format().width}; }
@@ -79,7 +78,7 @@ struct Job {
     std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
     std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
     uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
-    std::vector<Size> sizes;          // of the rows' pictures, once they are made; empty: nobody asks
+    std::vector<Size> sizes;          // of the rows' pictures, once they are made; empty: not wanted
     std::vector<Output> outputs;      // of each head of `program`
     std::shared_ptr<Arena> arena;     // holds them
 
@@ -105,13 +104,13 @@ struct Job {
         return reads_files() &&
                std::any_of(files.length, files.length + rows, [](int64_t n) { return n >= 0; });
     }
-    // The row whose turn is number `turn`.
+    // Returns the row whose turn is number `turn`.
     int row_at(int turn) const noexcept { return turns.empty() ? turn : turns[static_cast<size_t>(turn)]; }
-    // Has rows that are parts of files take their turns in the order in which they lie there.
+    // Sorts the turns of rows that are parts of files by their place in the file.
     void sort_turns();
-    // Whether the row `next` lies so soon behind `row`, in the same file, that both are read together.
+    // Returns whether row `next` follows `row` in the same file so closely that both are read together.
     bool are_neighbours(int row, int next) const noexcept;
-    // Keeps what was made of a row. `stale`: of what it takes the place of.
+    // Stores a row in the cache. `stale`: the stamp of the stored row that it replaces.
     void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
               const std::optional<Stamp>& stale) {
         if (cache->store && cache->store->put(record(row), bytes, stamp, made.damaged, made.truncated, stale))
@@ -119,14 +118,14 @@ struct Job {
     }
 
     std::vector<int> turns;  // the rows in the order in which they are begun; empty: in their own
-    int next_turn = 0;       // the first that nobody has begun; under the pool's lock
+    int next_turn = 0;       // the first that no thread has begun; under the pool's lock
     std::atomic<int> remaining{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;
     std::vector<Failure> failures;
 };
 
-// A row whose bytes Python has Pillow decode.
+// A row whose bytes Pillow decodes, in a Python thread.
 struct ForeignRow {
     std::shared_ptr<Job> job;
     int row = 0;
@@ -150,7 +149,7 @@ struct GpuRow {
     }
 };
 
-// Memory for what it decodes; goes back to its pool when nobody uses it any more.
+// Memory for pixels that a GPU decodes; goes back to its pool with the last owner.
 using Frames = std::shared_ptr<uint8_t>;
 
 // Rows of one slot that are decoded together: row i into `frames`, from offset[i] on.
@@ -163,12 +162,12 @@ struct GpuBatch {
     Frames frames;
 };
 
-// A row at work, as `Pool::at_work` saw it.
+// A row that a thread is making, as `Pool::at_work` saw it.
 struct AtWork {
     Heartbeat::Kind kind;
     int number;                    // of the thread among its pool's
-    pid_t system_id;               // likewise, as /proc names it
-    uint64_t thread;               // and as pthreads and Python do
+    pid_t system_id;               // of the thread, in /proc
+    uint64_t thread;               // of the thread, in pthreads and in Python
     std::weak_ptr<const Job> job;  // not its address, which a later job may have
     int row;
     uint64_t rows_begun;  // by that thread
@@ -176,7 +175,7 @@ struct AtWork {
     double begin_s;  // of the steady clock, later by what the row has waited for others
 };
 
-// A thread that has ended by an error.
+// A thread that an error has ended.
 struct Broken {
     Heartbeat::Kind kind;
     int number;  // among its pool's
@@ -192,7 +191,7 @@ struct PoolOptions {
     size_t frame_bytes = 0;  // of either memory for what the GPU decodes
 };
 
-// What a thread of a pool has done.
+// The work that a thread of a pool has done.
 struct ThreadStats {
     Heartbeat::Kind kind;
     int number;  // among its pool's
@@ -229,44 +228,44 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Pool(const PoolOptions& options, std::shared_ptr<Bell> bell);
     ~Pool();
 
-    // Its rows come after those of all jobs before, or `first`, before those of all that nobody has begun.
+    // Adds a job behind all others, or with `first` before all rows that no thread has begun.
     void submit(std::shared_ptr<Job> job, bool first = false);
-    // Rows not begun yet are given up; the job still finishes.
+    // Gives up the rows that no thread has begun; the job still finishes.
     void cancel(const std::shared_ptr<Job>& job);
 
-    // From now on so many of the `workers` decoding threads work at once, at least one; the others wait.
+    // Lets `workers` of the decoding threads work at once, at least one; the others wait.
     void employ(int workers);
 
-    // Waits for a row that Pillow decodes. False when the pool is closed.
+    // Waits for a row that Pillow decodes. Returns false when the pool is closed.
     bool take_foreign(ForeignRow& out);
     int foreign_waiting() const;
-    // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
-    // making a row of that takes. The text of an error when they can't be had.
+    // Waits for memory of the side arena: `frame_bytes` for decoding the row, whose image has size `size`,
+    // and the bytes for making a row from it. Returns an error message if there can't be so much.
     std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
     void finish_foreign(ForeignRow& row, const uint8_t* pixels, Size size, bool truncated);
     void fail_foreign(ForeignRow& row, std::string text);
-    // Gives back what was reserved, once nothing of it is in use any more.
+    // Gives back reserved memory, once none of it is in use any more.
     void release_foreign(ForeignRow& row) noexcept;
 
-    // Waits for rows whose JPEGs are for the GPU's decoder, as many of one slot as there are and fit. False
-    // when the pool is closed.
+    // Waits for rows whose JPEGs a GPU decodes, as many of one slot as there are and fit. Returns false when
+    // the pool is closed.
     bool take_for_gpu(GpuBatch& out);
-    // Has the other threads go on with the frames; where `decoded` is false, from the file.
+    // Lets the other threads make the rows from the frames; where `decoded` is false, from the file.
     void hand_back(GpuBatch& batch, const std::vector<bool>& decoded);
     void fail(GpuBatch& batch, const std::string& text);
 
-    // The first thread that an error ended. Rows that it had in hand are never done.
+    // Returns the first thread that an error ended. Its rows are never done.
     std::optional<Broken> broken() const;
 
-    // What every thread is at that has a row.
+    // Returns the rows that threads are making now.
     std::vector<AtWork> at_work() const;
-    // Gives the row up, and its whole job: what nobody has begun is dropped. The thread ends when it comes
-    // back, until when the job isn't done, and another one takes its place; for Pillow's the caller starts
-    // it. False when the row is no longer at work. Throws std::system_error when the system allows no more
-    // threads.
+    // Gives up a row and its whole job; rows that no thread has begun are dropped. The job isn't done before
+    // the row's thread returns, which then ends. A new thread replaces it; the caller starts one for
+    // Pillow's. Returns false if the row isn't at work any more. Throws std::system_error if the system
+    // allows no more threads.
     bool give_up(const AtWork& row);
 
-    // Ends all threads; false when some were still inside a system call after `patience`: these end by
+    // Ends all threads. Returns false if some were still inside a system call after `patience`: these end by
     // themselves, and memory that they may still write stays alive until then.
     bool close(std::chrono::milliseconds patience);
 

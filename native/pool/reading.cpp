@@ -77,8 +77,8 @@ void Pool::State::read_loop(Heartbeat& heartbeat) {
     }
 }
 
-// What was read is handed on before this waits for the next buffer: else all reading threads could hold some
-// and wait for more.
+// Passes on the rows that were read before it waits for the next buffer. Else all reading threads could hold
+// some buffers and wait for more.
 void Pool::State::read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows) {
     bool one_by_one = false;
     while (!rows.empty()) {

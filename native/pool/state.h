@@ -1,4 +1,4 @@
-// What the threads of a pool share; the files pool*.cpp alone know it.
+// The state that the threads of a pool share. Only files of native/pool include it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace standpipe {
 
-// The pixels of an array that a row is made of; null when no array has it.
+// Returns the array that has a row's pixels, or null if none has them.
 const PixelInput* pixels_of(const Job& job, int row) noexcept;
 const uint8_t* first_pixel(const PixelInput& input, int row) noexcept;
 
@@ -26,17 +26,17 @@ struct ReadyRow {
     std::shared_ptr<Job> job;
     int row = 0;
     ReadResult read;
-    std::optional<CachedRow> kept;  // what the cache has; its bytes are in `read`, if they were read
-    std::optional<Stamp> stale;     // of what the cache has, which is replaced when the row is made anew
+    std::optional<CachedRow> kept;  // the cache's row; its bytes are in `read`, if they were read
+    std::optional<Stamp> stale;     // of the cache's row, which is replaced when the row is made again
     Frames frames;                  // where the GPU has decoded it
     const uint8_t* rgb = nullptr;
     Size size;
 };
 
-// Of a row whose file couldn't be read, or that nobody wants since the pool was closed.
+// Returns the outcome of a row whose file couldn't be read, or that isn't wanted since the pool was closed.
 Outcome without_file(ReadyRow& row);
 
-// What became of rows.
+// Counts of rows by their outcome.
 struct RowCounts {
     uint64_t made = 0, damaged = 0, truncated = 0, redecoded = 0, foreign = 0;
 };
@@ -74,8 +74,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::mutex counting;  // taken last
     RowCounts counts;     // under it
 
-    // With the lock held:
-    // What threads of each kind wait for.
+    // Functions that need the lock.
+    // The conditions for which threads of each kind wait:
     bool decoder_has_work() const noexcept;
     bool spare_decoder_has_work() const noexcept { return closed || on_duty < employed; }
     bool reader_has_work() const noexcept {
@@ -87,46 +87,47 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     bool gpu_has_work() const noexcept;
     std::unique_ptr<Heartbeat> new_heartbeat(Heartbeat::Kind kind);  // one that there is room for
     void begin(Heartbeat& heartbeat, std::shared_ptr<Job> job, int row, Phase phase);
-    // Whether a thread that reads ahead is in a read that takes far longer than others.
+    // Returns whether a reading thread is in a read that takes far longer than others.
     bool reads_stall() const;
-    // The next row in order that nobody has begun.
+    // Takes the next row in order that no thread has begun.
     bool take_unread(ReadyRow& out);
-    // The next row, and those behind it that are read together with it; returns how many.
+    // Takes the next row, and those behind it that are read together with it. Returns how many.
     size_t take_neighbours(std::span<ReadyRow> out);
     // Decides whether reading ahead pays.
     void note_read(Heartbeat::Clock::duration took, const ReadyRow& row);
-    // A thread is done with its row; `ended`, no other one goes on with it.
+    // Notes that a thread has finished with its row. `ended`: no other thread continues with the row.
     void note_row(Heartbeat& heartbeat, Heartbeat::Clock::duration took, bool ended);
-    // Throws std::system_error when the system allows no more threads.
+    // Starts a thread. Throws std::system_error if the system allows no more threads.
     void start(Heartbeat::Kind kind);
-    // Lets the calling thread, which decodes, wait while more than enough others do.
+    // Makes the calling thread, which decodes, wait while more threads than `employed` decode.
     void make_way(StateLock& lock);
     void start_readers();
     int pillows_at_work() const noexcept;
 
-    // Without it:
+    // Functions that don't need the lock, except those that get it as an argument.
     void read(ReadyRow& row);
-    // The first of some rows that are neighbours in one file, and those for which there are buffers at once;
-    // returns how many.
+    // Reads the first of some rows that are neighbours in one file, and those for which there are buffers at
+    // once. Returns how many.
     size_t read_some(std::span<ReadyRow> rows, bool& one_by_one);
     FileRange range_of(const ReadyRow& row) const;
     ReadResult read_file(const ReadyRow& row);
-    // Whether a row is kept: it is in `kept` then, and its bytes in `read`, where they aren't images in
-    // memory that go into the slot.
+    // Returns whether the cache has the row. It is in `kept` then, and its bytes in `read`, unless they are
+    // images in memory that go into the slot.
     bool find_kept(ReadyRow& row);
-    // What is kept of it, compared with its file if that wasn't done yet. What is of no use is `stale`.
+    // Returns the row of the cache, after comparing it with its file if that wasn't done yet. A row of no use
+    // becomes `stale`.
     std::optional<CachedRow> look_up(ReadyRow& row);
-    // Into a buffer.
+    // Reads a row of the cache into a buffer.
     bool read_kept(ReadyRow& row, const CachedRow& kept);
     Outcome make_kept(RowMaker& maker, ReadyRow& row);
     std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
-    // A thread of the pool, from its beginning to its end.
+    // Runs a thread of the pool, from its beginning to its end.
     void work(Heartbeat& heartbeat) noexcept;
     void decode_loop(Heartbeat& heartbeat);
     void read_loop(Heartbeat& heartbeat);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
-    // Whether that was all; else another thread has it now.
+    // Makes a row. Returns whether it is finished; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
     bool goes_to_pillow(ReadyRow& row);
     void make_one(StateLock& lock, Heartbeat& heartbeat, ReadyRow row);
@@ -136,22 +137,23 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
         idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
         ++num_frames;
     }
-    // Reads neighbours, with the lock let go meanwhile.
+    // Reads neighbours. Releases the lock while it reads.
     void read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
-    // Puts a row that was read where others go on with it.
+    // Passes a row that was read to the threads that continue with it.
     void hand_on(StateLock& lock, ReadyRow row) noexcept;
     void finish(Job& job, int row, Outcome outcome) noexcept;
 
-    // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
+    // Returns the bytes of a buffer that count in the side arena. A buffer above the whole read-ahead is lent
+    // when no other is lent; the side arena counts what is beyond.
     uint64_t uncounted(const Buffer& buffer) const noexcept {
         return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
     }
     uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
 };
 
-// Holds the lock of a pool's state, for code that may change it. When the lock is released, also to wait, one
-// thread of each kind that has work now is woken. It holds the lock in turn, and so wakes the next one.
-// Nothing else notifies, so that no change can be forgotten.
+// Holds the lock of a pool's state, for code that may change it. When the lock is released, even for a wait,
+// it wakes one thread of each kind that has work now. That thread holds the lock in turn, and so wakes the
+// next one. Nothing else notifies, so no change can be forgotten.
 class StateLock {
   public:
     explicit StateLock(Pool::State& state) : state_(state), lock_(state.mutex) {}
@@ -167,7 +169,7 @@ class StateLock {
         lock_.unlock();
         wake(wakes);
     }
-    // Waits until `has_work()`, or until `ends`; returns whether it has.
+    // Waits until `has_work()`.
     template <typename HasWork>
     void wait(std::condition_variable& changed, HasWork has_work) {
         while (!has_work()) {
@@ -181,7 +183,7 @@ class StateLock {
     }
 
   private:
-    // Which threads have work.
+    // The kinds of threads that have work.
     struct Wakes {
         bool decoder, spare_decoder, reader, pillow, gpu, closer, all;
     };

@@ -137,7 +137,7 @@ bool Pool::State::decoder_has_work() const noexcept {
            (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
 }
 
-// Those that wait for a buffer have it as soon as what was read is decoded.
+// Threads that wait for a buffer don't count: they get one when a row that was read is decoded.
 bool Pool::State::reads_stall() const {
     return std::ranges::any_of(heartbeats, [&](const auto& heartbeat) {
         const bool reads =

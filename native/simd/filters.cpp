@@ -57,7 +57,7 @@ int32_t to_fixed(double weight) noexcept {
     return static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled);
 }
 
-// Where each output's taps lie; `centre` is relative to clip_low. Returns the most taps of any.
+// Computes where each output's taps are; `centre` is relative to clip_low. Returns the most taps of any.
 int place_taps(double reach, double scale, const AxisResize& axis, AxisWeights& out, double* centre) {
     const int size = axis.clip_high - axis.clip_low;
     int most = 1;

@@ -24,7 +24,7 @@ inline constexpr int kWeightBits = 22;
 // one instruction for hi and one for lo.
 inline constexpr int kSplitBits = 12;
 
-// Of two taps, the first one's in the lower half of each.
+// The split weights of two taps, those of the first one in the lower half of each.
 struct SplitWeights {
     int32_t hi, lo;
 };

@@ -20,7 +20,7 @@ class Descriptor {
         if (fd_ >= 0) ::close(fd_);
     }
 
-    // Another one of the same open file; -1, and errno, when there can be no more.
+    // Returns another descriptor of the same open file; -1, and errno, if the process can have no more.
     static Descriptor copy_of(int fd) noexcept { return Descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
     int get() const noexcept { return fd_; }

@@ -1,7 +1,7 @@
-// Points at which something can be made to go wrong, on purpose: in tests, and in runs that show what a
-// loader survives. A text says what happens where, such as
+// Fault points, at which tests make something fail. They also show in longer runs what a loader survives. A
+// text says what happens where, such as
 //     read.open=eio@0.01;read.pread=delay:5s@#17;worker.row=kill@3;read.bytes=corrupt*1;seed=7
-// Without one a point costs a load and a branch. CONTRIBUTING.md has the grammar and the points.
+// Without one, a point costs a load and a branch. CONTRIBUTING.md has the grammar and the points.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ enum class Point : int {
     cache_row,
     cache_entry,
     cache_entry_after,
-    // What follows is in Python code.
+    // Points in Python code:
     worker_row,
     worker_answer,
     server_fork,
@@ -46,7 +46,7 @@ enum class Point : int {
     pack_publish_after,
 };
 
-// What the code around a point shall do now. Pauses and ends of the process have happened before.
+// The fault that the code around a point has to act out. Pauses and ends of the process have happened before.
 struct Fault {
     int error = 0;        // as if the system had said so: an errno
     bool cut = false;     // the file ends before what was asked for
@@ -54,11 +54,10 @@ struct Fault {
     bool raises = false;  // Python code fails here
 };
 
-// Says what shall happen; once, before there are threads. Throws std::invalid_argument for a text that can't
-// be read.
+// Installs faults; once, before threads start. Throws std::invalid_argument for a text that can't be read.
 void install_faults(std::string_view text);
 
-// How often each point was passed in this process since, by name. All of them, from the beginning.
+// Returns by name how often this process has passed each point since then. It has all points from the start.
 std::vector<std::pair<std::string_view, uint64_t>> fault_hits();
 
 std::optional<Point> point_named(std::string_view name);
@@ -66,7 +65,7 @@ std::optional<Point> point_named(std::string_view name);
 // A key for what has a name, such as a file.
 uint64_t fault_key(std::string_view name) noexcept;
 
-// What `Fault::damage` does.
+// Damages bytes, as `Fault::damage` asks for.
 void damage(std::span<uint8_t> bytes) noexcept;
 
 namespace detail {

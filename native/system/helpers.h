@@ -10,16 +10,17 @@
 
 namespace standpipe {
 
-// At most `most` threads, started when there is an own_task and all others are busy, and kept until they are
-// closed.
+// Runs tasks in at most `most` threads. A thread starts when there is a task and all others are busy, and
+// lives until close().
 class Helpers : public std::enable_shared_from_this<Helpers> {
   public:
     explicit Helpers(int most) : most_(most) {}
 
-    // Does it in another thread, or when one is free. False when there is none, or they are closed.
+    // Runs a task in another thread, now or when one is free. Returns false if there is none, or this is
+    // closed.
     bool run(std::function<void()> own_task);
-    // Drops own_tasks that nobody has begun. False when some thread was still busy after `patience`: it ends
-    // when its own_task does.
+    // Drops tasks that no thread has begun. Returns false if a thread is still busy after `patience`: it ends
+    // when its task does.
     bool close(std::chrono::milliseconds patience);
 
   private:

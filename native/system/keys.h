@@ -1,4 +1,4 @@
-// Random draws as pure functions of their key: counter-based, so that any worker gives the same answer.
+// Random numbers as pure functions of their key: counter-based, so that any worker gives the same answer.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ constexpr uint64_t scramble(uint64_t z) noexcept {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;  // 2^64 / golden ratio, SplitMix64's increment
 
-// One more word into a key. Not commutative: mix(mix(k, a), b) != mix(mix(k, b), a).
+// Adds a word to a key. Not commutative: mix(mix(k, a), b) != mix(mix(k, b), a).
 constexpr uint64_t mix(uint64_t key, uint64_t word) noexcept {
     return scramble(scramble(key + kGolden) ^ (word * 0xd1342543de82ef95ull + 1));
 }
 
-// What every draw of a sample hangs on: seed and epoch are fixed for many rows, position is the row's place
-// in the epoch's global order, attempt counts replacements of a bad sample.
+// The key on which all random numbers of a sample depend. Seed and epoch are the same for many rows, position
+// is the row's place in the epoch's global order, attempt counts replacements of a bad sample.
 struct SampleKey {
     uint64_t epoch_key;  // mix(mix(0, seed), epoch)
     uint64_t position;
@@ -31,7 +31,7 @@ struct SampleKey {
         return mix(mix(mix(epoch_key, position), id), attempt);
     }
 
-    // Of one of several outputs of the sample; 0: the sample's own.
+    // Returns the key for one of several outputs of the sample; 0: the sample's own.
     constexpr SampleKey salted(uint64_t salt) const noexcept {
         return salt == 0 ? *this : SampleKey{mix(epoch_key, salt), position, attempt};
     }
@@ -39,13 +39,14 @@ struct SampleKey {
 
 constexpr uint64_t epoch_key(uint64_t seed, uint64_t epoch) noexcept { return mix(mix(0, seed), epoch); }
 
-// Whether a record is among a share of all of them, in [0, 1]: a function of its number alone.
+// Returns whether a record is in a pseudorandom fraction of all records, in [0, 1], which depends only on its
+// number.
 constexpr bool in_share(uint64_t record, double share) noexcept {
     constexpr uint64_t kShare = 0x475055;  // a key of its own
     return static_cast<double>(mix(kShare, record) >> 11) * 0x1.0p-53 < share;
 }
 
-// A stream of draws for one op of one sample.
+// A stream of random numbers for one op of one sample.
 class Draws {
   public:
     explicit constexpr Draws(uint64_t key) noexcept : state_(key) {}

@@ -1,4 +1,4 @@
-// How long each of many things took, as counts by duration. stats/latency.py says what the buckets are.
+// Counts durations in buckets, which standpipe/stats/latency.py describes.
 #pragma once
 
 #include <algorithm>

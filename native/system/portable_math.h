@@ -1,6 +1,6 @@
-// Functions from additions, multiplications, both at once (fma), divisions and square roots alone, so that
-// every machine rounds them alike: a C library's may differ in the last bit from one version or processor to
-// the next.
+// Functions that use only additions, multiplications, both at once (fma), divisions and square roots, so
+// every machine rounds them the same way. The last bit of a C library's result may depend on its version and
+// the processor.
 #pragma once
 
 #include <cmath>
@@ -36,8 +36,9 @@ struct SineCosine {
     double sine, cosine;
 };
 
-// Of an angle in radians of at most some thousand turns. The sums end with the largest term and the error of
-// the others, so nearly every result is the double next to the true value, as a C library's is.
+// Returns the sine and cosine of an angle in radians of at most some thousand turns. The sums end with the
+// largest term and the error of the others, so nearly every result is the double next to the true value, as a
+// C library's is.
 inline SineCosine portable_sine_cosine(double angle) noexcept {
     const double quarters = std::nearbyint(angle * 0.63661977236758134308);
     const double high = std::fma(-quarters, 1.57079632679489655800, angle);

@@ -5,20 +5,26 @@ import numpy
 from numpy.typing import NDArray
 
 def simd_paths() -> list[str]:
-    """Instruction sets this machine runs, narrowest first."""
+    """
+    Return the names of the instruction sets that this build and processor have, narrowest first.
+    """
 
 def jpeg_library_version() -> str:
-    """Version of the libjpeg-turbo in use."""
+    """
+    Return the version of libjpeg-turbo that this was compiled with, such as '2.1.5'.
+    """
 
 def has_entropy_decoder() -> bool:
     """
-    Whether our entropy decoder was built in: it needs headers that only the static library has.
+    Return whether this was built with our entropy decoder, which needs the static libjpeg-turbo.
     """
 
 def shuffled_indices(
     seed: int, epoch: int, n: int, start: int, stop: int
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
-    """Records at positions [start, stop) of an epoch's shuffled order."""
+    """
+    Return the records at positions [start, stop) of an epoch's shuffled order, (stop - start,) int64.
+    """
 
 def shuffled_at(
     seed: int,
@@ -26,7 +32,9 @@ def shuffled_at(
     n: int,
     positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
-    """Records at any positions of an epoch's shuffled order."""
+    """
+    Return the records at ``positions`` of an epoch's shuffled order, (len(positions),) int64.
+    """
 
 def stratified_points(
     seed: int, epoch: int, n: int, total: int, start: int, stop: int
@@ -34,7 +42,10 @@ def stratified_points(
     Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    Each position's stratum of a line of ``total`` units in n strata, and a random point in it.
+    Cut a line of ``total`` units into n strata of equal length, and choose one for each
+    position.
+    Returns the strata of positions [start, stop), and a random point of the line in each, both
+    (stop - start,) int64.
     """
 
 def marked_at(
@@ -42,17 +53,23 @@ def marked_at(
     ranks: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
-    """Numbers of the bits that are set, by their place among them."""
+    """
+    Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64.
+    ``words``: lowest bits first. ``ranks``: set bits before each 8 words, and last the number
+    of all set bits.
+    """
 
 def mix(key: int, word: int) -> int:
-    """A new 64-bit key of a key and a word."""
+    """
+    Return a 64-bit key that depends on ``key`` and then on ``word``: their order matters.
+    """
 
 LONGEST_LINE_BYTES: int = 65535
 
 LENGTH_SHIFT: int = 48
 
 class Texts:
-    """The texts of a packed list."""
+    """Reads texts of a packed list in mapped memory."""
 
     def __init__(
         self,
@@ -61,18 +78,22 @@ class Texts:
         decodes: bool,
     ) -> None:
         """
-        ``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they are bytes.
+        ``ends``: where each text ends in ``data``, int64 each, as bytes.
+        ``decodes``: True for texts of UTF-8 that are returned as str, False for bytes.
         """
 
     def item(self, number: int) -> Any:
-        """One of them. Raises ``IndexError`` where there is none."""
+        """
+        Return a text. Raises ``IndexError`` for a number that the list hasn't.
+        """
 
 class ListLines:
-    """Splits the lines of a list into paths and labels, chunk by chunk."""
+    """Splits the lines of a file list into paths and labels, by chunk."""
 
     def __init__(self, labels: bool, image_suffixes: Sequence[str]) -> None:
         """
-        ``image_suffixes``: in lower case. A label that ends with one is a fault, as it looks like a file's name.
+        ``labels``: whether lines may have labels. ``image_suffixes``: in lower case.
+        A label that ends with one of them is a fault, because it looks like a file name.
         """
 
     def take(
@@ -81,23 +102,33 @@ class ListLines:
         offset: int,
         last: bool,
     ) -> int:
-        """Take whole lines; how many bytes they are."""
+        """
+        Take the whole lines of ``text`` in place of those before; return how many bytes they are.
+        ``offset``: of ``text`` in the list, in bytes. ``last``: whether the list ends with
+        ``text``.
+        """
 
     @property
     def places(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]:
-        """(n,) where the chunk's paths are: offset, and length from bit 48 on."""
+        """
+        (n,) where the chunk's paths are in the list: offset in bytes, and length from bit 48 on.
+        """
 
     @property
     def labels(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
-        """(n,) the chunk's labels: numbers, or places in ``names``."""
+        """
+        (n,) labels of the chunk's records: integers, or positions in ``names``; empty without labels.
+        """
 
     @property
     def paths(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-        """The chunk's paths, one after another."""
+        """Bytes of the chunk's paths, joined."""
 
     @property
     def line_that_leads_out(self) -> int:
-        """The first line whose path is absolute or has a '..'; 0: none so far."""
+        """
+        Number, from 1, of the first line whose path is absolute or has a '..'; 0 while there is none.
+        """
 
     @property
     def has_labels(self) -> bool: ...
@@ -105,12 +136,13 @@ class ListLines:
     def has_names(self) -> bool: ...
     @property
     def names(self) -> list[bytes]:
-        """Class names in the order in which they came."""
+        """Class names, in the order in which the list first has them."""
 
     @property
     def fault(self) -> tuple[str, int, str, str, int, bytes] | None:
         """
-        Why a line can't be read: (what, line, its label's kind, the first record's kind, the first record's line, label).
+        The line that can't be read, as (kind of fault, line, kind of its label, kind of the first
+        record's label, line of the first record, label); None while there is none.
         """
 
 def sealed(
@@ -119,23 +151,28 @@ def sealed(
     first: int,
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
-    Blocks that hold ``data``, each with its checksum. ``first``: the number of the first one.
+    Return blocks that hold ``data``, each with its checksum, uint8. ``first``: number of the first block.
     """
 
 BLOCK_DATA_BYTES: int = 508
 
 def sealed_size(size: int) -> int:
-    """How many bytes of a file hold ``size`` bytes of data in sealed blocks."""
+    """
+    Return how many bytes of a file hold ``size`` bytes of data in sealed blocks.
+    """
 
 def settle(file: int) -> None:
     """
-    Wait until whatever changes an open file from now on gives it another time: up to some milliseconds after its last change.
+    Wait until every later change of an open file gives it another time of modification.
+    This takes some milliseconds after the file's last change, and at most a second.
     """
 
 def packed_part(
     section: tuple[int, int, int, int | None], begin: int, end: int
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-    """The bytes [begin, end) of a section's data."""
+    """
+    Return the bytes [begin, end) of a section's data. ``section``: see ``packed_rows``.
+    """
 
 def packed_rows(
     section: tuple[int, int, int, int | None],
@@ -144,7 +181,10 @@ def packed_rows(
     stride: int = 0,
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
-    Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or None). ``stride``: bytes from one row's beginning to the next; 0: ``row_bytes``.
+    Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:
+    ``row_bytes``.
+    ``section``: (descriptor, first byte, bytes of data, key of its checksums; None if it has
+    none).
     """
 
 def packed_paths(
@@ -158,7 +198,10 @@ def packed_paths(
     Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
+    Return the paths of records as (blob, ends): path i ends at byte ends[i] of blob.
+    ``places``, ``text``: sections; see ``packed_rows``. ``around``: bytes that stand before a
+    path, after it, and never in it. ``base``: goes before relative paths. ``stays``: whether a
+    path that leads out of ``base`` is an error.
     """
 
 TAR_BLOCK_BYTES: int = 512
@@ -167,7 +210,10 @@ def tar_members(
     file: int, size: int, at: int, most: int
 ) -> tuple[list[tuple[int, int, int, bool, bytes]], tuple[str, int, bytes, int, int] | None]:
     """
-    Up to ``most`` members of a tar archive of ``size`` bytes from byte ``at`` on, as (first header, data, bytes of data, whether it is a file, name), and the fault at which they end, as that of ``TarRecords``.
+    Return up to ``most`` members of a tar archive of ``size`` bytes, from the header at byte
+    ``at`` on.
+    Each is (byte of its first header, byte of its data, bytes of data, whether it is a file,
+    name). Then the fault that ends them: see ``TarRecords.fault``.
     """
 
 class TarRecords:
@@ -177,63 +223,74 @@ class TarRecords:
         self, fields: Sequence[tuple[Sequence[str], bool]], unexpected: Sequence[str], pickles: Sequence[str]
     ) -> None:
         """
-        ``fields``: the extensions of each field, and whether it is a number as text; the first one is the image. ``unexpected``: extensions that are an error. ``pickles``: those of pickles, which are one too, as are arrays of objects if there are any.
+        ``fields``: extensions of each field, and whether it is an integer as text. The first is the
+        image.
+        Members with ``unexpected`` extensions are errors, and so are ``pickles`` and arrays of
+        objects, unless ``pickles`` is empty.
         """
 
     def begin(self, file: int, size: int) -> None:
-        """Begin with another shard, of ``size`` bytes."""
+        """Begin another shard, which is a file of ``size`` bytes."""
 
     def take(self, most: int) -> bool:
         """
-        Take up to ``most`` records in the place of those before; False at the shard's end, and for a fault. Raises what a signal's handler does.
+        Take up to ``most`` records in place of those before. Returns False at the end or for a
+        ``fault``. Raises what a signal handler raises.
         """
 
     @property
     def headers(self) -> Annotated[NDArray[numpy.uint16], dict(shape=(None,), writable=False)]:
-        """(n,) from an image's first header to its data, in blocks of 512 bytes."""
+        """(n,) blocks of 512 bytes from an image's first header to its data."""
 
     def offsets(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
-        """(n,) the first byte of a field's data."""
+        """(n,) first byte of a field's data in the shard; empty for integers."""
 
     def lengths(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
-        """(n,) the bytes of a field's data."""
+        """(n,) bytes of a field's data, or empty."""
 
     def numbers(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
-        """(n,) the numbers of a field."""
+        """(n,) values of a field of integers; empty for other fields."""
 
     @property
     def names(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-        """The names of the images, one after another."""
+        """Bytes of the images' names, joined."""
 
     @property
     def name_lengths(self) -> Annotated[NDArray[numpy.uint16], dict(shape=(None,), writable=False)]:
-        """(n,) the bytes of each name."""
+        """(n,) bytes of each image's name in ``names``."""
 
     @property
     def skipped(self) -> bytes:
-        """A name of each group without an image, each ended by a NUL byte."""
+        """
+        Name of one member of each group without an image; a NUL byte ends each name.
+        """
 
     @property
     def num_skipped(self) -> int:
-        """How many groups have no image."""
+        """Number of groups without an image."""
 
     def duplicates(self) -> list[tuple[int, int]]:
         """
-        Of the shard that was taken: records, and earlier ones with the same key.
+        Return (record, earlier record) for records of the finished shard that have the same key.
         """
 
     @property
     def unmarked(self) -> bool:
-        """Whether the shard that was taken has no zeros that mark its end."""
+        """
+        Whether the finished shard lacks the zeros that mark the end of an archive.
+        """
 
     @property
     def left_out(self) -> dict[bytes, int]:
-        """How many members of all shards so far no field takes, by extension."""
+        """
+        Number of members that no field takes, over all shards so far, by extension.
+        """
 
     @property
     def fault(self) -> tuple[str, int, bytes, int, int] | None:
         """
-        Why records end: (what, byte of the header, member's name, its bytes or the field's number, the system's number).
+        The fault that ends the records, as (kind of fault, byte of the header, name of the member,
+        its bytes or the number of the field, errno); None without one.
         """
 
 MOST_PX: int = 65535
@@ -245,7 +302,7 @@ MOST_CHAINS: int = 16
 MOST_KERNEL_PX: int = 255
 
 class GeometryStage:
-    """Adjacent geometric transforms that one pass does."""
+    """Adjacent geometric transforms, done in a single pass."""
 
     def __init__(self) -> None: ...
     def crop(self, op: int, scale: tuple[float, float], ratio: tuple[float, float]) -> None: ...
@@ -253,17 +310,17 @@ class GeometryStage:
     def resize_shorter(self, size: int, max_size: int, filter: int) -> None: ...
     def random_resize(self, op: int, first: int, end: int, filter: int) -> None:
         """
-        Resizes the shorter side to a random length from ``first`` to ``end`` - 1.
+        Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.
         """
 
     def random_filter(self, op: int) -> None:
         """
-        Makes the resize's filter random: bilinear or bicubic. ``op`` is above 0.
+        Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.
         """
 
     def window(self, height: int, width: int, fill: int = 0) -> None: ...
     def pad(self, sides: tuple[int, int, int, int], mode: int, fill: tuple[int, int, int]) -> None:
-        """``sides``: left, top, right and bottom, in pixels."""
+        """Pad by ``sides``: left, top, right and bottom, in pixels."""
 
     def random_window(
         self,
@@ -275,12 +332,14 @@ class GeometryStage:
         mode: int,
         fill: tuple[int, int, int],
     ) -> None:
-        """``sides``: padding left, top, right and bottom, in pixels."""
+        """
+        Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.
+        """
 
     def mirror(self, op: int, p: float) -> None: ...
 
 class PixelStage:
-    """Changes the pixels of a whole picture where they are."""
+    """Changes the pixels of a whole picture in place."""
 
     def __init__(self, kind: str, op: int, p: float, parameters: Sequence[float]) -> None: ...
     @staticmethod
@@ -288,19 +347,20 @@ class PixelStage:
         op: int, p: float, weights: Sequence[float], lists: Sequence[Sequence[PixelStage]]
     ) -> PixelStage:
         """
-        Applies the first list whose cumulative weight in ``weights`` is above a random number.
+        Apply the first list whose cumulative weight in ``weights`` is above a random number.
         """
 
     @staticmethod
     def shuffle(op: int, p: float, lists: Sequence[Sequence[PixelStage]]) -> PixelStage:
-        """Applies all lists in random order."""
+        """Apply all lists in random order."""
 
     @staticmethod
     def mixture(
         op: int, p: float, alpha: float, chains: int, depth: int, list: Sequence[PixelStage]
     ) -> PixelStage:
         """
-        Mixes the picture with ``chains`` copies of itself that the list has changed ``depth`` times; 0: 1 to 3 times at random.
+        Mix the picture with ``chains`` copies of itself. The list has changed each copy ``depth``
+        times; 0: 1 to 3 times at random.
         """
 
 class RowFormat:
@@ -326,14 +386,14 @@ class RowFormat:
             NDArray[numpy.uint16], dict(shape=(3, 256), order="C", device="cpu", writable=False)
         ],
     ) -> RowFormat:
-        """``table``: float16 bit patterns."""
+        """``table``: float16 bits, by channel and byte."""
 
     @staticmethod
     def mask(height: int, width: int) -> RowFormat:
-        """Of (height, width) bytes, which are class numbers."""
+        """Return the format of masks, (height, width) uint8 class numbers."""
 
 class Erasing:
-    """Rectangles of a finished row that get another value."""
+    """Rectangles of a finished row that RandomErasing overwrites."""
 
     def __init__(
         self,
@@ -347,7 +407,7 @@ class Erasing:
     ) -> None: ...
 
 class Program:
-    """A fused kernel for image rows."""
+    """Image transforms, fused into one kernel that makes rows."""
 
     def __init__(
         self,
@@ -365,122 +425,140 @@ class Program:
     @staticmethod
     def together(programs: Sequence[Program], salts: Sequence[int]) -> Program:
         """
-        One program with the head of each of several, which decode in the same way. ``salts``: of the random numbers of each.
+        Return a program that makes the rows of all programs from one decoded image.
+        They decode in the same way. ``salts``: of each program's random numbers; 0: the sample's
+        own.
         """
 
     @property
     def simd(self) -> str: ...
 
 class Bell:
-    """Wakes whoever watches slots and jobs."""
+    """Wakes threads that wait for a change of slots or jobs."""
 
     def __init__(self) -> None: ...
     def ring(self) -> None: ...
     def wait(self, seen: int) -> int:
-        """Wait for a ring after the call that returned ``seen``."""
+        """
+        Wait for a ring after the call that returned ``seen``. Returns a new ``seen``.
+        """
 
     def wait_for(self, seen: int, patience_s: float) -> int:
-        """Likewise; ``seen`` when nothing rang for so long."""
+        """
+        Wait like ``wait``, at most ``patience_s`` seconds. Returns ``seen`` if there was no ring.
+        """
 
     def wait_among(
         self, seen: int, descriptors: Sequence[int], patience_s: float | None = None
     ) -> tuple[int, list[int]]:
         """
-        Likewise, or until some of ``descriptors`` can be read: these too. One thread's.
+        Wait like ``wait``, or until one of ``descriptors`` is readable. Returns these too, and
+        ``seen`` unchanged if nothing happened in ``patience_s``; None: no limit. For one thread at
+        a time.
         """
 
 class SlotRing:
-    """Equal slots in one sparse memfd arena, and who owns each."""
+    """Slots of equal size in one sparse memfd, and the state of each."""
 
     def __init__(self, slot_bytes: int, base: int, most: int, bell: Bell, keeps: bool = False) -> None:
-        """With ``keeps``, slots keep their memory until the ring is retired."""
+        """
+        ``base``: slots that may exist at first. ``most``: slots that may ever exist.
+        ``keeps``: whether slots keep their memory until ``retire``.
+        """
 
     def take(self, grow: bool) -> int:
-        """A slot to fill, or -1."""
+        """
+        Return the number of a slot to fill, or -1 if none is free. ``grow``: allow one slot more.
+        """
 
     def mark_ready(self, slot: int) -> None: ...
     def quarantine(self, slot: int) -> None:
         """
-        Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.
+        Give up a slot that a stuck thread may still write into. Call ``release`` when that thread has ended.
         """
 
     def release(self, slot: int) -> None: ...
     def release_ready(self) -> None:
-        """Release every ready slot."""
+        """Release every slot that is ready."""
 
     def reclaim(self) -> None:
-        """Take back slots that forked children don't hold any more."""
+        """Take back slots that no forked child holds."""
 
     def trim(self) -> None:
-        """Give back the memory of slots beyond the base."""
+        """Return the memory of slots beyond ``base`` to the system."""
 
     def retire(self) -> None:
         """
-        Give back the memory of all slots that aren't lent, and of these as they come back.
+        Return the memory of all slots to the system: of lent slots when they come back.
         """
 
     @property
     def descriptor(self) -> int:
-        """The memfd of the slots; it stays the ring's."""
+        """Descriptor of the memfd. The ring closes it."""
 
     @property
     def used(self) -> int:
-        """Slots that take memory."""
+        """Number of slots that have memory."""
 
     @property
     def peak(self) -> int:
-        """Most that took memory at once."""
+        """Largest value that ``used`` has had."""
 
     @property
     def stride_bytes(self) -> int:
-        """From the start of one slot to that of the next."""
+        """Bytes from the start of a slot to the start of the next."""
 
     def view(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """The slot's bytes, to fill."""
+        """Return the slot's bytes, to fill."""
 
     def lend(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """The slot's bytes; dropping the last view gives the slot back."""
+        """
+        Return the slot's bytes, and release the slot when the last view of them is dropped.
+        """
 
     def count(self, state: str) -> int: ...
     def is_taken(self, slot: int) -> bool:
-        """Whether a slot is being filled, ready, lent or given up."""
+        """Return whether a slot is in use or given up."""
 
 class ReadPolicy:
-    """How often a read is tried, and when."""
+    """Says how often a read is tried, and when."""
 
     def __init__(self, retries: int, backoff_s: float, hedge_after_s: float) -> None:
-        """``hedge_after_s``: 0 for never."""
+        """
+        ``retries``: tries after the first one. ``hedge_after_s``: time until a slow read gets a
+        second one beside it; 0: never.
+        """
 
 class ReadTimes:
-    """How long reads took."""
+    """Durations and counts of reads."""
 
     @property
     def took_s(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), writable=False)]:
-        """(n,) of each that succeeded."""
+        """(n,) seconds of each read that succeeded, without buffer waits."""
 
     @property
     def bytes(self) -> int: ...
     @property
     def blocked(self) -> int:
-        """Of these, how many storage made wait."""
+        """Number of these reads that waited for storage."""
 
     @property
     def failed(self) -> int: ...
     @property
     def error(self) -> str:
-        """Of one that failed."""
+        """Error message of the last read that failed; empty without one."""
 
     @property
     def hung(self) -> int:
-        """How many had not ended when the others had."""
+        """Number of reads that had not ended when the others had."""
 
     @property
     def seconds(self) -> float:
-        """Of all of it."""
+        """Seconds from the beginning to the end of all reads."""
 
 def most_kept_open() -> int:
     """
-    How many files a reader keeps open at most, of which samples are parts.
+    Return how many files a process may keep open at once, for samples that are parts of files.
     """
 
 def time_reads(
@@ -497,38 +575,47 @@ def time_reads(
     buffer_bytes: int,
 ) -> ReadTimes:
     """
-    Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are over. Raises what a signal's handler does.
+    Read files with ``threads`` threads, once, or with ``again`` repeatedly for ``seconds``
+    seconds.
+    ``patience_s``: how long to wait then for reads that have begun. Raises what a signal
+    handler raises.
     """
 
 def in_share(
     records: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     share: float,
 ) -> list[bool]:
-    """Which records are among a share of all of them."""
+    """
+    Return for each record whether it is in a pseudorandom fraction ``share``, in [0, 1], of all.
+    """
 
 class GpuBatch:
-    """Rows of one slot whose JPEGs are decoded together."""
+    """Rows of one slot whose JPEGs are decoded together by a GPU."""
 
     def __len__(self) -> int: ...
     @property
     def encoded(self) -> list[NDArray[numpy.uint8]]:
         """
-        Each row's file, (n,) uint8, no copy: there until the batch is handed back or failed.
+        Each row's file, (n,) uint8 without a copy. Valid until ``hand_back`` or ``fail``.
         """
 
     @property
     def frames(self) -> list[NDArray[numpy.uint8]]:
-        """Where each row's pixels go, (H, W, 3) uint8, for as long."""
+        """
+        Where to write each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.
+        """
 
     def hand_back(self, decoded: Sequence[bool]) -> None:
         """
-        Make rows of the frames, and from the file where a row isn't ``decoded``.
+        Make rows from the frames; a row that isn't ``decoded`` is made from its file.
         """
 
     def fail(self, text: str) -> None: ...
 
 def latency_bucket(nanoseconds: int) -> int:
-    """Where standpipe.stats.counters.Latency counts a duration."""
+    """
+    Return the bucket in which standpipe.stats.latency.Latency counts a duration.
+    """
 
 class Durations:
     """Counts durations."""
@@ -537,17 +624,17 @@ class Durations:
     def add(self, nanoseconds: int) -> None: ...
     @property
     def latency(self) -> tuple[int, ...]:
-        """As standpipe.stats.counters.Latency counts."""
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
 class PlaceCounter:
     """Counts what one thread does at a place, batch by batch."""
 
     def __init__(self) -> None: ...
     def begin(self) -> None:
-        """It begins with a batch."""
+        """Note the begin of a batch."""
 
     def end(self, rows: int) -> None:
-        """It is done with a batch of so many rows."""
+        """Note the end of a batch of ``rows`` rows."""
 
     @property
     def rows(self) -> int: ...
@@ -555,21 +642,23 @@ class PlaceCounter:
     def busy_s(self) -> float: ...
     @property
     def latency(self) -> tuple[int, ...]:
-        """As standpipe.stats.counters.Latency counts."""
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
 class StepCounter:
-    """Counts what the training loop does."""
+    """Counts the training loop's steps, and its waits for batches."""
 
     def __init__(self) -> None: ...
     def asks(self) -> None:
-        """It asks for a batch, and so is done with the one before."""
+        """Note that the loop asks for a batch and has done the one before."""
 
     def gets(self, rows: int, ready: int) -> None:
-        """It has a batch of so many rows; ``ready`` were there when it asked."""
+        """
+        Note that the loop gets a batch. ``ready``: batches that were ready when it asked.
+        """
 
     def leaves(self) -> None:
         """
-        It asks for no more of this epoch: what it does until it asks again is no step.
+        Note that the loop ends its last step of an epoch: the time until it asks again is no step.
         """
 
     @property
@@ -584,11 +673,11 @@ class StepCounter:
     def wait_s(self) -> float: ...
     @property
     def step_latency(self) -> tuple[int, ...]:
-        """As standpipe.stats.counters.Latency counts."""
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
     @property
     def wait_latency(self) -> tuple[int, ...]:
-        """Likewise."""
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
 class PoolStats:
     """Counters of a loader's native threads since they started."""
@@ -603,9 +692,7 @@ class PoolStats:
     def decode_wait_s(self) -> float: ...
     @property
     def decode_latency(self) -> tuple[int, ...]:
-        """
-        How many rows took how long, as standpipe.stats.counters.Latency counts.
-        """
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
     @property
     def foreign(self) -> int: ...
@@ -625,13 +712,11 @@ class PoolStats:
     def read_wait_s(self) -> float: ...
     @property
     def read_latency(self) -> tuple[int, ...]:
-        """
-        How many rows took how long, as standpipe.stats.counters.Latency counts.
-        """
+        """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
     @property
     def threads(self) -> list[tuple[str, int, int, float]]:
-        """Kind, number, rows and seconds of work of every thread."""
+        """(kind, number, rows, seconds of work) of every thread."""
 
     @property
     def decoders(self) -> int: ...
@@ -661,7 +746,7 @@ class PoolStats:
     def reading_ahead(self) -> bool: ...
 
 class Job:
-    """The rows of one slot."""
+    """The rows of one slot that a pool makes."""
 
     def __init__(
         self,
@@ -684,7 +769,10 @@ class Job:
         | None = None,
     ) -> None:
         """
-        ``slot_rows``: where the rows are in the slot, for samples that take others' place as their ``attempts``.
+        ``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the
+        slot.
+        ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the first
+        ones. ``attempts``: of samples that replace bad ones; None: 0.
         """
 
     def files(
@@ -703,7 +791,9 @@ class Job:
         | None = None,
     ) -> None:
         """
-        ``file_bytes``, ``mtime_ns``: of each whole file when it was indexed, -1 for unknown.
+        Make rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].
+        ``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,
+        ``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.
         """
 
     def pixels(
@@ -715,7 +805,7 @@ class Job:
         partial: bool = False,
     ) -> None:
         """
-        Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.
+        Make rows from pictures of an array. ``partial``: a row -1 is in another array.
         """
 
     def masks(
@@ -726,15 +816,15 @@ class Job:
         rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         partial: bool = False,
     ) -> None:
-        """The same for masks."""
+        """Make rows from masks of an array; see ``pixels``."""
 
     def note_sizes(self) -> None:
-        """Have ``sizes`` filled as rows are made."""
+        """Record ``sizes`` when rows are made."""
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """
-        Height and width of each row's picture before all stages; (0, 0) where it is bad.
+        (height, width) of each row's picture before all stages, in pixels; (0, 0) for a bad one.
         """
 
     def copy(
@@ -748,7 +838,7 @@ class Job:
         partial: bool = False,
     ) -> None:
         """
-        Copy rows of an array; with ``partial`` a row -1 is one of another array's.
+        Copy rows of an array into the slot. ``partial``: a row -1 is in another array.
         """
 
     def for_gpu(
@@ -760,7 +850,8 @@ class Job:
         most_pixels: int,
     ) -> None:
         """
-        Have a share of the records decoded by the GPU, where any decoder takes the file.
+        Let a GPU decode a pseudorandom fraction of the records, if their JPEGs are baseline ones of
+        at most ``most_pixels`` pixels.
         """
 
     def cache(
@@ -773,27 +864,33 @@ class Job:
         checks: bool,
     ) -> None:
         """
-        Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from which the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is compared with its file before it is used. Without a ``store`` nothing is kept or found.
+        Take rows from a cache, and store those that it lacks; ``store``: None without a cache.
+        ``before``: program whose pixels are stored, from which the job's program continues; None:
+        files' bytes are stored. ``checks``: whether to compare a row with its file before use.
         """
 
     @property
     def done(self) -> bool: ...
     def has(self, row: AtWork) -> bool:
-        """Whether a row at work is one of its rows."""
+        """Return whether a row at work is one of this job's."""
 
     def failures(self) -> list[tuple[int, str, str]]:
-        """(row, kind, text) of rows that failed."""
+        """Return (row, kind of error, message) of each row that failed."""
 
 class ForeignRow:
-    """A row whose bytes Pillow decodes."""
+    """A row whose bytes Pillow decodes, not the native decoder."""
 
     @property
     def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-        """The row's bytes, no copy: there until it is finished or failed."""
+        """
+        The row's bytes, without a copy. Valid until the row is finished or failed.
+        """
 
     def reserve(self, height: int, width: int, frame_bytes: int) -> str:
         """
-        Wait for the memory that decoding and transforming takes; an error text when it can't be had.
+        Wait for the memory that decoding and transforming the row need. Returns '' or an error
+        message.
+        ``frame_bytes``: what Pillow needs. ``height``, ``width``: of the image, in pixels.
         """
 
     def finish(
@@ -805,7 +902,9 @@ class ForeignRow:
     ) -> None: ...
     @property
     def is_mask(self) -> bool:
-        """Whether it is a mask, which ``finish_mask`` finishes."""
+        """
+        Whether the row is a mask: call ``finish_mask`` then, instead of ``finish``.
+        """
 
     def finish_mask(
         self,
@@ -815,10 +914,10 @@ class ForeignRow:
     ) -> None: ...
     def fail(self, text: str) -> None: ...
     def release(self) -> None:
-        """Give back what was reserved, once nothing of it is in use any more."""
+        """Return reserved memory, once none of it is in use any more."""
 
 class AtWork:
-    """A row at work."""
+    """A row that a thread is making."""
 
     @property
     def kind(self) -> str: ...
@@ -826,23 +925,23 @@ class AtWork:
     def number(self) -> int: ...
     @property
     def system_id(self) -> int:
-        """Of its thread, as /proc names it."""
+        """Number of its thread in /proc."""
 
     @property
     def thread(self) -> int:
-        """As threading.get_ident() names it."""
+        """Number of its thread, as threading.get_ident() returns it."""
 
     @property
     def row(self) -> int: ...
     @property
     def rows_begun(self) -> int:
-        """By its thread so far."""
+        """Rows that its thread has begun so far."""
 
     @property
     def phase(self) -> str: ...
     @property
     def begin_s(self) -> float:
-        """As time.monotonic() counts, later by what it waited for others."""
+        """Begin by time.monotonic(), plus waits for other rows, in s."""
 
 class Pool:
     """The native threads of a loader."""
@@ -861,53 +960,55 @@ class Pool:
     def cancel(self, job: Job) -> None: ...
     def employ(self, workers: int) -> None:
         """
-        From now on so many of the decoding threads work at once, at least one; the others wait.
+        Let ``workers`` of the decoding threads work at once, at least one; the others wait.
         """
 
     def take_foreign(self) -> ForeignRow | None:
-        """Wait for a row that Pillow decodes; None when the pool is closed."""
+        """
+        Wait for a row that Pillow decodes. Returns None when the pool is closed.
+        """
 
     @property
     def foreign_waiting(self) -> int: ...
     def take_for_gpu(self) -> GpuBatch | None:
         """
-        Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.
+        Wait for rows whose JPEGs a GPU decodes. Returns None when the pool is closed.
         """
 
     @property
     def broken(self) -> str | None:
-        """Which thread an error ended, and by which; None while there is none."""
+        """Description of the first thread that an error ended; None without one."""
 
     def at_work(self) -> list[AtWork]:
-        """What every thread is at that has a row."""
+        """Return the rows that threads are making now."""
 
     def give_up(self, row: AtWork) -> bool:
         """
-        Give up the row and its job; another thread takes its thread's place. False when it has ended.
+        Give up a row and its job; a new thread replaces the row's thread. Returns False if it has ended.
         """
 
     def close(self, patience_ms: int) -> bool:
-        """End the threads; False when some are still inside a system call."""
+        """End the threads. Returns False if some are inside a system call."""
 
     def stats(self) -> PoolStats: ...
 
 def install_faults(text: str) -> None:
     """
-    Say what shall go wrong where. Raises ValueError for a text that can't be read.
+    Install faults, as STANDPIPE_FAULTS describes them. Raises ``ValueError`` if ``text`` has an error.
     """
 
 def faultpoint(name: str, key: int, attempt: int) -> int:
     """
-    Pass a point: 0, the system's number of an error to raise, or -1 for another one.
+    Pass a fault point. Returns the errno of an error to raise, 0 for none, or -1 for another error.
     """
 
 def fault_hits() -> dict[str, int]:
     """
-    Every point, and how often this process has passed it since faults were installed.
+    Return how often this process has passed each fault point since faults were installed.
     """
 
 def fault_key(name: bytes) -> int:
-    """The key of a file, by its path, at points that are passed for files."""
+    """Return the key of a file's path at fault points for files."""
 
 ANY_SCANS: int = 16
 
@@ -916,7 +1017,7 @@ MOST_BLOCKS: int = 33554432
 FOR_MEMORY: int = 2097152
 
 def sample_key(seed: int, epoch: int, position: int, attempt: int, op: int) -> int:
-    """The 64-bit key of one op's draws for one sample."""
+    """Return the 64-bit key of the random numbers of one op for one sample."""
 
 def jpeg_size(
     data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -924,11 +1025,12 @@ def jpeg_size(
     max_scans: int,
 ) -> tuple[int, int, str]:
     """
-    (height, width, '') from a header; (0, 0, 'foreign') for what Pillow decodes; else (0, 0, what is wrong).
+    Return (height, width, '') of a JPEG, in pixels, or (0, 0, 'foreign') for files that Pillow
+    decodes, or (0, 0, error message).
     """
 
 class ByteCount:
-    """Bytes that are mapped, as ``mapped`` counts them."""
+    """Counts the bytes that arrays of ``mapped`` have now."""
 
     def __init__(self) -> None: ...
     @property
@@ -938,28 +1040,33 @@ def mapped(
     file: int, bytes: int, count: ByteCount | None = None
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
-    The first bytes of a file, writable, mapped until the last view of them ends; so long they count.
+    Return the first ``bytes`` bytes of a file, writable and shared, mapped until the last view
+    ends.
+    Until then ``count`` counts them.
     """
 
 def give_back_free_memory() -> None:
-    """Have the C library give back to the system what this thread has freed."""
+    """
+    Let the C library return memory to the system that this thread has freed.
+    """
 
 def end_with(pipe: int, process: int) -> None:
     """
-    Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has ended.
+    Start a thread that ends this process when ``process`` has ended, or ``pipe``'s other end is closed.
     """
 
 class Reader:
-    """Reads files, for any number of threads."""
+    """Reads files. Thread-safe."""
 
     def __init__(self, policy: ReadPolicy, hedged_bytes: int, most_hedged: int) -> None:
         """
-        ``hedged_bytes``: of all reads at work that may be hedged; ``most_hedged``: of one of them.
+        ``hedged_bytes``: buffers of all reads that may get a second read beside them.
+        ``most_hedged``: bytes of the largest sample that may get one.
         """
 
     def close(self, patience_ms: int) -> bool:
         """
-        End all waits: reads fail. False when some are still inside a system call.
+        End all waits, so that reads fail. Returns False if some are inside a system call then.
         """
 
     @property
@@ -974,18 +1081,24 @@ class Reader:
     def slowest_s(self) -> float: ...
 
 class SharedSide:
-    """A side arena for several processes, with an account for each."""
+    """
+    Counts processes' memory for whole frames under one cap, with an account for each.
+    """
 
     def __init__(self, accounts: int) -> None:
-        """A new one, whose cap is 0."""
+        """
+        ``accounts``: one per process. Nothing fits until ``cap_bytes`` is set.
+        """
 
     @staticmethod
     def of(file: int) -> SharedSide:
-        """The one that lies in a file, which may be closed then."""
+        """Open the one in a file, which may be closed then."""
 
     @property
     def descriptor(self) -> int:
-        """Of its file, to be handed to other processes."""
+        """
+        Descriptor of the file, for other processes to open; -1 if ``of`` opened it.
+        """
 
     @property
     def cap_bytes(self) -> int: ...
@@ -996,22 +1109,24 @@ class SharedSide:
     @property
     def peak_bytes(self) -> int: ...
     def used_by(self, account: int) -> int:
-        """Of the bytes used, one account's."""
+        """Return the bytes that an account uses."""
 
     def clear(self, account: int) -> None:
-        """The process whose account it was is gone."""
+        """Clear the account of a process that has ended."""
 
 class SideArena:
-    """Memory for whole frames, under one cap for all threads."""
+    """Counts memory for whole frames, under one cap for all threads."""
 
     @overload
     def __init__(self, cap_bytes: int) -> None: ...
     @overload
     def __init__(self, shared: SharedSide, account: int) -> None:
-        """What one thread takes of an arena that processes share."""
+        """Use one account of a ``SharedSide``, in one thread."""
 
     def acquire(self, bytes: int) -> bool:
-        """Wait for so many, at most the cap; False when it was closed meanwhile."""
+        """
+        Wait for ``bytes`` bytes, at most the cap. Returns False if the arena was closed.
+        """
 
     def release(self, bytes: int) -> None: ...
     @property
@@ -1026,11 +1141,13 @@ class SideArena:
 
 def in_turn(indices: list[int], first: int, heartbeat: Any, then: int) -> Iterator[int]:
     """
-    Give ``indices``, and write on a heartbeat that the row of each begins, from ``first`` on. ``then``: the step after the last row.
+    Iterate over ``indices``, and write to a heartbeat when each row begins, from row ``first``
+    on.
+    ``then``: the step that is written after the last row.
     """
 
 class SampleMaker:
-    """Makes image rows for one thread. Not to be shared by threads."""
+    """Makes image rows, for one thread."""
 
     def __init__(
         self,
@@ -1038,18 +1155,22 @@ class SampleMaker:
         read_bytes: int,
         heartbeat: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None:
-        """``heartbeat``: words in which waits for memory are written down."""
+        """
+        ``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for memory.
+        """
 
     def read(
         self, reader: Reader, path: bytes, offset: int, length: int, file_bytes: int = -1, mtime_ns: int = -1
     ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, Stamp]:
         """
-        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's stamp. ``file_bytes``, ``mtime_ns``: of the file when it was indexed.
+        Read bytes [offset, offset + length) of a file; length < 0: to its end.
+        Returns them, '' or an error message, and the file's stamp. ``file_bytes``, ``mtime_ns``: of
+        the whole file when it was indexed; -1: unknown.
         """
 
     def admit(self, bytes: int) -> bool:
         """
-        Wait for the memory that a file of that size takes which is read from elsewhere. False when there will be none.
+        Wait for the memory of a file that other code reads. Returns False if it doesn't fit.
         """
 
     def from_encoded(
@@ -1063,7 +1184,8 @@ class SampleMaker:
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
         """
-        Write the row, each head into one of ``outs``; '' or 'foreign' or what is wrong.
+        Make a row from an encoded image; each head of the program writes one of ``outs``.
+        Returns '', or 'foreign' if Pillow must decode the image, or an error message.
         """
 
     def rows_from_encoded(
@@ -1080,26 +1202,27 @@ class SampleMaker:
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
     ) -> list[str]:
         """
-        Write ``rows`` of ``out`` from one image each, and the row on the heartbeat when it begins; for each '' or 'foreign' or what is wrong.
+        Make ``rows`` of ``out``, (n, bytes of a row), from one image each, and write each begin to
+        the heartbeat. Returns for each row what ``from_encoded`` returns.
         """
 
     @property
     def source_px(self) -> tuple[int, int]:
         """
-        Height and width of the last row's picture before all stages; (0, 0) if it is bad.
+        (height, width) of the last row's picture before all stages, in pixels; (0, 0) if it is bad.
         """
 
     @property
     def damaged(self) -> int:
-        """Rows made of JPEGs that were decoded over damage."""
+        """Rows from JPEGs with damage that was decoded over."""
 
     @property
     def truncated(self) -> int:
-        """Rows made of JPEGs that end too soon."""
+        """Rows from JPEGs that end too soon."""
 
     @property
     def redecoded(self) -> int:
-        """Rows that libjpeg-turbo alone decoded again."""
+        """Rows that libjpeg-turbo decoded again."""
 
     def reserve(
         self,
@@ -1113,7 +1236,8 @@ class SampleMaker:
         frame_bytes: int,
     ) -> str:
         """
-        Wait for the memory that decoding an image of that size and making its row take; an error text when it can't be had.
+        Wait for the memory to decode an image of this size and to make its row. Returns '' or an
+        error message. ``frame_bytes``: for decoding.
         """
 
     def from_pixels(
@@ -1128,7 +1252,7 @@ class SampleMaker:
         attempt: int,
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
-        """Likewise, from pixels."""
+        """Make a row from pixels, (H, W, 3); see ``from_encoded``."""
 
     def from_mask(
         self,
@@ -1142,11 +1266,11 @@ class SampleMaker:
         attempt: int,
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     ) -> str:
-        """Likewise, from a mask."""
+        """Make a row from a mask, (H, W); see ``from_encoded``."""
 
     def release(self) -> None:
         """
-        Give back what the sample held of the side arena, once nothing of it is in use any more.
+        Return the memory reserved for the sample, once none of it is in use any more.
         """
 
 def file_marks(
@@ -1156,7 +1280,8 @@ def file_marks(
     Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    (sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked. Raises what a signal's handler does.
+    Return (sizes in bytes, modification times in ns) of n paths, each (n,); -1 for a file that
+    can't be examined. Raises what a signal handler raises.
     """
 
 class CheckedFile:
@@ -1165,12 +1290,12 @@ class CheckedFile:
     @property
     def kind(self) -> str:
         """
-        'whole'; 'read' or 'decode', where that failed; 'foreign': for Pillow; or 'cancelled'.
+        'whole'; 'read' or 'decode' for what failed; 'foreign' for files that Pillow decodes; or 'cancelled'.
         """
 
     @property
     def text(self) -> str:
-        """What is wrong."""
+        """Error message; empty without an error."""
 
     @property
     def damaged(self) -> bool: ...
@@ -1184,15 +1309,15 @@ class CheckedFile:
     def mtime_ns(self) -> int: ...
     @property
     def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-        """The file's bytes, no copy."""
+        """The file's bytes, without a copy."""
 
     def reserve(self, frame_bytes: int) -> str:
         """
-        Wait for the memory that decoding takes, until this file ends; an error text when it can't be had.
+        Wait for the memory that Pillow needs, which this object then holds. Returns '' or an error message.
         """
 
 class FileChecks:
-    """Reads and decodes files, for any number of threads."""
+    """Reads files and decodes them completely. Thread-safe."""
 
     def __init__(
         self,
@@ -1205,13 +1330,15 @@ class FileChecks:
         buffer_bytes: int,
     ) -> None: ...
     def check(self, path: bytes, offset: int, length: int) -> CheckedFile:
-        """Read and decode a range of a file; see ``CheckedFile``."""
+        """
+        Read and decode bytes [offset, offset + length) of a file; length < 0: to its end.
+        """
 
     def close(self) -> None:
-        """End every wait: files are 'cancelled' from now on."""
+        """End all waits. Files not decoded by then are 'cancelled'."""
 
 class Stamp:
-    """Of a file, as it was when it was read; zeros of none."""
+    """The version of a file that was read; all zeros without a file."""
 
     def __init__(
         self, file_bytes: int = 0, mtime_ns: int = 0, ctime_ns: int = 0, racy: bool = False
@@ -1220,18 +1347,18 @@ class Stamp:
     def file_bytes(self) -> int: ...
     @property
     def mtime_ns(self) -> int:
-        """When it was modified, as its owner says."""
+        """Time of modification, in ns; its owner can set it."""
 
     @property
     def ctime_ns(self) -> int:
-        """When its inode was changed, as the system says."""
+        """Time of the last inode change, in ns, set by the system only."""
 
     @property
     def racy(self) -> bool:
-        """Whether another change might bear the same times."""
+        """Whether a later change might have the same times."""
 
 class CachedRow:
-    """A row that is stored."""
+    """Where a cache set has stored a row, and the row's properties."""
 
     @property
     def extent(self) -> int: ...
@@ -1249,10 +1376,12 @@ class CachedRow:
     def truncated(self) -> bool: ...
     @property
     def stamp(self) -> Stamp:
-        """Of the file that it was made of."""
+        """Stamp of the file from which the row was made."""
 
 class CacheStats:
-    """What this process did with a set, in rows where nothing else is said."""
+    """
+    Counts what this process did with a cache set, in rows unless a name says bytes.
+    """
 
     @property
     def hits(self) -> int: ...
@@ -1262,13 +1391,15 @@ class CacheStats:
     def stored(self) -> int: ...
     @property
     def skipped(self) -> int:
-        """No room, a full queue, or another one that stores it."""
+        """
+        Rows not stored: no room, a full queue, or another worker was storing it.
+        """
 
     @property
     def stale(self) -> int: ...
     @property
     def errors(self) -> int:
-        """What was wrong, or couldn't be read or written."""
+        """Entries or rows that were damaged or couldn't be accessed."""
 
     @property
     def hit_bytes(self) -> int: ...
@@ -1280,27 +1411,27 @@ class CacheStats:
     def spilled_stored(self) -> int: ...
 
 class CacheWants:
-    """What a store wants of whoever gives it extents."""
+    """The room that a store asks for: extents, which are parts of files."""
 
     @property
     def extent(self) -> bool:
-        """Whether it wants one."""
+        """Whether the store wants an extent."""
 
     @property
     def row_bytes(self) -> int:
-        """Of the largest row there was; less room is of no use."""
+        """Bytes of the largest row so far; an extent needs as many."""
 
     @property
     def skipped(self) -> bool:
-        """Whether a row wasn't stored for want of room."""
+        """Whether a row wasn't stored because there was no room."""
 
     @property
     def memory(self) -> bool:
-        """Whether it takes an extent in memory."""
+        """Whether the store takes extents in memory."""
 
     @property
     def spill(self) -> bool:
-        """Whether it takes one of the spill."""
+        """Whether the store takes extents of the spill."""
 
 CACHE_HEADER_BYTES: int = 4096
 
@@ -1313,33 +1444,38 @@ MOST_EXTENTS: int = 16777216
 MOST_CACHED_BYTES: int = 1073741824
 
 class CacheStore:
-    """Rows of a set that processes of this machine share."""
+    """Rows of a cache set, shared by local processes. Thread-safe."""
 
     def __init__(self, directory: int, records: int, salt: int, writes: bool, queue_bytes: int) -> None:
         """
-        ``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this set's, RuntimeError for another version's, and OSError.
+        ``directory``: descriptor of the set's folder. ``salt``: the set's own number.
+        ``queue_bytes``: of rows that wait for the spill. Raises ``ValueError`` if the table isn't
+        this set's, ``RuntimeError`` if another version wrote it, and ``OSError``.
         """
 
     @staticmethod
     def table_header(records: int, salt: int) -> bytes:
-        """What a set's table begins with."""
+        """Return a set's table header."""
 
     def set_spill(self, directory: int, patience_ms: int = 4000) -> None:
         """
-        A descriptor of the folder of spilled extents; how long a row is waited for, until that disk is given up.
+        Store rows on a disk when memory is full. ``directory``: descriptor of its folder.
+        The store stops using the disk when reading a row takes longer than ``patience_ms``.
         """
 
     def find(self, record: int) -> CachedRow | None:
-        """Where the record's row lies."""
+        """Return where the record's row is stored, or None."""
 
     def get(self, record: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
-        """The record's row. Counts a hit or a miss."""
+        """Return the record's row, (n,) uint8, or None. Counts a hit or a miss."""
 
     def take(
         self, record: int, path: bytes | None
     ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None, CachedRow | None]:
         """
-        Its row, or None; and what was found, which is wrong where there is no row: it can't be read, or its file has changed. The file of that path is looked at once until ``forget_checks``, and none for None.
+        Return the record's row, or None, and where it was found, or None.
+        A row that was found but isn't returned is unreadable, or its file at ``path`` has changed.
+        Files are examined once until ``forget_checks``; with ``path`` None never.
         """
 
     def put(
@@ -1352,66 +1488,70 @@ class CacheStore:
         stale: CachedRow | None = None,
     ) -> bool:
         """
-        Store a row, or queue it for the spill, where none is, or in the place of the one that was found ``stale``. Whether that was done; then its file counts as looked at.
+        Store a row, or queue it for the spill, if the set has none or has the row ``stale``.
+        Returns whether this was done. The row's file then counts as examined.
         """
 
     def have(self, first: int, stop: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:
-        """(stop - first,) whether there is an entry for each record."""
+        """
+        Return for each record in [first, stop) whether the set has an entry, (stop - first,) bool.
+        """
 
     def add_extent(self, number: int, file: int, begin: int, end: int, spilled: bool) -> bool:
         """
-        Give it bytes [begin, end) of a file, by a descriptor, to write to. False in a tier that takes none, since writing to it failed.
+        Let the store write to bytes [begin, end) of a file, through a copy of its descriptor.
+        Returns False if writing to memory, or to the spill, has failed before.
         """
 
     def wants(self) -> CacheWants: ...
     def wait(self, patience_ms: int) -> bool:
         """
-        Wait until it wants another extent or a first error is to be told. False when it is closed.
+        Wait until the store wants an extent or has a first error. Returns False when it is closed.
         """
 
     def forget_checks(self) -> None: ...
     def refuse(self) -> None:
-        """There are no more extents."""
+        """Skip rows without room from now on, until ``ask_again``."""
 
     def ask_again(self) -> None:
-        """There may be some by now: the next row that needs one asks."""
+        """Let the next row without room ask for an extent again."""
 
     def stats(self) -> CacheStats: ...
     def last_error(self) -> str:
-        """Empty without one."""
+        """Return the last error; empty without one."""
 
     def close(self, patience_ms: int) -> bool:
         """
-        End wait() and the queue for the spill. False when the disk took longer than the patience.
+        End ``wait``, and the queue for the spill. Returns False if the disk took longer than that.
         """
 
 def checksum(
     bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> int:
-    """What rows are known by when they are read."""
+    """
+    Return the checksum of a row, with which it is stored and compared when it is read.
+    """
 
 def checksum_by(
     path: str,
     bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> int | None:
     """
-    Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.
+    Return the checksum as ``table``, ``sse4.2`` or ``armv8`` computes it; None if this machine can't.
     """
 
 def crc32c(
     bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     before: int = 0,
 ) -> int:
-    """
-    Return the CRC-32C of bytes that follow those whose CRC-32C is ``before``.
-    """
+    """Return the CRC-32C of ``bytes``, continued from ``before``."""
 
 def crc32c_of(
     bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     begins: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
-    """Return the CRC-32C of n ranges of ``bytes``, (n,)."""
+    """Return the CRC-32C of n ranges of ``bytes``, (n,) uint32."""
 
 def crc32c_of_file(
     file: int,
@@ -1419,5 +1559,6 @@ def crc32c_of_file(
     sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
     """
-    Return the CRC-32C of n ranges of a file, (n,). Raises ``OSError``, and ``EOFError`` if the file ends too soon.
+    Return the CRC-32C of n ranges of a file, (n,) uint32. Raises ``OSError``, and ``EOFError``
+    if the file ends too soon.
     """

@@ -1,4 +1,4 @@
-"""What commands are run on."""
+"""Fixtures of the data that tests of commands use."""
 
 from __future__ import annotations
 

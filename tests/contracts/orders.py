@@ -1,4 +1,4 @@
-"""What every order must do."""
+"""The contract that every order must keep."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ FULL = 100_000  # positions: above it a contract is checked on windows
 
 
 def check_order(order: Order, num_records: int | None = None, *, repeats: bool = False) -> None:
-    """In range, no record twice, the same numbers for any split, the same when asked again.
+    """Check that records are in range, none comes twice, and every split and every call gives the same ones.
 
     num_records  of the source; default: as many as positions, so that every record comes once
     repeats      whether a record may come twice in an epoch

@@ -1,4 +1,4 @@
-"""What tests of batches on devices share."""
+"""Fixtures for tests of batches on devices."""
 
 from __future__ import annotations
 

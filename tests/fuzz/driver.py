@@ -64,7 +64,7 @@ def arguments() -> argparse.Namespace:
 
 
 def limit_memory(extra_mb: int) -> None:
-    """Whoever allocates much more than there is now gets a ``MemoryError``."""
+    """Make code that allocates ``extra_mb`` MiB more than now get a ``MemoryError``."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + (extra_mb << 20),) * 2)
 

@@ -1,4 +1,4 @@
-"""Changes to bytes that a parser should survive, as a function of random draws."""
+"""Changes of bytes that a parser should survive, as a function of random numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _once(file: bytearray, other: bytes, words: Sequence[bytes], draw: random.Ra
 
 
 def _number(file: bytearray, at: int, draw: random.Random) -> None:
-    """Another number where one stands: in digits, or in eight bytes."""
+    """Replace a number: decimal digits, or else two, four or eight bytes."""
     begin, end = at, at
     while begin > 0 and file[begin - 1 : begin].isdigit():
         begin -= 1

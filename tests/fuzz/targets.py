@@ -1,7 +1,7 @@
-"""What parses foreign bytes in Python: for each parser, bytes to start from, and what any bytes must survive.
+"""The parsers of foreign bytes in Python: for each one, bytes to start from, and what all bytes must give.
 
-A target raises nothing: what its parser may raise it expects, and what comes out it checks. It says whether the bytes
-were taken for good. Private names are parsers that no public one reaches with the same bytes.
+A target raises nothing: it expects the errors that its parser may raise, and checks the result. It returns whether the
+bytes were accepted. Private names are parsers that no public one reaches with the same bytes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Index:
         return self._use(data) | self._use(self._sealed(data))
 
     def _sealed(self, data: bytes) -> bytes:
-        """The same index with the checksums that its blocks should have."""
+        """Return the index with the right checksum in each block."""
         with named(data) as path:
             try:
                 sections = self._format.read_index(path).facts.sections
@@ -168,7 +168,7 @@ class Index:
 
 
 class Answers:
-    """What is kept of a filter's answers: a block counts only if its digest is that of its marks."""
+    """The stored answers of a filter: a block counts only if its digest is that of its marks."""
 
     words = (b"pskept1\n",)
 
@@ -382,7 +382,7 @@ class Wids:
 
 
 class IndexLists:
-    """What DALI and Energon write beside a shard: the shard's records, or a ``PlanError``."""
+    """The lists that DALI and Energon write beside a shard: the shard's records, or a ``PlanError``."""
 
     words = (b"v1.2 2\n", b"v1.0 1\n", b"jpg 512 1 a.jpg\n", b" ", b"-1", b"9" * 20, bytes(8), b"\xff" * 8)
 
@@ -752,7 +752,7 @@ class Foreign:
 
 
 class Manifests:
-    """What a cache's sessions, sets and users say of themselves, in JSON: taken, or a problem that is listed."""
+    """The JSON manifests of a cache's sessions, sets and users: taken, or a problem that is listed."""
 
     words = (
         b"null",

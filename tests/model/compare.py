@@ -112,7 +112,7 @@ def compare(
 
 
 def explain(ours: Any, wanted: Any) -> str:
-    """Where two values of a field differ; empty if they are the same bytes."""
+    """Return a text of where two values of a field differ; empty if they are the same bytes."""
     if not isinstance(wanted, np.ndarray) or not isinstance(ours, np.ndarray):
         same = (
             type(ours) is type(wanted) and len(ours) == len(wanted) and all(map(np.array_equal, ours, wanted))

@@ -142,7 +142,7 @@ def sides_of(padding: Any) -> Sides:
 
 
 def padded(image: UInt8Array, sides: Sides, mode: Any, fill: Any = 0) -> UInt8Array:
-    """As torchvision pads a Pillow image: by NumPy, except for one colour."""
+    """Return an image padded as torchvision pads Pillow images: by NumPy, except for one colour."""
     left, top, right, bottom = sides
     height, width, *channels = image.shape
     if mode != "constant":
@@ -154,7 +154,7 @@ def padded(image: UInt8Array, sides: Sides, mode: Any, fill: Any = 0) -> UInt8Ar
 
 
 def cropped(crop: sp.RandomCrop, picture: Picture, draws: Draws) -> Picture:
-    """By torchvision's rule: the padding, then what is missing on both sides, then a uniform place."""
+    """Crop by torchvision's rule: pad, add what is missing on both sides, then choose a uniform place."""
     left, top, right, bottom = sides_of(crop.padding)
     height, width = crop.output_px
     if crop.pad_if_needed:
@@ -234,7 +234,7 @@ def coloured(transform: Any, image: UInt8Array, draws: Draws) -> UInt8Array:
 
 
 def jittered(jitter: sp.ColorJitter, image: UInt8Array, draws: Draws) -> UInt8Array:
-    """Each change with a factor of its own, in random order."""
+    """Apply each change with a factor of its own, in random order."""
     names = [name for name in ("brightness", "contrast", "saturation", "hue") if getattr(jitter, name)]
     draws.uniform()  # whether it takes place
     picture = Image.fromarray(image)
@@ -255,7 +255,7 @@ ENHANCERS: dict[str, Any] = {
 
 
 def turned_hue(image: Image.Image, turn: float) -> Image.Image:
-    """As torchvision turns hues of Pillow images."""
+    """Return an image whose hues are turned as torchvision turns those of Pillow images."""
     hue, saturation, value = image.convert("HSV").split()
     turned = np.asarray(hue) + np.int32(turn * 255).astype(np.uint8)
     return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert("RGB")

@@ -45,7 +45,7 @@ def scattered(lane: int) -> int:
 
 
 def described(content: bytes) -> int:
-    """As ``native/system/checksum.h`` describes it."""
+    """Return the checksum that ``native/system/checksum.h`` describes."""
     whole = len(content) // 32 * 32
     words = [content[at : at + 8] for at in range(0, whole, 8)]
     lanes = [crc32c(0xFFFFFFFF, b"".join(words[lane::4])) for lane in range(4)]
@@ -93,7 +93,7 @@ def test_words_that_changed_places() -> None:
 
 
 def test_crc32c_is_everybodys() -> None:
-    """As in RFC 3720, appendix B.4, also in parts and of ranges."""
+    """The values are those of RFC 3720, appendix B.4, also in parts and for ranges."""
     assert _native.crc32c(np.frombuffer(b"123456789", np.uint8)) == 0xE3069283
     assert _native.crc32c(np.zeros(32, np.uint8)) == 0x8A9136AA
     assert _native.crc32c(np.arange(32, dtype=np.uint8)) == 0x46DD794E

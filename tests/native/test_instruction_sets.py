@@ -53,7 +53,7 @@ def binutil(*command: str | Path) -> str:
 
 
 def has_avx(item: Path) -> bool:
-    """Whether it holds an instruction of AVX or later: their names begin with v."""
+    """Return whether an object has an instruction of AVX or later: their names begin with v."""
     lines = binutil("objdump", "-d", "--no-show-raw-insn", item).splitlines()
     return any(line.split("\t")[1].startswith("v") for line in lines if line.count("\t") == 1)
 
@@ -77,7 +77,7 @@ def test_kernels_define_their_table_alone_and_run_nothing_at_load(name: str) -> 
 
 
 def on(cpu: str, program: str, *arguments: str | Path) -> str:
-    """What a program prints on such a CPU."""
+    """Return a program's output on such a CPU."""
     environment = {name: text for name, text in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     assert QEMU
     done = subprocess.run(

@@ -73,7 +73,7 @@ class Builds:
         return process.returncode, out.strip(), error
 
     def left(self) -> list[str]:
-        """What is in the cache folder beside libraries."""
+        """Return the names in the cache folder that aren't libraries."""
         names = sorted(path.name for path in self.cache.iterdir())
         return [name for name in names if not name.startswith("libjpeg-turbo-")]
 

@@ -12,7 +12,7 @@ PIECES = [b"a.jpg", b"/b", b"\xff", b"7", b"-12", b"cat", b" ", b"\t", b"\n", b"
 
 
 def taken(content: bytes, cuts: list[int], *, labels: bool) -> tuple[object, ...]:
-    """All that a list gives when its first chunks end at ``cuts``."""
+    """Return everything that is read from a list whose first chunks end at ``cuts``."""
     lines, at = _native.ListLines(labels, SUFFIXES), 0
     places: list[int] = []
     values: list[int] = []

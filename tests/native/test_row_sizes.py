@@ -12,7 +12,7 @@ KEY = (0, 0, 0, 0)
 
 
 def written(height: int, width: int, **format_of: Any) -> tuple[str, bytes]:
-    """What is wrong with a picture of 5 × 7 pixels for a row of another size, and the row."""
+    """Return the error for a picture of 5 × 7 pixels whose row has another size, and the row."""
     stage = _native.GeometryStage()
     stage.window(5, 7)
     program = _native.Program(

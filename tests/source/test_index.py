@@ -377,7 +377,7 @@ def test_places_that_lie_outside_are_found(tmp_path: Path) -> None:
     change_section(
         tmp_path / "own.index", "places", lambda held: held.__setitem__(slice(-8, None), b"\xff" * 8)
     )
-    with pytest.raises(StandpipeError, match=r"own\.index is damaged: the place of record 399 lies outside"):
+    with pytest.raises(StandpipeError, match=r"own\.index is damaged: the place of record 399 is outside"):
         source.open().name(399)
 
 

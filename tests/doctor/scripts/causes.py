@@ -14,7 +14,7 @@ CPUS = len(os.sched_getaffinity(0))
 
 
 class Samples(Dataset):
-    """What the others are made of: 256 samples that cost nothing."""
+    """The base of the other datasets: 256 samples that cost nothing."""
 
     def __init__(self, rows=256):
         self.rows = rows

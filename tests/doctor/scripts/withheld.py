@@ -1,4 +1,4 @@
-"""What scripts do with checkpoints; each function begins in a folder of files that an earlier run left."""
+"""Functions that use checkpoints as scripts do. Each begins in a folder of files that an earlier run left."""
 
 # ruff: noqa: PT017, PT018, SIM115
 # ruff: noqa: PTH102, PTH104, PTH105, PTH106, PTH107, PTH109, PTH110, PTH114, PTH118
