@@ -146,28 +146,28 @@ void bind_values(nb::module_& m) {
         .def_ro("racy", &Stamp::racy, "True if a later change might have the same times.");
 
     nb::class_<CachedRow>(m, "CachedRow", "A row in a cache set: its place, and its properties.")
-        .def_ro("extent", &CachedRow::extent)
-        .def_ro("offset", &CachedRow::offset)
-        .def_ro("length", &CachedRow::length)
-        .def_ro("checksum", &CachedRow::checksum)
-        .def_ro("spilled", &CachedRow::spilled)
-        .def_ro("damaged", &CachedRow::damaged)
-        .def_ro("truncated", &CachedRow::truncated)
+        .def_ro("extent", &CachedRow::extent, "Number of the extent.")
+        .def_ro("offset", &CachedRow::offset, "First byte in the extent.")
+        .def_ro("length", &CachedRow::length, "Bytes of the row.")
+        .def_ro("checksum", &CachedRow::checksum, "See ``checksum``.")
+        .def_ro("spilled", &CachedRow::spilled, "True for an extent of the spill.")
+        .def_ro("damaged", &CachedRow::damaged, "True if its file was decoded over damage.")
+        .def_ro("truncated", &CachedRow::truncated, "True if its file ends too soon.")
         .def_ro("stamp", &CachedRow::stamp, "Stamp of the file from which the row was made.");
 
     nb::class_<CacheStats>(m, "CacheStats",
                            "Counts what this process did with a cache set, in rows unless a name says bytes.")
-        .def_ro("hits", &CacheStats::hits)
-        .def_ro("misses", &CacheStats::misses)
-        .def_ro("stored", &CacheStats::stored)
+        .def_ro("hits", &CacheStats::hits, "Rows that were found and read.")
+        .def_ro("misses", &CacheStats::misses, "Rows that weren't found, or were of no use.")
+        .def_ro("stored", &CacheStats::stored, "Rows that were stored.")
         .def_ro("skipped", &CacheStats::skipped,
                 "Rows not stored: no room, a full queue, or another worker was storing it.")
-        .def_ro("stale", &CacheStats::stale)
+        .def_ro("stale", &CacheStats::stale, "Rows whose file had changed.")
         .def_ro("errors", &CacheStats::errors, "Entries or rows that were damaged or couldn't be accessed.")
-        .def_ro("hit_bytes", &CacheStats::hit_bytes)
-        .def_ro("stored_bytes", &CacheStats::stored_bytes)
-        .def_ro("spilled_hits", &CacheStats::spilled_hits)
-        .def_ro("spilled_stored", &CacheStats::spilled_stored);
+        .def_ro("hit_bytes", &CacheStats::hit_bytes, "Bytes of the hits.")
+        .def_ro("stored_bytes", &CacheStats::stored_bytes, "Bytes of the stored rows.")
+        .def_ro("spilled_hits", &CacheStats::spilled_hits, "Hits on the spill.")
+        .def_ro("spilled_stored", &CacheStats::spilled_stored, "Rows stored on the spill.");
 
     nb::class_<Wants>(m, "CacheWants", "The room that a store asks for: extents, which are parts of files.")
         .def_ro("extent", &Wants::extent, "True if the store wants an extent.")

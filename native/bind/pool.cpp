@@ -194,38 +194,39 @@ nb::list threads_of(const PoolStats& stats) {
 
 void bind_stats(nb::module_& m) {
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
-        .def_ro("rows", &PoolStats::rows)
-        .def_ro("bytes", &PoolStats::bytes)
-        .def_ro("decode_s", &PoolStats::decode_s)
-        .def_ro("decode_wait_s", &PoolStats::decode_wait_s)
+        .def_ro("rows", &PoolStats::rows, "Rows that were made.")
+        .def_ro("bytes", &PoolStats::bytes, "Bytes of files that were read.")
+        .def_ro("decode_s", &PoolStats::decode_s, "Seconds of work of all threads that make rows.")
+        .def_ro("decode_wait_s", &PoolStats::decode_wait_s, "Seconds without work of all decoding threads.")
         .def_prop_ro(
             "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); }, kCounts)
-        .def_ro("foreign", &PoolStats::foreign)
-        .def_ro("gpu_rows", &PoolStats::gpu_rows)
-        .def_ro("gpu_refused", &PoolStats::gpu_refused)
-        .def_ro("damaged", &PoolStats::damaged)
-        .def_ro("truncated", &PoolStats::truncated)
-        .def_ro("redecoded", &PoolStats::redecoded)
-        .def_ro("read_s", &PoolStats::read_s)
-        .def_ro("read_wait_s", &PoolStats::read_wait_s)
+        .def_ro("foreign", &PoolStats::foreign, "Rows that Pillow decoded.")
+        .def_ro("gpu_rows", &PoolStats::gpu_rows, "Rows that went to the GPU's decoder.")
+        .def_ro("gpu_refused", &PoolStats::gpu_refused, "Rows that the GPU's decoder refused.")
+        .def_ro("damaged", &PoolStats::damaged, "Rows of damaged files.")
+        .def_ro("truncated", &PoolStats::truncated, "Rows of files that end too soon.")
+        .def_ro("redecoded", &PoolStats::redecoded, "Rows that libjpeg-turbo decoded again.")
+        .def_ro("read_s", &PoolStats::read_s, "Seconds of work of all reads.")
+        .def_ro("read_wait_s", &PoolStats::read_wait_s,
+                "Seconds without work of all threads that read ahead.")
         .def_prop_ro(
             "read_latency", [](const PoolStats& s) { return counts_of(s.read); }, kCounts)
         .def_prop_ro("threads", &threads_of,
                      nb::sig("def threads(self) -> list[tuple[str, int, int, float]]"),
                      "(kind, number, rows, seconds of work) of every thread.")
-        .def_ro("decoders", &PoolStats::decoders)
-        .def_ro("readers", &PoolStats::readers)
-        .def_ro("retries", &PoolStats::retries)
-        .def_ro("hedged", &PoolStats::hedged)
-        .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
-        .def_ro("opens", &PoolStats::opens)
-        .def_ro("ranges", &PoolStats::ranges)
-        .def_ro("side_bytes", &PoolStats::side_bytes)
-        .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
-        .def_ro("frame_bytes", &PoolStats::frame_bytes)
-        .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes)
-        .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes)
-        .def_ro("reading_ahead", &PoolStats::reading_ahead);
+        .def_ro("decoders", &PoolStats::decoders, "Number of decoding threads that may work at once.")
+        .def_ro("readers", &PoolStats::readers, "Number of threads that read ahead, while that pays.")
+        .def_ro("retries", &PoolStats::retries, "Number of retries of reads.")
+        .def_ro("hedged", &PoolStats::hedged, "Number of reads that got a second one.")
+        .def_ro("slowest_read_s", &PoolStats::slowest_read_s, "Seconds of the slowest try that has ended.")
+        .def_ro("opens", &PoolStats::opens, "Number of files that were opened.")
+        .def_ro("ranges", &PoolStats::ranges, "Number of ranges that were read; neighbours are one.")
+        .def_ro("side_bytes", &PoolStats::side_bytes, "Bytes of the side arena in use.")
+        .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes, "Largest value of ``side_bytes``.")
+        .def_ro("frame_bytes", &PoolStats::frame_bytes, "Bytes of memory for the GPU's frames.")
+        .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes, "Bytes of buffers for encoded samples.")
+        .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes, "Largest value of that.")
+        .def_ro("reading_ahead", &PoolStats::reading_ahead, "True while threads read ahead.");
 }
 
 void bind_job(nb::module_& m) {

@@ -248,7 +248,10 @@ void bind_kernel(nb::module_& m) {
              }),
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
              "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none(),
-             "upright"_a = false)
+             "upright"_a = false,
+             "``fast``: decode at 1/2, 1/4 or 1/8 where that suffices. ``upright``: apply EXIF\n"
+             "orientation. ``simd``: of ``simd_paths``; None: the fastest. ``only_libjpeg``: don't use our\n"
+             "entropy decoder.")
         .def_static(
             "together", &together, "programs"_a, "salts"_a,
             "Return a program that makes the rows of all programs from one decoded image.\n"

@@ -50,7 +50,7 @@ Bytes slot_lease(std::shared_ptr<SlotRing> ring, int slot) {
 void bind_bell(nb::module_& m) {
     nb::class_<Bell>(m, "Bell", "Wakes threads that wait for a change of slots or jobs.")
         .def(nb::new_([] { return std::make_shared<Bell>(); }))
-        .def("ring", &Bell::ring, Unlocked())
+        .def("ring", &Bell::ring, Unlocked(), "Wake all threads that wait.")
         .def("wait", &Bell::wait, Unlocked(), "seen"_a,
              "Wait for a ring after the call that returned ``seen``. Returns a new ``seen``.")
         .def(
@@ -83,11 +83,11 @@ void bind_ring(nb::module_& m) {
             "``keeps``: whether slots keep their memory until ``retire``.")
         .def("take", &SlotRing::take, Unlocked(), "grow"_a,
              "Return the number of a slot to fill, or -1 if none is free. ``grow``: allow one slot more.")
-        .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
+        .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a, "Mark a slot as filled.")
         .def("quarantine", &SlotRing::quarantine, Unlocked(), "slot"_a,
              "Give up a slot that a stuck thread may still write into. Call ``release`` when that thread has "
              "ended.")
-        .def("release", &SlotRing::release, Unlocked(), "slot"_a)
+        .def("release", &SlotRing::release, Unlocked(), "slot"_a, "End the use of a slot.")
         .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every slot that is ready.")
         .def("reclaim", &SlotRing::reclaim, Unlocked(), "Take back slots that no forked child holds.")
         .def("trim", &SlotRing::trim, Unlocked(), "Return the memory of slots beyond ``base`` to the system.")

@@ -42,10 +42,9 @@ def stratified_points(
     Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    Cut a line of ``total`` units into n strata of equal length, and choose one for each
-    position.
-    Returns the strata of positions [start, stop), and a random point of the line in each, both
-    (stop - start,) int64.
+    Cut a line of ``total`` units into n strata, equal to within a unit, one for each position.
+    Returns the strata of positions [start, stop), and a random point in each, (stop - start,)
+    int64.
     """
 
 def marked_at(
@@ -104,8 +103,7 @@ class ListLines:
     ) -> int:
         """
         Take the whole lines of ``text`` in place of those before; return how many bytes they are.
-        ``offset``: of ``text`` in the list, in bytes. ``last``: whether the list ends with
-        ``text``.
+        ``offset``: of ``text`` in the list. ``last``: whether the list ends with it.
         """
 
     @property
@@ -163,8 +161,8 @@ def sealed_size(size: int) -> int:
 
 def settle(file: int) -> None:
     """
-    Wait until every later change of an open file gives it another time of modification.
-    This takes some milliseconds after the file's last change, and at most a second.
+    Wait until every later change of an open file gives it another time stamp. This takes some
+    milliseconds after the file's last change, and at most a second.
     """
 
 def packed_part(
@@ -182,9 +180,8 @@ def packed_rows(
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
     Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:
-    ``row_bytes``.
-    ``section``: (descriptor, first byte, bytes of data, key of its checksums; None if it has
-    none).
+    ``row_bytes``. ``section``: (descriptor, first byte, bytes of data, key of its checksums or
+    None).
     """
 
 def packed_paths(
@@ -210,10 +207,10 @@ def tar_members(
     file: int, size: int, at: int, most: int
 ) -> tuple[list[tuple[int, int, int, bool, bytes]], tuple[str, int, bytes, int, int] | None]:
     """
-    Return up to ``most`` members of a tar archive of ``size`` bytes, from the header at byte
-    ``at`` on.
-    Each is (byte of its first header, byte of its data, bytes of data, whether it is a file,
-    name). Then the fault that ends them: see ``TarRecords.fault``.
+    Return up to ``most`` members of a tar archive, and the fault that ends them: see
+    ``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether
+    it is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's
+    header.
     """
 
 class TarRecords:
@@ -223,8 +220,7 @@ class TarRecords:
         self, fields: Sequence[tuple[Sequence[str], bool]], unexpected: Sequence[str], pickles: Sequence[str]
     ) -> None:
         """
-        ``fields``: extensions of each field, and whether it is an integer as text. The first is the
-        image.
+        ``fields``: extensions of each field, and whether it is an integer as text; first the image.
         Members with ``unexpected`` extensions are errors, and so are ``pickles`` and arrays of
         objects, unless ``pickles`` is empty.
         """
@@ -277,7 +273,7 @@ class TarRecords:
     @property
     def unmarked(self) -> bool:
         """
-        Whether the finished shard lacks the zeros that mark the end of an archive.
+        True if the finished shard lacks the zeros that mark the end of an archive.
         """
 
     @property
@@ -421,7 +417,13 @@ class Program:
         simd: str | None = None,
         erasing: Erasing | None = None,
         upright: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """
+        ``fast``: decode at 1/2, 1/4 or 1/8 where that suffices. ``upright``: apply EXIF
+        orientation. ``simd``: of ``simd_paths``; None: the fastest. ``only_libjpeg``: don't use our
+        entropy decoder.
+        """
+
     @staticmethod
     def together(programs: Sequence[Program], salts: Sequence[int]) -> Program:
         """
@@ -437,7 +439,9 @@ class Bell:
     """Wakes threads that wait for a change of slots or jobs."""
 
     def __init__(self) -> None: ...
-    def ring(self) -> None: ...
+    def ring(self) -> None:
+        """Wake all threads that wait."""
+
     def wait(self, seen: int) -> int:
         """
         Wait for a ring after the call that returned ``seen``. Returns a new ``seen``.
@@ -471,13 +475,17 @@ class SlotRing:
         Return the number of a slot to fill, or -1 if none is free. ``grow``: allow one slot more.
         """
 
-    def mark_ready(self, slot: int) -> None: ...
+    def mark_ready(self, slot: int) -> None:
+        """Mark a slot as filled."""
+
     def quarantine(self, slot: int) -> None:
         """
         Give up a slot that a stuck thread may still write into. Call ``release`` when that thread has ended.
         """
 
-    def release(self, slot: int) -> None: ...
+    def release(self, slot: int) -> None:
+        """End the use of a slot."""
+
     def release_ready(self) -> None:
         """Release every slot that is ready."""
 
@@ -575,10 +583,8 @@ def time_reads(
     buffer_bytes: int,
 ) -> ReadTimes:
     """
-    Read files with ``threads`` threads, once, or with ``again`` repeatedly for ``seconds``
-    seconds.
-    ``patience_s``: how long to wait then for reads that have begun. Raises what a signal
-    handler raises.
+    Read files with ``threads`` threads, once, or with ``again`` until ``seconds`` are over.
+    ``patience_s``: wait for reads that have begun. Raises what a signal handler raises.
     """
 
 def in_share(
@@ -602,7 +608,7 @@ class GpuBatch:
     @property
     def frames(self) -> list[NDArray[numpy.uint8]]:
         """
-        Where to write each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.
+        Arrays for each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.
         """
 
     def hand_back(self, decoded: Sequence[bool]) -> None:
@@ -683,33 +689,57 @@ class PoolStats:
     """Counters of a loader's native threads since they started."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows that were made."""
+
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes of files that were read."""
+
     @property
-    def decode_s(self) -> float: ...
+    def decode_s(self) -> float:
+        """Seconds of work of all threads that make rows."""
+
     @property
-    def decode_wait_s(self) -> float: ...
+    def decode_wait_s(self) -> float:
+        """Seconds without work of all decoding threads."""
+
     @property
     def decode_latency(self) -> tuple[int, ...]:
         """Number of durations in each bucket of standpipe.stats.latency.Latency."""
 
     @property
-    def foreign(self) -> int: ...
+    def foreign(self) -> int:
+        """Rows that Pillow decoded."""
+
     @property
-    def gpu_rows(self) -> int: ...
+    def gpu_rows(self) -> int:
+        """Rows that went to the GPU's decoder."""
+
     @property
-    def gpu_refused(self) -> int: ...
+    def gpu_refused(self) -> int:
+        """Rows that the GPU's decoder refused."""
+
     @property
-    def damaged(self) -> int: ...
+    def damaged(self) -> int:
+        """Rows of damaged files."""
+
     @property
-    def truncated(self) -> int: ...
+    def truncated(self) -> int:
+        """Rows of files that end too soon."""
+
     @property
-    def redecoded(self) -> int: ...
+    def redecoded(self) -> int:
+        """Rows that libjpeg-turbo decoded again."""
+
     @property
-    def read_s(self) -> float: ...
+    def read_s(self) -> float:
+        """Seconds of work of all reads."""
+
     @property
-    def read_wait_s(self) -> float: ...
+    def read_wait_s(self) -> float:
+        """Seconds without work of all threads that read ahead."""
+
     @property
     def read_latency(self) -> tuple[int, ...]:
         """Number of durations in each bucket of standpipe.stats.latency.Latency."""
@@ -719,31 +749,56 @@ class PoolStats:
         """(kind, number, rows, seconds of work) of every thread."""
 
     @property
-    def decoders(self) -> int: ...
+    def decoders(self) -> int:
+        """Number of decoding threads that may work at once."""
+
     @property
-    def readers(self) -> int: ...
+    def readers(self) -> int:
+        """Number of threads that read ahead, while that pays."""
+
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """Number of retries of reads."""
+
     @property
-    def hedged(self) -> int: ...
+    def hedged(self) -> int:
+        """Number of reads that got a second one."""
+
     @property
-    def slowest_read_s(self) -> float: ...
+    def slowest_read_s(self) -> float:
+        """Seconds of the slowest try that has ended."""
+
     @property
-    def opens(self) -> int: ...
+    def opens(self) -> int:
+        """Number of files that were opened."""
+
     @property
-    def ranges(self) -> int: ...
+    def ranges(self) -> int:
+        """Number of ranges that were read; neighbours are one."""
+
     @property
-    def side_bytes(self) -> int: ...
+    def side_bytes(self) -> int:
+        """Bytes of the side arena in use."""
+
     @property
-    def side_peak_bytes(self) -> int: ...
+    def side_peak_bytes(self) -> int:
+        """Largest value of ``side_bytes``."""
+
     @property
-    def frame_bytes(self) -> int: ...
+    def frame_bytes(self) -> int:
+        """Bytes of memory for the GPU's frames."""
+
     @property
-    def read_ahead_bytes(self) -> int: ...
+    def read_ahead_bytes(self) -> int:
+        """Bytes of buffers for encoded samples."""
+
     @property
-    def read_ahead_peak_bytes(self) -> int: ...
+    def read_ahead_peak_bytes(self) -> int:
+        """Largest value of that."""
+
     @property
-    def reading_ahead(self) -> bool: ...
+    def reading_ahead(self) -> bool:
+        """True while threads read ahead."""
 
 class Job:
     """The rows of one slot that a pool makes."""
@@ -770,9 +825,8 @@ class Job:
     ) -> None:
         """
         ``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the
-        slot.
-        ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the first
-        ones. ``attempts``: of samples that replace bad ones; None: 0.
+        slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the
+        first ones. ``attempts``: of samples that replace bad ones; None: 0.
         """
 
     def files(
@@ -889,8 +943,7 @@ class ForeignRow:
     def reserve(self, height: int, width: int, frame_bytes: int) -> str:
         """
         Wait for the memory that decoding and transforming the row need. Returns '' or an error
-        message.
-        ``frame_bytes``: what Pillow needs. ``height``, ``width``: of the image, in pixels.
+        message. ``frame_bytes``: what Pillow needs. ``height``, ``width``: of the image, in pixels.
         """
 
     def finish(
@@ -903,7 +956,7 @@ class ForeignRow:
     @property
     def is_mask(self) -> bool:
         """
-        Whether the row is a mask: call ``finish_mask`` then, instead of ``finish``.
+        True if the row is a mask: call ``finish_mask`` then, instead of ``finish``.
         """
 
     def finish_mask(
@@ -1041,8 +1094,7 @@ def mapped(
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
     Return the first ``bytes`` bytes of a file, writable and shared, mapped until the last view
-    ends.
-    Until then ``count`` counts them.
+    ends. Until then ``count`` counts them.
     """
 
 def give_back_free_memory() -> None:
@@ -1142,8 +1194,7 @@ class SideArena:
 def in_turn(indices: list[int], first: int, heartbeat: Any, then: int) -> Iterator[int]:
     """
     Iterate over ``indices``, and write to a heartbeat when each row begins, from row ``first``
-    on.
-    ``then``: the step that is written after the last row.
+    on. ``then``: the step that is written after the last row.
     """
 
 class SampleMaker:
@@ -1355,25 +1406,39 @@ class Stamp:
 
     @property
     def racy(self) -> bool:
-        """Whether a later change might have the same times."""
+        """True if a later change might have the same times."""
 
 class CachedRow:
-    """Where a cache set has stored a row, and the row's properties."""
+    """A row in a cache set: its place, and its properties."""
 
     @property
-    def extent(self) -> int: ...
+    def extent(self) -> int:
+        """Number of the extent."""
+
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """First byte in the extent."""
+
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Bytes of the row."""
+
     @property
-    def checksum(self) -> int: ...
+    def checksum(self) -> int:
+        """See ``checksum``."""
+
     @property
-    def spilled(self) -> bool: ...
+    def spilled(self) -> bool:
+        """True for an extent of the spill."""
+
     @property
-    def damaged(self) -> bool: ...
+    def damaged(self) -> bool:
+        """True if its file was decoded over damage."""
+
     @property
-    def truncated(self) -> bool: ...
+    def truncated(self) -> bool:
+        """True if its file ends too soon."""
+
     @property
     def stamp(self) -> Stamp:
         """Stamp of the file from which the row was made."""
@@ -1384,11 +1449,17 @@ class CacheStats:
     """
 
     @property
-    def hits(self) -> int: ...
+    def hits(self) -> int:
+        """Rows that were found and read."""
+
     @property
-    def misses(self) -> int: ...
+    def misses(self) -> int:
+        """Rows that weren't found, or were of no use."""
+
     @property
-    def stored(self) -> int: ...
+    def stored(self) -> int:
+        """Rows that were stored."""
+
     @property
     def skipped(self) -> int:
         """
@@ -1396,26 +1467,35 @@ class CacheStats:
         """
 
     @property
-    def stale(self) -> int: ...
+    def stale(self) -> int:
+        """Rows whose file had changed."""
+
     @property
     def errors(self) -> int:
         """Entries or rows that were damaged or couldn't be accessed."""
 
     @property
-    def hit_bytes(self) -> int: ...
+    def hit_bytes(self) -> int:
+        """Bytes of the hits."""
+
     @property
-    def stored_bytes(self) -> int: ...
+    def stored_bytes(self) -> int:
+        """Bytes of the stored rows."""
+
     @property
-    def spilled_hits(self) -> int: ...
+    def spilled_hits(self) -> int:
+        """Hits on the spill."""
+
     @property
-    def spilled_stored(self) -> int: ...
+    def spilled_stored(self) -> int:
+        """Rows stored on the spill."""
 
 class CacheWants:
     """The room that a store asks for: extents, which are parts of files."""
 
     @property
     def extent(self) -> bool:
-        """Whether the store wants an extent."""
+        """True if the store wants an extent."""
 
     @property
     def row_bytes(self) -> int:
@@ -1423,15 +1503,15 @@ class CacheWants:
 
     @property
     def skipped(self) -> bool:
-        """Whether a row wasn't stored because there was no room."""
+        """True if a row wasn't stored because there was no room."""
 
     @property
     def memory(self) -> bool:
-        """Whether the store takes extents in memory."""
+        """True if the store takes extents in memory."""
 
     @property
     def spill(self) -> bool:
-        """Whether the store takes extents of the spill."""
+        """True if the store takes extents of the spill."""
 
 CACHE_HEADER_BYTES: int = 4096
 
