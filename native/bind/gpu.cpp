@@ -58,7 +58,7 @@ void bind_gpu(nb::module_& m) {
     nb::class_<LentBatch>(m, "GpuBatch", "Rows of one slot whose JPEGs are decoded together by a GPU.")
         .def("__len__", [](const LentBatch& b) { return b.batch.rows.size(); })
         .def_prop_ro("encoded", &encoded_of, nb::sig("def encoded(self) -> list[NDArray[numpy.uint8]]"),
-                     "Each row's file, (n,) uint8 without a copy. Valid until ``hand_back`` or ``fail``.")
+                     "The file of each row, (n,) uint8. Valid until ``hand_back`` or ``fail``.")
         .def_prop_ro("frames", &frames_of, nb::sig("def frames(self) -> list[NDArray[numpy.uint8]]"),
                      "Arrays for each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.")
         .def(

@@ -602,7 +602,7 @@ class GpuBatch:
     @property
     def encoded(self) -> list[NDArray[numpy.uint8]]:
         """
-        Each row's file, (n,) uint8 without a copy. Valid until ``hand_back`` or ``fail``.
+        The file of each row, (n,) uint8. Valid until ``hand_back`` or ``fail``.
         """
 
     @property
