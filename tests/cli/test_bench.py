@@ -220,7 +220,7 @@ def test_digests_that_cant_be_made(
     ("wrong", "text"),
     [
         (["--actors", "2"], "--actors works only with --ray"),
-        (["--ray", "auto", "--io"], "--ray can't be combined with --io"),
+        (["--ray", "auto", "--io"], "--io and --ray can't be combined"),
         (["--ray", "ray://head:10001"], "--ray must be auto or HOST:PORT of a cluster's head node"),
         (
             ["--ray", "127.0.0.1:9"],

@@ -89,7 +89,7 @@ def test_an_index_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) 
         (["list.txt", "--lengths", "my_lengths"], "write MODULE:FUNCTION"),
         (["list.txt", "--lengths", "my_lengths:gone"], "has no attribute 'gone'"),
         (["list.txt", "--lengths", "no_such_module:f"], "No module named 'no_such_module'"),
-        (["list.txt", "--lengths", "my_lengths:os"], "must be a function, but is module"),
+        (["list.txt", "--lengths", "my_lengths:os"], "is no function but a module"),
         (["list.txt", "--column", "width"], "write NAME=FILE"),
         (["list.txt", "--column", "w=gone.npy"], "gone.npy: No such file"),
         (["list.txt", "--column", "w=a.npy", "--column", "w=b.npy"], "given twice"),

@@ -182,8 +182,8 @@ def test_files_are_looked_at_once(here: Path, capsys: pytest.CaptureFixture[str]
         (["photos", "--max-pixels", "0"], "max_pixels must be an integer from 1"),
         (["photos", "--workers", "0"], "num_workers=0"),
         (["photos", "--large-image-memory", "x"], "large_image_memory"),
-        (["photos", "--output", "no/such/folder"], "can't write no/such/folder: No such file"),
-        (["photos", "--output", "photos"], "can't write photos: Is a directory"),
+        (["photos", "--output", "no/such/folder"], "can't write no/such/folder: there is no folder"),
+        (["photos", "--output", "photos"], "can't write photos: it is a folder"),
     ],
 )
 def test_what_is_wrong_is_said(

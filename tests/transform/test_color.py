@@ -211,7 +211,7 @@ def test_each_says_whether_it_draws(transform: Any, is_random: bool) -> None:
         (sp.ColorJitter(contrast="1"), "contrast must be a number, or a pair"),  # type: ignore[arg-type]
         (sp.ColorJitter(saturation=(2, 1)), "the lowest value first"),
         (sp.ColorJitter(hue=0.6), "hue must be within -0.5 to 0.5"),
-        (sp.GaussianBlur(4), "it must be odd, such as 5"),
+        (sp.GaussianBlur(4), "kernel_size must be odd, such as 5"),
         (sp.GaussianBlur(257), "from 1 to 255"),
         (sp.GaussianBlur(3, 0), "above 0, or a pair"),
         (sp.GaussianBlur(3, (2, 1)), "above 0, or a pair"),

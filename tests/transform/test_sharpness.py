@@ -99,7 +99,7 @@ def test_it_says_whether_it_draws(p: float, is_random: bool) -> None:
 @pytest.mark.parametrize(
     ("factor", "p", "says"),
     [
-        (-0.1, 0.5, r"sharpness_factor=-0.1\): it must be a number from 0"),
+        (-0.1, 0.5, r"sharpness_factor=-0.1\): sharpness_factor must be a number from 0"),
         (math.nan, 0.5, "sharpness_factor=nan"),
         (1.1e6, 0.5, "from 0 to 1e.06"),
         ("2", 0.5, "sharpness_factor='2'"),

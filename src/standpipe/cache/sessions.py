@@ -114,7 +114,7 @@ def create_cache(cache: Cache) -> CacheSession:
     cache.check()
     if cache.is_off:
         raise CacheError(f"Cache({cache.name!r}, memory=0) is off, so there is nothing to create")
-    with _home_of(cache, make=True) as home:
+    with home_of(cache, make=True) as home:
         assert home is not None
         clear(home)
         try:
@@ -162,7 +162,7 @@ def list_caches(
     ['pets']
     """
     cache = Cache(name or "all", directory=directory, shared_group=shared_group)
-    with _home_of(cache, make=False) as home:
+    with home_of(cache, make=False) as home:
         names = [] if home is None else names_in(home.sessions)
         if name is not None and name not in names:
             raise no_session(cache, names)
@@ -202,7 +202,7 @@ def destroy_cache(cache: Cache) -> CacheFreeReport:
     []
     """
     check_given(cache)
-    with _home_of(cache, make=False) as home:
+    with home_of(cache, make=False) as home:
         if home is None or cache.name not in names_in(home.sessions):
             raise no_session(cache, [] if home is None else names_in(home.sessions))
         freed = _destroy(home, cache.name)
@@ -241,7 +241,7 @@ def destroy_all_caches(
     (0, [])
     """
     freed = CacheFreeReport()
-    with _home_of(Cache("all", directory=directory, shared_group=shared_group), make=False) as home:
+    with home_of(Cache("all", directory=directory, shared_group=shared_group), make=False) as home:
         if home is None:
             return freed
         for name in names_in(home.sessions):
@@ -253,7 +253,7 @@ def destroy_all_caches(
 
 
 @contextlib.contextmanager
-def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
+def home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
     """Open standpipe's folder in the cache's directory for a ``with`` block; yield None if it doesn't exist.
 
     make  True: create a missing folder
@@ -267,12 +267,11 @@ def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
             raise CacheError(f"there is no folder {cache.directory_path}") from error
         yield None
         return
-    try:
-        yield home
-    except OSError as error:
-        raise refused(home, error) from error
-    finally:
-        home.close()
+    with contextlib.closing(home):
+        try:
+            yield home
+        except OSError as error:
+            raise refused(home, error) from error
 
 
 def _listed(home: Home, name: str) -> CacheSession:
@@ -284,8 +283,8 @@ def _listed(home: Home, name: str) -> CacheSession:
 
 def _session_facts(home: Home, session: Session) -> CacheSession:
     """Return the description of a session, and close it."""
-    sets, problems = [], []
-    try:
+    sets, problems, limits = [], [], session.limits
+    with contextlib.closing(session):
         for digest in session.sets:
             try:
                 sets.append(set_facts(home, digest))
@@ -293,9 +292,6 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
                 continue
             except (OSError, CacheError) as error:
                 problems.append(remedied(error, home, session.name))
-        limits = session.limits
-    finally:
-        session.close()
     return CacheSession(
         session.name,
         limits.memory,
@@ -326,12 +322,11 @@ def _destroy(home: Home, name: str) -> CacheFreeReport:
             freed += remove_set(home, digest, used_too=True) or CacheFreeReport()
     remove(home.temporary, gone)
     if limits is not None and limits.spill is not None:
-        with contextlib.suppress(OSError, CacheError):
-            there = open_home(limits.spill, home.access, make=False)
-            try:
-                clear_spilled(there)
-            finally:
-                there.close()
+        with (
+            contextlib.suppress(OSError, CacheError),
+            contextlib.closing(open_home(limits.spill, home.access, make=False)) as there,
+        ):
+            clear_spilled(there)
     return freed
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.cache.description import Cache, check_given
-from standpipe.cache.files.directory import READ_FOLDER, Home, names_in, open_home, refused
+from standpipe.cache.files.directory import READ_FOLDER, Home, names_in
 from standpipe.cache.files.manifest import Manifest, missing_is_damage, read_set, remedied
-from standpipe.cache.files.session import Session, access_of, no_session
+from standpipe.cache.files.session import Session, no_session
 from standpipe.cache.files.spilled import Spilled
+from standpipe.cache.sessions import home_of
 from standpipe.cache.sets.facts import entries_of
 from standpipe.cache.sets.sets import open_store
 from standpipe.errors import CacheError
@@ -131,26 +132,19 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheC
     True
     """
     check_given(cache)
-    try:
-        home = open_home(cache.directory_path, access_of(cache), make=False)
-    except FileNotFoundError as error:
-        raise no_session(cache, []) from error
     checked: list[CacheSetCheckReport] = []
-    try:
-        session = Session(home, cache.name)
+    with home_of(cache, make=False) as home:
+        if home is None:
+            raise no_session(cache, [])
         try:
+            session = Session(home, cache.name)
+        except FileNotFoundError as error:
+            raise no_session(cache, names_in(home.sessions)) from error
+        with contextlib.closing(session):
             for digest in session.sets:
                 before = sum(each.rows for each in checked)
                 with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     checked.append(_checked(home, cache.name, digest, _from(before, on_progress)))
-        finally:
-            session.close()
-    except FileNotFoundError as error:
-        raise no_session(cache, names_in(home.sessions)) from error
-    except OSError as error:
-        raise refused(home, error) from error
-    finally:
-        home.close()
     return CacheCheckReport(tuple(checked))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import os
 import signal
 import sys
@@ -21,6 +22,10 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+COMMANDS = (  # the modules, in the order of the help
+    *("synth", "bench", "tune", "show", "explain", "audit", "index"),
+    *("scan", "pack", "unpack", "verify", "cache", "doctor", "top"),
+)
 # What people write who know other tools, and our words for it, of which a command has some.
 HABITS = {
     "--batch-size": ("--batch",),
@@ -113,23 +118,6 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the command's parser. Its default ``commands`` is a dict of the subcommands' parsers, by name."""
-    from standpipe.cli import (
-        audit,
-        bench,
-        cache,
-        doctor,
-        explain,
-        index,
-        pack,
-        scan,
-        show,
-        synth,
-        top,
-        tune,
-        unpack,
-        verify,
-    )
-
     parser = _Parser(
         prog="standpipe",
         description="Feeds training batches: reads, decodes and augments samples into fixed memory.",
@@ -138,24 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = (
-        synth,
-        bench,
-        tune,
-        show,
-        explain,
-        audit,
-        index,
-        scan,
-        pack,
-        unpack,
-        verify,
-        cache,
-        doctor,
-        top,
-    )
-    for module in modules:
-        module.add_parser(commands)
+    for name in COMMANDS:
+        importlib.import_module(f"standpipe.cli.{name}").add_parser(commands)
     parser.set_defaults(commands=commands.choices)
     return parser
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import standpipe as sp
-from standpipe.cli.bench_ray import add_ray_arguments, check_ray_arguments, fleet_of
+from standpipe.cli.bench_ray import add_ray_arguments, check_ray_address, fleet_of
 from standpipe.cli.task import (
+    Measured,
     add_task_arguments,
     add_time_arguments,
     check_times,
@@ -36,6 +37,15 @@ MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
 WARM_UP_BATCHES = 3
 LEAST_ABOVE_MIB = 1.0  # that one owner of memory has more than was forecast, before it is named
+MODES = ("digest", "io", "cache")  # options that say what else is measured, of which there may be one
+OF_NO_MODE = ("report", "step_ms", "ray")  # options that none of these goes with
+NEEDED = {
+    "cache_memory": "cache",
+    "actors": "ray",
+    "stop_at": "digest",
+    "ranks": "digest",
+    "executor": "digest",
+}
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -109,26 +119,15 @@ def _add_digest_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     check_times(args)
-    check_ray_arguments(args)
-    if args.cache_memory is not None and not args.cache:
-        raise sp.PlanError("--cache-memory works only with --cache. Add --cache")
-    if not args.digest and (args.stop_at or args.ranks or args.executor):
-        raise sp.PlanError("--stop-at, --ranks and --executor work only with --digest. Add --digest")
-    if args.digest and (args.io or args.cache or args.report or args.step_ms):
-        raise sp.PlanError("--digest can't be combined with --io, --cache, --report or --step-ms")
-    if args.io and args.cache:
-        raise sp.PlanError("--io and --cache can't be combined. Run one after the other")
+    _check_together(args)
+    check_ray_address(args.ray)
     if args.report:
         from standpipe.observe.report import is_page, write_report
         from standpipe.system.files import check_output_path
 
-        if args.io or args.cache:
-            raise sp.PlanError("--report can't be combined with --io or --cache. Leave one out")
         for path in args.report:
             is_page(path)
             check_output_path(path)
-    if args.step_ms and (args.io or args.cache):
-        raise sp.PlanError("--step-ms can't be combined with --io or --cache. Leave one out")
     if args.digest:
         _digest(args)
     elif args.cache:
@@ -148,6 +147,17 @@ def run(args: argparse.Namespace) -> int:
                 if args.report:
                     write_report(loader, result.now, *args.report)
     return 0
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    """Raise ``PlanError`` for options that don't go together, or have no effect without another one."""
+    given = [name for name in (*MODES, *OF_NO_MODE) if getattr(args, name)]
+    if len(given) > 1 and given[0] in MODES:
+        together = " and ".join(f"--{name.replace('_', '-')}" for name in given[:2])
+        raise sp.PlanError(f"{together} can't be combined. Leave one out, or run one after the other")
+    for name, needed in NEEDED.items():
+        if getattr(args, name) and not getattr(args, needed):
+            raise sp.PlanError(f"--{name.replace('_', '-')} works only with --{needed}. Add --{needed}")
 
 
 def _digest(args: argparse.Namespace) -> None:
@@ -179,17 +189,14 @@ def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Measured):
     """The result of one run. Times in seconds, memory in MiB.
 
     now      the loader's last snapshot, with rate, waiting and diagnosis
     step_ms  milliseconds that the consumer spent on each batch
     """
 
-    plan: sp.Plan
     now: Snapshot
-    task: str
-    dtype: str
     step_ms: float
     cpu_s_per_1000: float
     peak_pss_mib: float
@@ -244,25 +251,20 @@ class Result:
             "fixed_images_per_s": rounded(diagnosis.fixed_rows_per_s),
             "upper_images_per_s": rounded(diagnosis.upper_rows_per_s),
             "measured_s": round(recent.seconds, 1),
+            **self.facts(),
             "workers": diagnosis.num_workers,
-            "batch": self.plan.steps.batch,
-            "dtype": self.dtype,
             "decoder": self.plan.decoder_name,
-            "task": self.task,
         }
 
     def as_text(self) -> str:
         """Return the text for people, within 80 columns."""
         forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
-        workers = f"{self.diagnosis.num_workers} worker{'s' if self.diagnosis.num_workers > 1 else ''}"
-        if (fleet := self.plan.options.fleet) is not None:
-            workers = f"{fleet.makers} Ray actor{'s' if fleet.makers > 1 else ''}"
+        fleet = self.plan.options.fleet
+        who = (self.diagnosis.num_workers, "worker") if fleet is None else (fleet.makers, "Ray actor")
         peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"
         forecast = f"forecast {forecast_mib:,.0f} MiB{noted(self.forecast_note)}"
         takes = f"its steps take {self.step_ms:g} ms" if self.step_ms else "it does nothing else"
-        return (
-            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
-            f"{self.plan.source.num_records:,} images\n"
+        return self.headline(*who) + (
             f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.diagnosis.period}\n"
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"

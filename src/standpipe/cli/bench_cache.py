@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import standpipe as sp
-from standpipe.cli.task import standard_task
+from standpipe.cli.task import Measured, standard_task
 
 LATER = 5  # passes from the cache
 
@@ -34,7 +34,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheResult:
+class CacheResult(Measured):
     """The result of measuring a cache.
 
     without      a loader's first pass without a cache, after another one's
@@ -44,9 +44,6 @@ class CacheResult:
     bytes        bytes of their rows
     """
 
-    plan: sp.Plan
-    task: str
-    dtype: str
     without: Pass
     first: Pass
     later: Pass
@@ -65,19 +62,13 @@ class CacheResult:
             "stored_share": round(self.stored, 4),
             "stored_bytes": self.bytes,
             "kept": self._kept,
-            "workers": self.plan.num_workers,
-            "batch": self.plan.steps.batch,
-            "dtype": self.dtype,
-            "task": self.task,
+            **self.facts(),
         }
 
     def as_text(self) -> str:
         """Return the text for people, within 80 columns."""
-        workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         each = self.bytes / max(self.stored * self.plan.source.num_records, 1)
-        return (
-            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
-            f"{self.plan.source.num_records:,} images\n"
+        return self.headline(self.plan.num_workers) + (
             f"  without       [bold]{self.without.rate:,.0f}[/bold] images/s\n"
             f"  first pass    [bold]{self.first.rate:,.0f}[/bold] images/s, "
             f"{self.first.seconds / self.without.seconds:.2f} of the time, "

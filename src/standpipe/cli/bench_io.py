@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import standpipe as sp
-from standpipe.cli.task import endless
+from standpipe.cli.task import Measured, endless
 from standpipe.reports import ReadReport
 
 MEMORY_BYTES = 64 << 20  # of files that are copied into memory, at most
@@ -25,7 +25,7 @@ NEAR = 1.25  # rates closer than that are called equal
 
 
 @dataclass(frozen=True, slots=True)
-class IoResult:
+class IoResult(Measured):
     """Rates in images per second.
 
     reads      of storage alone
@@ -34,9 +34,6 @@ class IoResult:
     in_memory  whether these files were in memory, or on a disk and in the page cache
     """
 
-    plan: sp.Plan
-    task: str
-    dtype: str
     reads: ReadReport
     decode: float
     both: float
@@ -57,21 +54,15 @@ class IoResult:
             "decode_images_per_s": round(self.decode, 1),
             "images_per_s": round(self.both, 1),
             "limit": self.limit,
-            "workers": self.plan.num_workers,
-            "batch": self.plan.steps.batch,
-            "dtype": self.dtype,
-            "task": self.task,
+            **self.facts(),
         }
 
     def as_text(self) -> str:
         """Return the text for people, within 80 columns."""
         reads = self.reads
-        workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         place = "memory" if self.in_memory else "the page cache"
         failed = f"; {reads.failed:,} failed" if reads.failed else ""
-        return (
-            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
-            f"{self.plan.source.num_records:,} images\n"
+        return self.headline(self.plan.num_workers) + (
             f"  reads alone     [bold]{reads.files_per_s:,.0f}[/bold] images/s, "
             f"{reads.bytes_per_s / 1e6:,.0f} MB/s, {reads.threads} at once{failed}\n"
             f"    a read takes  {_ms(reads.p50_s)}, 1 in 100 {_ms(reads.p99_s)}, the slowest {_ms(reads.slowest_s)}\n"

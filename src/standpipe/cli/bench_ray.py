@@ -29,14 +29,10 @@ def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actors", type=int, metavar="N", help="with --ray, number of actors (default: 8)")
 
 
-def check_ray_arguments(args: argparse.Namespace) -> None:
-    """Raise ``PlanError`` for arguments that don't go together."""
-    if args.actors is not None and args.ray is None:
-        raise sp.PlanError("--actors works only with --ray. Add --ray auto, or the cluster's address")
-    if args.ray is not None and (args.io or args.cache or args.digest):
-        raise sp.PlanError("--ray can't be combined with --io, --cache or --digest. Leave one out")
-    if args.ray is not None and args.ray != "auto" and not ADDRESS.fullmatch(args.ray):
-        raise sp.PlanError(f"--ray must be auto or HOST:PORT of a cluster's head node, got {args.ray!r}")
+def check_ray_address(address: str | None) -> None:
+    """Raise ``PlanError`` unless an address is that of a cluster; None: there is none."""
+    if address not in (None, "auto") and not ADDRESS.fullmatch(str(address)):
+        raise sp.PlanError(f"--ray must be auto or HOST:PORT of a cluster's head node, got {address!r}")
 
 
 @contextlib.contextmanager

@@ -114,24 +114,21 @@ def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:
 
 def _function(text: str) -> Callable[[str], int]:
     """Import ``module:function``, from the working directory too."""
-    import importlib
+    import pkgutil
     import sys
 
     import standpipe as sp
 
-    module_name, colon, name = text.partition(":")
-    if not colon or not module_name or not name:
-        raise sp.PlanError(f"--lengths {text}: write MODULE:FUNCTION, such as lengths:words")
     sys.path.insert(0, "")
     try:
-        found = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+        found = pkgutil.resolve_name(text)
+    except (ImportError, AttributeError, ValueError) as error:
         raise sp.PlanError(f"--lengths {text}: {error}. Modules are searched in this folder too") from error
     finally:
         sys.path.remove("")
     if not callable(found):
-        raise sp.PlanError(f"--lengths {text} must be a function, but is {type(found).__name__}")
+        raise sp.PlanError(
+            f"--lengths {text} is no function but a {type(found).__name__}; write MODULE:FUNCTION, such as lengths:f"
+        )
     function: Callable[[str], int] = found
     return function

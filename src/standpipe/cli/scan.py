@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from errno import EISDIR
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_source_arguments, source_of
@@ -22,6 +22,7 @@ from standpipe.cli.terminal import (
     text_end,
     verbatim,
 )
+from standpipe.system.files import check_output_path
 
 if TYPE_CHECKING:
     import standpipe as sp
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     import standpipe as sp
 
     source = source_of(args)
-    _check_output(args.output)
+    if args.output is not None:
+        check_output_path(args.output)
     with _progress() as on_progress, _hint():
         found = sp.check_files(
             source,
@@ -107,24 +109,9 @@ def run(args: argparse.Namespace) -> int:
         print_json({"path": args.path, **found.facts(), "output": args.output, "listed": listed})
     else:
         _report(found, _root(args, source))
-        _say_output(args, listed)
+        if listed is not None:
+            say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
     return 0 if found.ok else 1
-
-
-def _check_output(path: str | None) -> None:
-    """Raise ``StandpipeError`` before the scan if the list of bad files can't be written to ``path``."""
-    import tempfile
-
-    import standpipe as sp
-
-    if path is None:
-        return
-    try:
-        if os.path.isdir(path):  # noqa: PTH112 (as text, whatever its bytes)
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        tempfile.TemporaryFile(dir=os.path.dirname(path) or ".").close()  # noqa: PTH120
-    except OSError as error:
-        raise sp.StandpipeError(f"can't write {path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -149,8 +136,6 @@ def _hint() -> Iterator[None]:
 
 def _report(found: FileCheckReport, root: str) -> None:
     """Print the findings by kind, within 80 columns, with a few examples of each kind."""
-    from itertools import islice
-
     known = f", {found.records - found.looked:,} of them known" if found.looked < found.records else ""
     size = f"{found.size / 1e9:,.1f} GB" if found.size >= 1e9 else f"{found.size / 1e6:.1f} MB"
     say(f"[bold]{found.records:,} files[/bold], {size}{known}; {_speed(found)}")
@@ -160,7 +145,7 @@ def _report(found: FileCheckReport, root: str) -> None:
         say(f"[{colour}]{title}: {sum(counts.values()):,}[/{colour}]")
         for kind, count in counts.items():
             say(f"  {kind:<14s} {count:,}")
-            for finding in _first(found.findings(kind)):
+            for finding in islice(found.findings(kind), EXAMPLES):
                 say(verbatim(_line(finding, root)))
             if count > EXAMPLES:
                 say("    …")
@@ -183,21 +168,10 @@ def _report_labels(labels: tuple[LabelFinding, ...]) -> None:
         say(verbatim(_shortened(f"  {kind:<14s} {len(some):,}: {', '.join(names)}", COLUMNS)))
 
 
-def _say_output(args: argparse.Namespace, listed: int | None) -> None:
-    if listed is not None:
-        say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
-
-
 def _speed(found: FileCheckReport) -> str:
     if found.looked == 0:
         return f"{found.seconds:.1f} s"
     return f"{found.seconds:.1f} s, {found.looked / found.seconds:,.0f} files/s"
-
-
-def _first(findings: Iterator[FileFinding]) -> Iterator[FileFinding]:
-    from itertools import islice
-
-    return islice(findings, EXAMPLES)
 
 
 def _line(finding: FileFinding, root: str) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,29 @@ def standard_task(args: argparse.Namespace) -> sp.Pipeline:
         pipeline = pipeline.map(sp.Normalize(), sp.ToDtype(args.dtype))
     # Padding, so that a folder smaller than one batch can be measured too.
     return pipeline.decode(args.decode).batch(args.batch, last_batch="pad")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The result of measuring a standard task.
+
+    dtype  element type of the images
+    """
+
+    plan: sp.Plan
+    task: str
+    dtype: str
+
+    def headline(self, workers: int, kind: str = "worker") -> str:
+        """Return the first line of the text for people: what was measured. ``kind``: name of a worker."""
+        many = f"{workers} {kind}{'s' if workers > 1 else ''}"
+        images = f"{self.plan.source.num_records:,} images"
+        return f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {many}, {images}\n"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was measured as plain values, for JSON."""
+        batch = self.plan.steps.batch
+        return {"workers": self.plan.num_workers, "batch": batch, "dtype": self.dtype, "task": self.task}
 
 
 def endless(loader: sp.Loader) -> Iterator[dict[str, Any]]:

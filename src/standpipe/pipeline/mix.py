@@ -13,8 +13,8 @@ from standpipe.errors import PlanError
 from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.records import Ordered
-from standpipe.source import OpenConcat, OpenDatasets, open_concat
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, plain
+from standpipe.source import JoinedDataset, OpenConcat, OpenDatasets, open_concat
+from standpipe.spec import ArraySpec, Int64Array, plain
 
 FIELD = "source"
 # Settings of a component. All others are written once, after the mixture.
@@ -122,8 +122,8 @@ class Mixture:
                 "Rename the source's field, or write a mixture of mixtures as one mixture"
             )
         if isinstance(concat, OpenDatasets):
-            return OpenDatasetMixture(self, concat, names)
-        return OpenMixture(self, concat, names)
+            return OpenDatasetMixture(concat.parts, self, names)
+        return OpenMixture(concat.parts, self, names)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
@@ -135,102 +135,40 @@ class Mixture:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenMixture:
+class OpenMixture(OpenConcat):
     """The opened sources of a mixture: an ``OpenSource`` with a further field, ``source``, () int64.
 
-    concat           the records of all sources, one source after the other
     component_names  in the order of the components
     """
 
     mix: Mixture
-    concat: OpenConcat
     component_names: tuple[str, ...]
-
-    @property
-    def num_records(self) -> int:
-        """The number of records of all components' sources."""
-        return self.concat.num_records
-
-    @property
-    def begins(self) -> Int64Array:
-        """The first record number of each component, and then the number of all records: (components + 1,) int64."""
-        return self.concat.begins
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """The fields of the sources, and ``source``."""
-        return {**self.concat.fields, FIELD: ArraySpec((), np.dtype(np.int64))}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that all sources have."""
-        return self.concat.columns
-
-    def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """Return a column of the records [start, stop)."""
-        return self.concat.column(name, start, stop)
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The class names, which all sources share."""
-        return self.concat.classes
-
-    @property
-    def digest(self) -> str:
-        """A digest of the sources' digests, in order."""
-        return self.concat.digest
-
-    @property
-    def index_bytes(self) -> int:
-        """The bytes of all sources' indexes."""
-        return self.concat.index_bytes
-
-    @property
-    def index_note(self) -> str:
-        """The places of the sources' indexes, for ``explain()``."""
-        return self.concat.index_note
-
-    @property
-    def record_bytes(self) -> int:
-        """The bytes of the largest record that a source reads."""
-        return self.concat.record_bytes
+        return {**super().fields, FIELD: ArraySpec((), np.dtype(np.int64))}
 
     def locate(self, indices: Int64Array) -> Records:
         """Return the records' locations, and the number of each record's component in ``source``."""
-        records = self.concat.locate(indices)
+        records = super().locate(indices)
         component = np.searchsorted(self.begins, indices, side="right") - 1
         return replace(records, plain={**records.plain, FIELD: component})
 
-    def name(self, index: int) -> str | None:
-        """Return the name that a record's source gives it."""
-        return self.concat.name(index)
-
 
 @dataclass(frozen=True, eq=False)
-class OpenDatasetMixture(OpenMixture):
+class OpenDatasetMixture(OpenMixture, OpenDatasets):
     """A mixture of Python datasets: satisfies ``contracts.PythonSource`` too."""
 
-    concat: OpenDatasets
-
     @property
-    def dataset(self) -> object:
+    def dataset(self) -> JoinedDataset:
         """The datasets as one."""
-        return self.concat.joined(taken=FIELD)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The field names for samples that are tuples."""
-        return self.concat.names
-
-    @property
-    def shares_lists(self) -> bool:
-        """True if each dataset shares its lists between processes."""
-        return self.concat.shares_lists
+        return self.joined(taken=FIELD)
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
         """The declared shapes and dtypes of samples, with ``source``; None if there are none."""
-        declared = self.concat.declared
+        declared = super().declared
         return None if declared is None else {**declared, FIELD: ArraySpec((), np.dtype(np.int64))}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from standpipe.contracts import Source
 from standpipe.errors import PlanError
@@ -218,17 +218,14 @@ class Ordered:
             raise PlanError(
                 f"split() takes by= or stratify=, not both, got by={by!r} and stratify={stratify!r}"
             )
-        if by is not None:
-            return (
-                self._selected(SplitByColumn(share, seed, "first", "by", by)),
-                self._selected(SplitByColumn(share, seed, "rest", "by", by)),
-            )
-        if stratify is not None:
-            return (
-                self._selected(SplitByColumn(share, seed, "first", "stratify", stratify)),
-                self._selected(SplitByColumn(share, seed, "rest", "stratify", stratify)),
-            )
-        return self._selected(Split(share, seed, "first")), self._selected(Split(share, seed, "rest"))
+        sides: tuple[Literal["first"], Literal["rest"]] = ("first", "rest")
+        column = stratify if by is None else by
+        if column is None:
+            first, rest = (self._selected(Split(share, seed, side)) for side in sides)
+        else:
+            kind: Literal["by", "stratify"] = "stratify" if by is None else "by"
+            first, rest = (self._selected(SplitByColumn(share, seed, side, kind, column)) for side in sides)
+        return first, rest
 
     def shuffle(
         self,

@@ -15,6 +15,7 @@ from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDec
 from standpipe.transform import Function
 from standpipe.transform.converted.automatic import automatic, is_python
 from standpipe.transform.python.function import InputFormat
+from standpipe.units import is_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +288,7 @@ class Transformed(Ordered):
             ...
         standpipe.errors.PlanError: ...
         """
-        if (
-            not isinstance(num_classes, int)
-            or isinstance(num_classes, bool)
-            or not 1 <= num_classes <= 1 << 62
-        ):
+        if not is_count(num_classes, 1, 1 << 62):
             raise PlanError(f"check_labels: num_classes must be an integer from 1 on, got {num_classes!r}")
         if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
             raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")

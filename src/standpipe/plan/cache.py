@@ -15,7 +15,6 @@ from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
 from standpipe.identity.parts import code_parts
 from standpipe.pipeline.description import Description
-from standpipe.pipeline.mix import OpenMixture
 from standpipe.plan.fields import has_files, kernels_around
 from standpipe.plan.memory import WorkerCost
 from standpipe.source import OpenConcat
@@ -205,8 +204,6 @@ def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[
 
 def _here(source: OpenSource) -> list[str]:
     """Return the location of a source, or of each of several: two folders may have files of the same names."""
-    if isinstance(source, OpenMixture):
-        return _here(source.concat)
     if isinstance(source, OpenConcat):
         return [each for part in source.parts for each in _here(part)]
     return [source.here()] if isinstance(source, KnownHere) else []

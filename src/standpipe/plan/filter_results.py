@@ -22,7 +22,7 @@ from standpipe.pipeline.content_filter import ByContent
 from standpipe.pipeline.description import Description
 from standpipe.spec import PIXEL_CONTRACT
 from standpipe.system.claims import cache_folder, is_believed
-from standpipe.system.files import open_regular
+from standpipe.system.files import closing_descriptor, open_regular
 from standpipe.transform import decoder_version
 
 BLOCK = 256  # records
@@ -125,10 +125,8 @@ def _answers(question: Question) -> Iterator[int | None]:
     except OSError:
         yield None
         return
-    try:
+    with closing_descriptor(file):
         yield file if _is_whole(file, question) else None
-    finally:
-        os.close(file)
 
 
 def _is_whole(file: int, question: Question) -> bool:

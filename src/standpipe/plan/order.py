@@ -131,10 +131,10 @@ def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
             "like on its components, and .batch(rows) on the mixture. To give the mixture a seed, write "
             "Pipeline(Mixture(…), seed=…)"
         )
-    mix, concat = source.mix, source.concat
+    mix = source.mix
     seed = Shuffled(1, pipeline.seed).seed  # checked
-    orders = tuple(order_of(each, part) for each, part in zip(mix.components, concat.parts, strict=True))
-    return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.stopping, seed)
+    orders = tuple(order_of(each, part) for each, part in zip(mix.components, source.parts, strict=True))
+    return Mixed.over(orders, source.begins[:-1], mix.weights, mix.stopping, seed)
 
 
 def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> BudgetOrder:
@@ -241,7 +241,7 @@ def check_labels(pipeline: Description, source: OpenSource, told: Iterable[Label
     """Check the columns of labels of all selected records. Raises ``PlanError`` for an invalid label."""
     parts = [(pipeline, source)]
     if isinstance(source, OpenMixture):
-        parts = list(zip(source.mix.components, source.concat.parts, strict=True))
+        parts = list(zip(source.mix.components, source.parts, strict=True))
     for labels in told:
         for part, of_part in parts:
             check_column(_select(part, of_part), labels)

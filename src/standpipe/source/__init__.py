@@ -2,7 +2,7 @@
 
 from standpipe.source.build_index import IndexReport, build_index
 from standpipe.source.check_index import IndexCheckReport, verify_index
-from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
+from standpipe.source.concat import Concat, JoinedDataset, OpenConcat, OpenDatasets, open_concat
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
 from standpipe.source.index.store import is_settled
@@ -26,6 +26,7 @@ __all__ = [
     "IndexCheckReport",
     "IndexReport",
     "IterableSource",
+    "JoinedDataset",
     "MapSource",
     "OpenConcat",
     "OpenDatasets",

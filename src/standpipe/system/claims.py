@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import is_at
+from standpipe.system.files import closing_descriptor, is_at
 from standpipe.system.paths import path_text
 
 BUILDING = b".building"
@@ -85,11 +85,9 @@ def publish_claimed(file: int, path: bytes) -> None:
         faultpoint("index.publish.before")
         os.rename(path + BUILDING, path)  # noqa: PTH104
         faultpoint("index.publish.after")
-        folder = os.open(os.path.dirname(path) or b".", os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        folder = os.path.dirname(path) or b"."  # noqa: PTH120
+        with closing_descriptor(os.open(folder, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            os.fsync(descriptor)
     except OSError as error:
         raise NoRoom(error.strerror) from error
 

@@ -49,6 +49,15 @@ def read_regular(
         return file.read()
 
 
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Yield a file descriptor, and close it at the end of the ``with`` block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def write_all(file: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of ``data`` at byte ``offset`` of a file, given by file descriptor. Raises ``OSError``."""
     while data:
@@ -93,7 +102,7 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_output_path(path: str | os.PathLike[str]) -> None:
-    """Raise ``StandpipeError`` if ``path`` is a folder or its parent folder doesn't exist.
+    """Raise ``StandpipeError`` if ``path`` is a folder, or its parent folder doesn't exist or can't be written.
 
     Call it before long work whose result will be written to ``path``.
     """
@@ -102,6 +111,8 @@ def check_output_path(path: str | os.PathLike[str]) -> None:
         raise StandpipeError(f"can't write {target}: it is a folder")
     if not target.parent.is_dir():
         raise StandpipeError(f"can't write {target}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise StandpipeError(f"can't write {target}: {os.strerror(errno.EACCES)}")
 
 
 def is_at(descriptor: int, name: str | bytes, folder: int | None = None) -> bool:

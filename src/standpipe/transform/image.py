@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import DtypeName, Float32Array, Layout, set_plain
+from standpipe.units import is_count
 
 Size = tuple[int, int]  # (height, width) in pixels
 MASK = "mask"  # name of the field with an image's class numbers, pixel by pixel
@@ -55,6 +56,25 @@ class ImageTransform:
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
+
+    def refuse(self, name: str, must: str) -> NoReturn:
+        """Raise ``PlanError`` for the parameter ``name``. ``must``: what it must be, in words."""
+        raise PlanError(f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {must}")
+
+    def check_integer(self, name: str, least: int, most: int) -> None:
+        """Raise ``PlanError`` unless a parameter is an integer in [least, most]."""
+        if not is_count(getattr(self, name), least, most):
+            self.refuse(name, f"an integer from {least} to {most}")
+
+    def check_flag(self, name: str) -> None:
+        """Raise ``PlanError`` unless a parameter is True or False."""
+        if not isinstance(getattr(self, name), bool):
+            self.refuse(name, "True or False")
+
+    def check_choice(self, name: str, known: Sequence[str]) -> None:
+        """Raise ``PlanError`` unless a parameter is one of the ``known`` names."""
+        if getattr(self, name) not in known:
+            self.refuse(name, f"one of {', '.join(map(repr, known))}")
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return the images' (height, width) after this transform; None if it differs among images.
@@ -98,17 +118,7 @@ class AtRandom(ImageTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for a probability outside [0, 1]."""
         if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
-            raise PlanError(f"{type(self).__name__}(p={self.p!r}): p must be a probability in [0, 1]")
-
-
-def check_choice(owner: str, name: str, value: object, known: Sequence[str]) -> None:
-    """Raise ``PlanError`` if a parameter isn't one of the ``known`` names.
-
-    owner  name of the transform
-    name   name of the parameter
-    """
-    if value not in known:
-        raise PlanError(f"{owner}({name}={value!r}): {name} must be one of {', '.join(map(repr, known))}")
+            self.refuse("p", "a probability in [0, 1]")
 
 
 class GeometricStep(IntEnum):
@@ -209,6 +219,11 @@ class RowTransform(ValueTransform):
         dtype  element type of the finished image
         """
         raise NotImplementedError
+
+
+def is_pair(value: object) -> TypeGuard[Sequence[float]]:
+    """Return True for a tuple or list of two finite numbers."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(is_number, value))
 
 
 def is_number(value: object) -> bool:

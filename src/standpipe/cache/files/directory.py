@@ -26,7 +26,7 @@ from typing import Any
 
 from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
-from standpipe.system.files import is_at, open_regular, write_all
+from standpipe.system.files import closing_descriptor, is_at, open_regular, write_all
 
 VERSION = "v1"
 FOLDERS = ("sessions", "sets", "spilled", "temporary")
@@ -307,15 +307,14 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     """
     import json
 
-    file = open_regular(name, READ_FILE, folder)
+    with closing_descriptor(open_regular(name, READ_FILE, folder)) as file:
+        data = os.read(file, MOST_MANIFEST_BYTES)
     try:
-        facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
+        facts = json.loads(data)
     except ValueError as error:
         raise DamagedCacheFile(f"{name} is damaged: it isn't JSON") from error
     except RecursionError as error:  # may pass: it also comes when the caller's stack is nearly full
         raise CacheError(f"{name} can't be read: {error}") from error
-    finally:
-        os.close(file)
     if not isinstance(facts, dict):
         raise DamagedCacheFile(f"{name} is damaged: it isn't a JSON object")
     return facts
@@ -372,13 +371,12 @@ def is_held(folder: int, name: str) -> bool:
         return False
     except OSError:
         return True
-    try:
-        fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(there)
+    with closing_descriptor(there):
+        try:
+            fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def clear_aside(home: Home) -> None:
@@ -391,12 +389,9 @@ def clear_aside(home: Home) -> None:
             if name.startswith(GONE):
                 remove(home.temporary, name)
                 continue
-            left = os.open(name, READ_FILE, dir_fd=home.temporary)
-            try:
+            with closing_descriptor(os.open(name, READ_FILE, dir_fd=home.temporary)) as left:
                 fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until it is gone: see _claim_new
                 remove(home.temporary, name)
-            finally:
-                os.close(left)
 
 
 def refused(home: Home, error: OSError) -> CacheError:

@@ -9,12 +9,14 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from standpipe import _native
 from standpipe.cache.files.directory import NEW_FILE, Access, names_in, settle
 from standpipe.cache.files.space import BLOCK_BYTES, ROWS
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import closing_descriptor
 
 PAGE = 4096
 EXTENT_BYTES = 32 << 20
@@ -143,12 +145,9 @@ def trim(folder: int) -> None:
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if facts.st_size <= facts.st_blocks * BLOCK_BYTES:
                 continue
-            file = os.open(name, OPEN_EXTENT, dir_fd=folder)
-            try:
+            with closing_descriptor(os.open(name, OPEN_EXTENT, dir_fd=folder)) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(file, data_end(file))
-            finally:
-                os.close(file)
 
 
 def data_end(file: int) -> int:
@@ -156,17 +155,24 @@ def data_end(file: int) -> int:
 
     file  file descriptor
     """
+    return max((end for _, end in data_ranges(file, 0)), default=0)
+
+
+def data_ranges(file: int, at: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each range of written data in a sparse file, from byte ``at`` on. Raises ``OSError``.
+
+    file  file descriptor
+    """
     size = os.fstat(file).st_size
-    end = at = 0
     while at < size:
         try:
-            at = os.lseek(file, at, os.SEEK_DATA)
+            begin = os.lseek(file, at, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:  # nothing but a hole follows
-                return end
+                return
             raise
-        end = at = os.lseek(file, at, os.SEEK_HOLE)
-    return end
+        at = os.lseek(file, begin, os.SEEK_HOLE)
+        yield begin, at
 
 
 def extent_number(name: str) -> int | None:

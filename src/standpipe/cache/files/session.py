@@ -189,10 +189,8 @@ def sessions_of(home: Home) -> Iterator[Session]:
             session = Session(home, name)
         except (OSError, CacheError):
             continue
-        try:
+        with contextlib.closing(session):
             yield session
-        finally:
-            session.close()
 
 
 def linked_sets(home: Home) -> set[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from standpipe import _native
 from standpipe.cache.files.directory import READ_FOLDER, names_in
+from standpipe.system.files import closing_descriptor
 from standpipe.system.filesystem import FileSystem, file_system
 from standpipe.system.machine import memory_in_use
 from standpipe.units import show_bytes
@@ -78,12 +79,11 @@ def taken_by(above: int, names: Iterable[str]) -> Taken:
     """
     sum_ = Taken()
     for name in names:
-        with contextlib.suppress(OSError):
-            folder = os.open(name, READ_FOLDER, dir_fd=above)
-            try:
-                sum_ += taken(folder)
-            finally:
-                os.close(folder)
+        with (
+            contextlib.suppress(OSError),
+            closing_descriptor(os.open(name, READ_FOLDER, dir_fd=above)) as folder,
+        ):
+            sum_ += taken(folder)
     return sum_
 
 

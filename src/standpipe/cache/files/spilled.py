@@ -33,6 +33,7 @@ from standpipe.cache.files.extents import trim
 from standpipe.cache.files.moment import boot_id
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
+from standpipe.system.files import closing_descriptor
 
 NOTE = "home.json"
 NAME = re.compile(
@@ -95,16 +96,13 @@ def make_spilled(directory: str, home: Home, digest: str) -> SpillFolder:
     directory  path of a folder on the disk
     home       standpipe's folder that contains the set
     """
-    there = open_home(directory, home.access, make=True)
-    try:
+    with contextlib.closing(open_home(directory, home.access, make=True)) as there:
         clear_spilled(there)
         place = SpillFolder(directory, f"{digest}.{os.urandom(8).hex()}")
         with new_folder(there) as (made, folder):
             note = {"directory": os.path.dirname(home.path), "set": digest, "boot": boot_id(), **home.mark}  # noqa: PTH120
             write_manifest(there, folder, NOTE, note)
             publish(there, made, there.spilled, place.name)
-    finally:
-        there.close()
     return place
 
 
@@ -119,12 +117,11 @@ def names_of_sets(there: Home, digests: Iterable[str]) -> list[str]:
 
 def remove_spilled(place: SpillFolder, access: Access) -> None:
     """Remove the folder that a removed set has on a disk. Errors are ignored."""
-    with contextlib.suppress(OSError, CacheError):
-        there = open_home(place.directory, access, make=False)
-        try:
-            remove(there.spilled, place.name)
-        finally:
-            there.close()
+    with (
+        contextlib.suppress(OSError, CacheError),
+        contextlib.closing(open_home(place.directory, access, make=False)) as there,
+    ):
+        remove(there.spilled, place.name)
 
 
 def clear_spilled(there: Home) -> None:
@@ -136,15 +133,14 @@ def clear_spilled(there: Home) -> None:
     """
     clear_aside(there)
     for name in names_in(there.spilled):
-        with contextlib.suppress(OSError, CacheError):
-            folder = os.open(name, READ_FOLDER, dir_fd=there.spilled)
-            try:
-                trim(folder)
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not _has_set(name, read_manifest(folder, NOTE), there.access):
-                    remove(there.spilled, name)
-            finally:
-                os.close(folder)
+        with (
+            contextlib.suppress(OSError, CacheError),
+            closing_descriptor(os.open(name, READ_FOLDER, dir_fd=there.spilled)) as folder,
+        ):
+            trim(folder)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _has_set(name, read_manifest(folder, NOTE), there.access):
+                remove(there.spilled, name)
 
 
 def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
@@ -160,16 +156,12 @@ def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
         home = open_home(directory, access, make=False)
     except FileNotFoundError:
         return bool(note.get("boot") == boot_id())
-    try:
+    with contextlib.closing(home):
         if any(note.get(key) != value for key, value in home.mark.items()) and note.get("boot") == boot_id():
             return True  # another container's /dev/shm, which isn't this one
-        folder = os.open(name.partition(".")[0], READ_FOLDER, dir_fd=home.sets)
-        try:
-            place = SpillFolder.of(read_manifest(folder, SET).get("spill"))
-        finally:
-            os.close(folder)
-        return place is not None and place.name == name
-    except FileNotFoundError:
-        return False
-    finally:
-        home.close()
+        with contextlib.suppress(FileNotFoundError):
+            folder = os.open(name.partition(".")[0], READ_FOLDER, dir_fd=home.sets)
+            with closing_descriptor(folder):
+                place = SpillFolder.of(read_manifest(folder, SET).get("spill"))
+            return place is not None and place.name == name
+    return False

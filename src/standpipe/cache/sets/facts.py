@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from standpipe.cache.files.directory import (
     open_home,
     refused,
 )
+from standpipe.cache.files.extents import data_ranges
 from standpipe.cache.files.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.files.session import Session, SessionLimits, access_of, first_limits, links_in
 from standpipe.cache.files.space import ENTRY_BYTES, free_bytes, room, taken
@@ -32,7 +32,7 @@ from standpipe.cache.files.users import Counts, usage
 from standpipe.cache.sets.removal import USERS
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
-from standpipe.system.files import open_regular
+from standpipe.system.files import closing_descriptor, open_regular
 
 TABLE = "table"
 HEADER_BYTES = _native.CACHE_HEADER_BYTES
@@ -137,12 +137,11 @@ def look(cache: Cache, identity: Identity) -> Forecast:
         home = open_home(cache.directory_path, access_of(cache), make=False)
     except FileNotFoundError:
         return _unmade(cache)
-    try:
-        return _found(home, cache, identity.digest)
-    except OSError as error:
-        raise refused(home, error) from error
-    finally:
-        home.close()
+    with contextlib.closing(home):
+        try:
+            return _found(home, cache, identity.digest)
+        except OSError as error:
+            raise refused(home, error) from error
 
 
 def spills(cache: Cache, identity: Identity) -> bool:
@@ -170,7 +169,7 @@ def _unmade(cache: Cache) -> Forecast:
     """Return the forecast for a cache that doesn't exist."""
     limits = first_limits(cache)
     memory = min(free_bytes(cache.directory_path), limits.memory)
-    return Forecast(None, limits, memory, _spill_free(limits, None, ()))
+    return Forecast(None, limits, memory, _spill_free(limits, access_of(cache), ()))
 
 
 def _found(home: Home, cache: Cache, digest: str) -> Forecast:
@@ -190,21 +189,17 @@ def _found(home: Home, cache: Cache, digest: str) -> Forecast:
     return Forecast(present, limits, memory, _spill_free(limits, home.access, sets))
 
 
-def _spill_free(limits: SessionLimits, access: Access | None, sets: Sequence[str]) -> int:
+def _spill_free(limits: SessionLimits, access: Access, sets: Sequence[str]) -> int:
     """Return the bytes that a session may still use on its disk; 0 without one."""
     if limits.spill is None:
         return 0
     try:
-        if access is None:
-            raise FileNotFoundError
         there = open_home(limits.spill, access, make=False)
     except FileNotFoundError:
         free = free_bytes(limits.spill)
         return free if limits.spill_limit is None else min(free, limits.spill_limit)
-    try:
+    with contextlib.closing(there):
         return room(there.spilled, names_of_sets(there, sets), limits.spill_limit, there.path).free_bytes
-    finally:
-        there.close()
 
 
 def set_facts(home: Home, digest: str) -> CachedSet:
@@ -251,10 +246,8 @@ def _taken_on_disk(manifest: Manifest, home: Home) -> int:
         spilled = Spilled(manifest.spill, home.access)
     except (OSError, CacheError):
         return 0
-    try:
+    with contextlib.closing(spilled):
         return taken(spilled.folder).held
-    finally:
-        spilled.close()
 
 
 def table_bytes(records: int) -> int:
@@ -281,15 +274,12 @@ def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
 
     folder  file descriptor of the set's folder. An array has at most 65,536 entries, one per record.
     """
-    file = open_regular(TABLE, READ_FILE, folder)
-    try:
+    with closing_descriptor(open_regular(TABLE, READ_FILE, folder)) as file:
         for first, stop in _written(file):
             for at in range(first, stop, ENTRIES_AT_ONCE):
                 wanted = min(ENTRIES_AT_ONCE, stop - at) * ENTRY_BYTES
                 data = os.pread(file, wanted, HEADER_BYTES + at * ENTRY_BYTES)
                 yield at, np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY)
-    finally:
-        os.close(file)
 
 
 def _written(file: int) -> Iterator[tuple[int, int]]:
@@ -297,16 +287,8 @@ def _written(file: int) -> Iterator[tuple[int, int]]:
 
     file  file descriptor of the table
     """
-    size = os.fstat(file).st_size
-    at, done = HEADER_BYTES, 0
-    while at < size:
-        try:
-            begin = os.lseek(file, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            raise
-        at = os.lseek(file, begin, os.SEEK_HOLE)
+    done = 0
+    for begin, end in data_ranges(file, HEADER_BYTES):
         first = max((begin - HEADER_BYTES) // ENTRY_BYTES, done)  # a page may end inside an entry
-        done = -(-(at - HEADER_BYTES) // ENTRY_BYTES)
+        done = -(-(end - HEADER_BYTES) // ENTRY_BYTES)
         yield first, done

@@ -18,7 +18,7 @@ from standpipe.cache.files.users import Counts, User, fold, locked_folder
 from standpipe.cache.sets.growth import Full, Tier, Wish, grow
 from standpipe.cache.sets.removal import USERS
 from standpipe.errors import CacheError
-from standpipe.system.files import is_at
+from standpipe.system.files import closing_descriptor, is_at
 
 KEPT_EXTENTS = 8  # extents that are kept open: a store writes only to its last few
 CLOSE_MS = 5000  # longest wait for rows that are still being written to a disk
@@ -145,10 +145,8 @@ class OpenSet:
         """Add the counters of ended loaders to the set's totals. After an error, the next process does it."""
         with contextlib.suppress(OSError, CacheError):
             users = open_folder(folder, USERS, self._parts.home.access, make=False)
-            try:
+            with closing_descriptor(users):
                 fold(self._parts.home, folder, users)
-            finally:
-                os.close(users)
 
     def _grow(self, wants: _native.CacheWants) -> None:
         """Give the store an extent in the cache's directory or else on the disk, or tell it that none has room.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from standpipe.cache.files.directory import (
@@ -25,7 +25,7 @@ from standpipe.cache.files.spilled import SET, Spilled, SpillFolder, remove_spil
 from standpipe.cache.files.users import is_used, locked_folder, usage
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import is_at
+from standpipe.system.files import closing_descriptor, is_at
 
 USERS = "users"
 
@@ -80,7 +80,7 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
     except FileNotFoundError:
         return None
-    try:
+    with closing_descriptor(folder):
         name = _moved(home, digest, GONE) if used_too else _taken_away(home, digest, folder)
         if name is None:
             return None
@@ -89,8 +89,6 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
         if (place := _place(folder)) is not None:  # before the set, whose manifest says where it is
             remove_spilled(place, home.access)
         remove(home.temporary, name)
-    finally:
-        os.close(folder)
     return freed
 
 
@@ -124,7 +122,8 @@ def clear(home: Home) -> None:
             if digest not in linked:
                 remove_set(home, digest, used_too=False)
             else:
-                _trim(home.sets, digest)
+                with closing_descriptor(os.open(digest, READ_FOLDER, dir_fd=home.sets)) as folder:
+                    trim(folder)
     for session in sessions_of(home):
         for digest in set(session.sets) - set(names_in(home.sets)):
             with contextlib.suppress(OSError):
@@ -155,26 +154,17 @@ def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
 
 def idle_s(home: Home, digest: str) -> float:
     """Return the seconds since a set's last use; 0 if a loader uses it or it can't be read, infinite if unknown."""
-    try:
-        folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
-    except OSError:
-        return 0.0
-    try:
-        with _users(folder) as users:
-            return usage(folder, users).idle_s
-    except OSError:
-        return 0.0
-    finally:
-        os.close(folder)
+    with (
+        contextlib.suppress(OSError),
+        closing_descriptor(os.open(digest, READ_FOLDER, dir_fd=home.sets)) as folder,
+        _users(folder) as users,
+    ):
+        return usage(folder, users).idle_s
+    return 0.0
 
 
-@contextlib.contextmanager
-def _users(folder: int) -> Iterator[int]:
-    users = os.open(USERS, READ_FOLDER, dir_fd=folder)
-    try:
-        yield users
-    finally:
-        os.close(users)
+def _users(folder: int) -> contextlib.AbstractContextManager[int]:
+    return closing_descriptor(os.open(USERS, READ_FOLDER, dir_fd=folder))
 
 
 def _is_used(folder: int) -> bool:
@@ -227,25 +217,16 @@ def _moved(home: Home, digest: str, kind: str) -> str | None:
     return name
 
 
-def _trim(above: int, name: str) -> None:
-    folder = os.open(name, READ_FOLDER, dir_fd=above)
-    try:
-        trim(folder)
-    finally:
-        os.close(folder)
-
-
 def _freed(home: Home, folder: int) -> CacheFreeReport:
     memory = taken(folder)
     written, spilled = memory.held - memory.promised, 0
     if (place := _place(folder)) is not None:
-        with contextlib.suppress(OSError, CacheError):
-            there = Spilled(place, home.access)
-            try:
-                disk = taken(there.folder)
-                spilled = disk.held - disk.promised
-            finally:
-                there.close()
+        with (
+            contextlib.suppress(OSError, CacheError),
+            contextlib.closing(Spilled(place, home.access)) as there,
+        ):
+            disk = taken(there.folder)
+            spilled = disk.held - disk.promised
     return CacheFreeReport(written, spilled, written + spilled if _is_used(folder) else 0, 1)
 
 

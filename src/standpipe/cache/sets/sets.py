@@ -32,7 +32,7 @@ from standpipe.cache.sets.removal import USERS, clear, drop_damaged
 from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import is_at, open_regular, write_all
+from standpipe.system.files import closing_descriptor, is_at, open_regular, write_all
 
 QUEUE_BYTES = 16 << 20  # size of the queue of rows that are being written to a disk
 QUEUE_ROWS = 4  # rows that the queue has room for at least
@@ -161,12 +161,11 @@ def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -
     opened.callback(os.close, folder)
     with _damage_is_dropped(home, folder, wanted.digest):
         users = open_folder(folder, USERS, home.access, make=False)
-    try:
-        user = User(home, users)
-    except PermissionError:  # this user may only read this group's cache
-        return folder, None
-    finally:
-        os.close(users)
+    with closing_descriptor(users):
+        try:
+            user = User(home, users)
+        except PermissionError:  # this user may only read this group's cache
+            return folder, None
     opened.callback(user.close)
     return folder, user
 
@@ -177,19 +176,13 @@ def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[i
     The file is in the set before other processes can see the set, so none of them takes it for unused.
     """
     with new_folder(home) as (made, folder):
-        table = os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)
-        try:
+        with closing_descriptor(os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)) as table:
             settle(table, home.access, home.access.file_mode)
             write_all(table, bytes(_native.CacheStore.table_header(wanted.records, wanted.salt)), 0)
             os.ftruncate(table, table_bytes(wanted.records))
-        finally:
-            os.close(table)
         wanted.write(home, folder)
-        users = open_folder(folder, USERS, home.access, make=True)
-        try:
+        with closing_descriptor(open_folder(folder, USERS, home.access, make=True)) as users:
             user = User(home, users)
-        finally:
-            os.close(users)
         with contextlib.ExitStack() as mine:
             mine.callback(user.close)
             faultpoint("cache.create")

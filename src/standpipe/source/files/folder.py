@@ -39,8 +39,8 @@ class ImageFolder:
       isn't mounted, and as a class it would shift the labels of the others.
     - A pipe, socket or device with an image's name isn't a record and is never opened. ``explain()`` counts
       them and ``standpipe scan`` names them.
-    - A folder that can't be listed is a ``PlanError``. A folder whose path is too long for the system is
-      listed; each image in it is a record, and reading it is a ``ReadError``.
+    - A folder that can't be listed is a ``PlanError``, and so is one whose path is too long for the system. An
+      image whose path is too long is a record; reading it is a ``ReadError``.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from standpipe import _native
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.files.sorted_names import SortedNames
-from standpipe.source.files.walk import Folder, class_folders, examined, images_below
+from standpipe.source.files.walk import Folder, class_folders, images_below
 from standpipe.source.index.file import Facts, IndexFile, SectionPlace
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
@@ -74,7 +75,7 @@ class FolderSubject:
             for folder in _folders(index, start):
                 what = "the folder" if folder.path == b"." else path_text(folder.path)
                 try:
-                    now = examined(self.base + folder.path)
+                    now = os.stat(self.base + folder.path)  # noqa: PTH116 (pathlib has no bytes)
                 except OSError as error:
                     return f"{what} can't be examined any more: {error.strerror}"
                 if (now.st_mtime_ns, now.st_ino) != (folder.mtime_ns, folder.inode):

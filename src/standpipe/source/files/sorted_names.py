@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import heapq
 import struct
-from array import array
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 import numpy as np
 
 from standpipe.contracts import Paths
-from standpipe.source.files.sort import WORD_BYTES, sort_keys
 from standpipe.source.index.file import read_fully
 from standpipe.source.index.writer import IndexWriter
 from standpipe.spec import Int64Array, UInt8Array
@@ -40,28 +38,24 @@ class SortedNames:
     ) -> None:
         self._put = put
         self._writer = writer
-        self._keys = bytearray()
-        self._lengths = array("q")
+        self._keys: list[bytes] = []
         self._runs: list[int] = []
 
     def add(self, label: int, folder: bytes, names: list[bytes]) -> None:
         """Add the names of images in ``folder``, a path relative to the root, which belong to class
         ``label``.
         """
-        if not names:
-            return
-        if len(self._lengths) >= 2 * SORTED_AT_ONCE:
+        if len(self._keys) >= 2 * SORTED_AT_ONCE:
             self._spill()
         prefix = label.to_bytes(LABEL_BYTES, "big") + folder + b"\0"
-        self._keys += prefix + (b"\0" + prefix).join(names) + b"\0"
-        self._lengths.extend([len(prefix) + len(name) + 1 for name in names])
+        self._keys += [prefix + name + b"\0" for name in names]
 
     def end_class(self) -> None:
         """End a class. All names that are added later belong to other classes."""
         if self._runs:
             self._spill()
             self._merge()
-        elif len(self._lengths) >= SORTED_AT_ONCE:
+        elif len(self._keys) >= SORTED_AT_ONCE:
             self._put_sorted(self._sorted())
 
     def finish(self) -> None:
@@ -70,15 +64,9 @@ class SortedNames:
 
     def _sorted(self) -> Iterator[Paths]:
         """Yield the keys in memory in sorted order, in blocks, and empty the memory."""
-        self._keys += bytes(WORD_BYTES)
-        blob = np.frombuffer(self._keys, np.uint8)
-        lengths = np.frombuffer(self._lengths, np.int64)
-        self._keys, self._lengths = bytearray(), array("q")
-        ends = np.cumsum(lengths)
-        order = sort_keys(blob, ends - lengths, lengths)
-        unsorted = Paths(blob, ends)
-        for start in range(0, len(order), ROWS_AT_ONCE):
-            yield unsorted.take(order[start : start + ROWS_AT_ONCE])
+        keys, self._keys = sorted(self._keys), []
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            yield Paths.pack(keys[start : start + ROWS_AT_ONCE])
 
     def _spill(self) -> None:
         """Write the keys in memory to a file as a sorted run."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -15,12 +13,9 @@ from standpipe.source.index.listing import some
 from standpipe.system.paths import path_text, reading
 
 NAMES_AT_ONCE = 4096
-LONGEST_FOLDER_BYTES = 65_000  # an index has 16 bits for a path's length
-LONGEST_CALL_BYTES = 4_000  # a path of this length is allowed on every system
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LONGEST_PATH_BYTES = 4095  # that Linux takes
 
 Identity: TypeAlias = tuple[int, int]
-_Entry: TypeAlias = os.DirEntry[bytes] | os.DirEntry[str]  # str if the folder was given by its descriptor
 
 
 class Folder(NamedTuple):
@@ -45,8 +40,8 @@ class _Found:
     special: list[bytes] = field(default_factory=list)
     lost_links: list[bytes] = field(default_factory=list)
 
-    def add(self, entry: _Entry) -> None:
-        name = os.fsencode(entry.name)
+    def add(self, entry: os.DirEntry[bytes]) -> None:
+        name = entry.name
         is_image = is_image_name(name)
         # Most entries aren't links. Then this needs no stat call.
         if is_image and entry.is_file(follow_symlinks=False):
@@ -77,7 +72,7 @@ def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[b
     found, num_images = _Found(), 0
     with reading(base):
         found_folder(_status(base, b".").folder)
-        with _scanned(base) as entries:
+        with os.scandir(base) as entries:
             for entry in entries:
                 found.add(entry)
                 num_images += len(found.images)
@@ -110,10 +105,10 @@ def images_below(
         waiting = [(class_folder, frozenset({_status(base, b".").identity}))]
     while waiting:
         path, above = waiting.pop()
-        if len(path) > LONGEST_FOLDER_BYTES:
+        if len(base + path) > LONGEST_PATH_BYTES:
             raise PlanError(
-                f"a folder in {path_text(base + path[:LONGEST_CALL_BYTES])}… has a path of {len(path):,} bytes, over "
-                f"{LONGEST_FOLDER_BYTES:,}; does the folder contain itself?"
+                f"a folder below {path_text(base + class_folder)} has a path of {len(base + path):,} bytes, and the "
+                f"system takes {LONGEST_PATH_BYTES:,}; shorten the names of folders, or move it up"
             )
         with reading(base + path):
             status = _status(base, path)
@@ -121,7 +116,7 @@ def images_below(
                 continue
             found_folder(status.folder)
             found = _Found()
-            with _scanned(base + path) as entries:
+            with os.scandir(base + path) as entries:
                 for entry in entries:
                     found.add(entry)
                     if len(found.images) == NAMES_AT_ONCE:
@@ -141,67 +136,18 @@ class _Status(NamedTuple):
 
 
 def _status(base: bytes, path: bytes) -> _Status:
-    status = examined(base + path)
+    status = os.stat(base + path)  # noqa: PTH116 (pathlib has no bytes)
     return _Status(Folder(path, status.st_mtime_ns, status.st_ino), (status.st_dev, status.st_ino))
 
 
-def examined(folder: bytes) -> os.stat_result:
-    """Return the status of a folder, however long its path is."""
-    try:
-        return os.stat(folder)  # noqa: PTH116 (pathlib has no bytes)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-    file = _opened_stepwise(folder)
-    try:
-        return os.fstat(file)
-    finally:
-        os.close(file)
-
-
-@contextmanager
-def _scanned(folder: bytes) -> Iterator[Iterator[_Entry]]:
-    """Open a folder, and return a context with an iterator of its entries; the path may have any length."""
-    try:
-        entries = os.scandir(folder)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-    else:
-        with entries:
-            yield entries
-        return
-    file = _opened_stepwise(folder)
-    try:
-        with os.scandir(file) as named:
-            yield named
-    finally:
-        os.close(file)
-
-
-def _opened_stepwise(folder: bytes) -> int:
-    """Open a folder whose absolute path is longer than one system call allows; return its descriptor."""
-    file = os.open(b"/", OPEN_FOLDER)
-    rest = folder.strip(b"/")
-    while rest:
-        cut = len(rest) if len(rest) <= LONGEST_CALL_BYTES else rest.rfind(b"/", 0, LONGEST_CALL_BYTES)
-        try:
-            # A single name that is too long is passed on, and the system raises the error.
-            below = os.open(rest[:cut] if cut > 0 else rest, OPEN_FOLDER, dir_fd=file)
-        finally:
-            os.close(file)
-        file, rest = below, rest[cut:].lstrip(b"/")
-    return file
-
-
-def _is_folder(entry: _Entry) -> bool:
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link whose target isn't accessible
         return False
 
 
-def _has_target(link: _Entry) -> bool:
+def _has_target(link: os.DirEntry[bytes]) -> bool:
     try:
         link.stat()
     except OSError:
@@ -209,7 +155,7 @@ def _has_target(link: _Entry) -> bool:
     return True
 
 
-def _is_safe_to_open(entry: _Entry) -> bool:
+def _is_safe_to_open(entry: os.DirEntry[bytes]) -> bool:
     """Return True for a file, or a link whose target isn't accessible: opening it fails immediately."""
     try:
         return entry.is_file() or not _has_target(entry)

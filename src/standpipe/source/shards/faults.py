@@ -25,6 +25,20 @@ FAULTS = {
     "sparse": "has a sparse member, which is stored without its holes; pack it again without tar's --sparse",
     "volumes": "is a part of an archive in several volumes; join them, or pack again without tar's --multi-volume",
 }
+MEMBER_FAULTS = {  # of a member; FIELD stands for the name of a field
+    "missing": "has no FIELD next to it. Members of a record must follow one another, as tar --sort=name packs them; "
+    "if some records have no FIELD, leave it out of fields=",
+    "unexpected": "is a label, but the first record has none next to it. Members of a record must follow one another, "
+    "as tar --sort=name packs them; to read no labels, pass fields={'image': 'jpg'}",
+    "two": "is a second FIELD of its record; say which member is which field, such as fields={'image': 'jpg', "
+    "'mask': 'png'}",
+    "no_number": "isn't an integer of 64 bits as text, as a label must be. If it is a name, read its bytes as another "
+    "field: fields={'image': 'jpg', 'name': 'cls'} and map(…, field='name')",
+    "objects": "has Python objects, which standpipe never loads; save an array of numbers, or name the fields that you "
+    "need, such as fields={'image': 'jpg', 'label': 'cls'}",
+    "pickle": "may hold Python code, which standpipe never loads; name the fields that you need, such as "
+    "fields={'image': 'jpg', 'label': 'cls'}",
+}
 
 
 def refuse(shard: bytes, size: int, fault: Fault, fields: Sequence[str]) -> NoReturn:
@@ -34,47 +48,15 @@ def refuse(shard: bytes, size: int, fault: Fault, fields: Sequence[str]) -> NoRe
     fields  names of the fields, in the order of ``_native.TarRecords``
     """
     what, at, member, number, code = fault
-    where = f"{path_text(shard)} at byte {at:,}"
     named = f"the member {path_text(member)}" if member else "the member"
-    match what:
-        case "cant_read":
-            raise OSError(code, os.strerror(code))
-        case "cut":
-            says = f"says that it has {number:,} bytes" if number else "isn't complete"
-            text = f"{where}: {named} {says}, but the shard ends at byte {size:,}; it is cut: copy it again"
-        case "missing":
-            text = (
-                f"{where}: {named} has no {fields[number]} next to it. Members of a record must follow one "
-                f"another, as tar --sort=name packs them; if some records have no {fields[number]}, leave it "
-                "out of fields="
-            )
-        case "unexpected":
-            text = (
-                f"{where}: {named} is a label, but the first record has none next to it. Members of a record "
-                "must follow one another, as tar --sort=name packs them; to read no labels, pass "
-                "fields={'image': 'jpg'}"
-            )
-        case "two":
-            text = (
-                f"{where}: {named} is a second {fields[number]} of its record; say which member is which "
-                "field, such as fields={'image': 'jpg', 'mask': 'png'}"
-            )
-        case "no_number":
-            text = (
-                f"{where}: {named} isn't an integer of 64 bits as text, as a label must be. If it is a name, read "
-                "its bytes as another field: fields={'image': 'jpg', 'name': 'cls'} and map(…, field='name')"
-            )
-        case "objects":
-            text = (
-                f"{where}: {named} has Python objects, which standpipe never loads; save an array of numbers, or "
-                "name the fields that you need, such as fields={'image': 'jpg', 'label': 'cls'}"
-            )
-        case "pickle":
-            text = (
-                f"{where}: {named} may hold Python code, which standpipe never loads; name the fields that "
-                "you need, such as fields={'image': 'jpg', 'label': 'cls'}"
-            )
-        case _:
-            last = f", {named}" if member else ""
-            text = f"{path_text(shard)} {FAULTS[what]} (byte {at:,}{last})"
-    raise PlanError(text)
+    if what == "cant_read":
+        raise OSError(code, os.strerror(code))
+    if what in FAULTS:
+        last = f", {named}" if member else ""
+        raise PlanError(f"{path_text(shard)} {FAULTS[what]} (byte {at:,}{last})")
+    if what == "cut":
+        says = f"says that it has {number:,} bytes" if number else "isn't complete"
+        text = f"{says}, but the shard ends at byte {size:,}; it is cut: copy it again"
+    else:
+        text = MEMBER_FAULTS[what].replace("FIELD", fields[number] if what in ("missing", "two") else "")
+    raise PlanError(f"{path_text(shard)} at byte {at:,}: {named} {text}")

@@ -10,6 +10,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import plain, set_plain
 from standpipe.transform.image import ImageTransform, Size
 from standpipe.transform.python.schedule import is_scheduled
+from standpipe.units import is_count
 
 MOST_VIEWS = 64
 
@@ -120,11 +121,9 @@ class Views(ImageTransform):
                 "Views() has no view: name at least one, such as Views(a=[RandomResizedCrop(224)])"
             )
         for name, given in self.views.items():
-            if isinstance(given, Repeat) and (
-                not isinstance(given.number, int) or isinstance(given.number, bool) or given.number < 1
-            ):
+            if isinstance(given, Repeat) and not is_count(given.number, 1, MOST_VIEWS):
                 raise PlanError(
-                    f"Views({name}={given!r}): the number of views must be an integer of at least 1"
+                    f"Views({name}={given!r}): the number of views must be an integer from 1 to {MOST_VIEWS}"
                 )
             if not isinstance(transforms_of(given), list | tuple):
                 raise PlanError(f"Views({name}={given!r}): give it a list of transforms, or Repeat(n, [...])")

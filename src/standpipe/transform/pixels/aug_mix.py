@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from standpipe import _native
-from standpipe.errors import PlanError
 from standpipe.transform.image import Size, is_number
 from standpipe.transform.pixels.auto_augment import MOST_OPS, AutoAugmentBase, Fill, magnitudes_of
 from standpipe.transform.pixels.geometry import AugmentInterpolation
@@ -100,21 +99,13 @@ class AugMix(AutoAugmentBase):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AutoAugmentBase.check(self)
-        for name, low, high in (
-            ("severity", 1, BINS),
-            ("mixture_width", 1, _native.MOST_CHAINS),
-            ("chain_depth", None, MOST_OPS),
-        ):
-            value = getattr(self, name)
-            if type(value) is not int or value > high or (low is not None and value < low):
-                between = f"from {low} to {high}" if low else f"of at most {high}"
-                raise PlanError(f"AugMix({name}={value!r}): {name} must be an integer {between}")
+        self.check_integer("severity", 1, BINS)
+        self.check_integer("mixture_width", 1, _native.MOST_CHAINS)
+        if type(self.chain_depth) is not int or self.chain_depth > MOST_OPS:
+            self.refuse("chain_depth", f"an integer of at most {MOST_OPS}")
         if not is_number(self.alpha) or not LEAST_ALPHA <= self.alpha <= MOST_ALPHA:
-            raise PlanError(
-                f"AugMix(alpha={self.alpha!r}): alpha must be a number from {LEAST_ALPHA} to {MOST_ALPHA:,.0f}"
-            )
-        if not isinstance(self.all_ops, bool):
-            raise PlanError(f"AugMix(all_ops={self.all_ops!r}): all_ops must be True or False")
+            self.refuse("alpha", f"a number from {LEAST_ALPHA} to {MOST_ALPHA:,.0f}")
+        self.check_flag("all_ops")
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size, check_choice
+from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size
 from standpipe.transform.pixels.geometry import INTERPOLATIONS, AugmentInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import colour_of
 
@@ -172,7 +172,7 @@ class AutoAugmentBase(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        check_choice(type(self).__name__, "interpolation", self.interpolation, get_args(AugmentInterpolation))
+        self.check_choice("interpolation", get_args(AugmentInterpolation))
         colour_of(type(self).__name__, self.fill)
         if MASK in self.moves:
             check_mask_fill(type(self).__name__, self.mask_fill)
@@ -184,12 +184,6 @@ class AutoAugmentBase(PixelTransform):
                 f"{type(self).__name__}: images have {size} pixels; make no side longer than {MOST_WARPED_PX}"
             )
         return size
-
-    def _bins(self, owner: str, bins: int) -> None:
-        if type(bins) is not int or not 2 <= bins <= MOST_BINS:
-            raise PlanError(
-                f"{owner}(num_magnitude_bins={bins!r}): it must be an integer from 2 to {MOST_BINS}"
-            )
 
     def _any(self, names: Sequence[str], found: Mapping[str, list[float]], size: Size) -> _native.PixelStage:
         """Return a pass that applies one of several operations, with one of its magnitudes in ``found``."""
@@ -290,16 +284,9 @@ class RandAugment(AutoAugmentBase):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AutoAugmentBase.check(self)
-        self._bins("RandAugment", self.num_magnitude_bins)
-        if type(self.num_ops) is not int or not 0 <= self.num_ops <= MOST_OPS:
-            raise PlanError(
-                f"RandAugment(num_ops={self.num_ops!r}): it must be an integer from 0 to {MOST_OPS}"
-            )
-        if type(self.magnitude) is not int or not 0 <= self.magnitude < self.num_magnitude_bins:
-            raise PlanError(
-                f"RandAugment(magnitude={self.magnitude!r}): it must be an integer from 0 to num_magnitude_bins - 1, "
-                f"here {self.num_magnitude_bins - 1}"
-            )
+        self.check_integer("num_magnitude_bins", 2, MOST_BINS)
+        self.check_integer("num_ops", 0, MOST_OPS)
+        self.check_integer("magnitude", 0, self.num_magnitude_bins - 1)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -353,7 +340,7 @@ class TrivialAugmentWide(AutoAugmentBase):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AutoAugmentBase.check(self)
-        self._bins("TrivialAugmentWide", self.num_magnitude_bins)
+        self.check_integer("num_magnitude_bins", 2, MOST_BINS)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -402,10 +389,7 @@ class AutoAugment(AutoAugmentBase):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AutoAugmentBase.check(self)
-        if self.policy not in POLICIES:
-            raise PlanError(
-                f"AutoAugment({self.policy!r}): policy must be one of {', '.join(map(repr, POLICIES))}"
-            )
+        self.check_choice("policy", tuple(POLICIES))
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

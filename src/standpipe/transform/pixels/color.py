@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from standpipe import _native
-from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
+from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number, is_pair
 
 Range = float | tuple[float, float]
 
@@ -82,8 +81,7 @@ class RandomPosterize(AtRandom, PixelTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AtRandom.check(self)
-        if type(self.bits) is not int or not 1 <= self.bits <= 8:
-            raise PlanError(f"RandomPosterize(bits={self.bits!r}): bits must be an integer from 1 to 8")
+        self.check_integer("bits", 1, 8)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -125,9 +123,7 @@ class RandomSolarize(AtRandom, PixelTransform):
         """Raise ``PlanError`` for invalid parameters."""
         AtRandom.check(self)
         if not is_number(self.threshold):
-            raise PlanError(
-                f"RandomSolarize(threshold={self.threshold!r}): it must be a number, usually from 0 to 255"
-            )
+            self.refuse("threshold", "a number, usually from 0 to 255")
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -301,15 +297,14 @@ class ColorJitter(PixelTransform):
     def _range(self, name: str, *, middle: float, least: float, most: float) -> tuple[float, float]:
         """Return (lowest, highest) of a parameter. Raises ``PlanError`` if it is no range in [least, most]."""
         value = getattr(self, name)
-        where = f"ColorJitter({name}={value!r}): {name} must be"
         if is_number(value):
             if value < 0:
-                raise PlanError(f"{where} at least 0, or a pair (lowest, highest)")
+                self.refuse(name, "at least 0, or a pair (lowest, highest)")
             low, high = max(middle - value, least), middle + value
-        elif isinstance(value, tuple | list) and len(value) == 2 and all(map(is_number, value)):
+        elif is_pair(value):
             low, high = value
         else:
-            raise PlanError(f"{where} a number, or a pair (lowest, highest)")
+            self.refuse(name, "a number, or a pair (lowest, highest)")
         if not least <= low <= high <= most:
-            raise PlanError(f"{where} within {least:g} to {most:g}, the lowest value first")
+            self.refuse(name, f"within {least:g} to {most:g}, the lowest value first")
         return float(low), float(high)

@@ -58,9 +58,9 @@ class Normalize(ValueTransform):
         """Raise ``PlanError`` for an invalid ``mean`` or ``std``, or if a result isn't a finite float32."""
         for name, value in (("mean", self.mean), ("std", self.std)):
             if not _are_three_numbers(value):
-                raise PlanError(f"Normalize({name}={value!r}): {name} must be three numbers, for R, G and B")
+                self.refuse(name, "three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
-            raise PlanError(f"Normalize(std={self.std!r}): deviations must be above 0")
+            self.refuse("std", "deviations above 0")
         with np.errstate(all="ignore"):
             fits = np.isfinite(self.table()).all()
         if not fits:
@@ -118,10 +118,8 @@ class ToDtype(ValueTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an unknown ``dtype``, or a ``scale`` that isn't a bool."""
-        if self.dtype not in get_args(DtypeName):
-            raise PlanError(f"ToDtype({self.dtype!r}): dtype must be one of 'uint8', 'float16', 'float32'")
-        if not isinstance(self.scale, bool):
-            raise PlanError(f"ToDtype(scale={self.scale!r}): scale must be True or False")
+        self.check_choice("dtype", get_args(DtypeName))
+        self.check_flag("scale")
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with ``dtype`` and ``scale`` set to those of this transform."""
@@ -156,8 +154,7 @@ class ToLayout(ValueTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an unknown layout."""
-        if self.layout not in (each.value for each in Layout):
-            raise PlanError(f"ToLayout({self.layout!r}): layout must be 'NCHW' or 'NHWC'")
+        self.check_choice("layout", get_args(LayoutName))
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with ``layout`` set to that of this transform."""

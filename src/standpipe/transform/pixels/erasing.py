@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, RowTransform, is_number
+from standpipe.transform.image import AtRandom, RowTransform, is_number, is_pair
 
 MODES = ("const", "rand", "pixel")
 MOST_RECTANGLES = 64
@@ -71,18 +71,14 @@ class RandomErasing(AtRandom, RowTransform):
         AtRandom.check(self)
         for name, lowest, most in (("scale", 0.0, 1.0), ("ratio", 1e-6, 1e6)):
             pair = getattr(self, name)
-            fits = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
-            if not fits or not lowest <= pair[0] <= pair[1] <= most:
-                self._refuse(name, f"two numbers, {lowest:g} ≤ low ≤ high ≤ {most:g}")
-        if self.mode not in MODES:
-            self._refuse("mode", f"one of {', '.join(map(repr, MODES))}")
+            if not is_pair(pair) or not lowest <= pair[0] <= pair[1] <= most:
+                self.refuse(name, f"two numbers, {lowest:g} ≤ low ≤ high ≤ {most:g}")
+        self.check_choice("mode", MODES)
         if self.value != "random" and (len(self._values) != 3 or not all(map(is_number, self._values))):
-            self._refuse("value", "a number, three of them, or 'random'")
-        if type(self.min_count) is not int or not 1 <= self.min_count <= MOST_RECTANGLES:
-            self._refuse("min_count", f"an integer from 1 to {MOST_RECTANGLES}")
-        most_count = self.max_count if self.max_count is not None else self.min_count
-        if type(most_count) is not int or not self.min_count <= most_count <= MOST_RECTANGLES:
-            self._refuse("max_count", f"None, or an integer from min_count to {MOST_RECTANGLES}")
+            self.refuse("value", "a number, three of them, or 'random'")
+        self.check_integer("min_count", 1, MOST_RECTANGLES)
+        if self.max_count is not None:
+            self.check_integer("max_count", self.min_count, MOST_RECTANGLES)
 
     @property
     def is_random(self) -> bool:
@@ -113,6 +109,3 @@ class RandomErasing(AtRandom, RowTransform):
     def _values(self) -> Sequence[float]:
         value: object = self.value
         return list(value) if isinstance(value, tuple | list) else [value] * 3  # type: ignore[list-item]
-
-    def _refuse(self, name: str, must: str) -> NoReturn:
-        raise PlanError(f"RandomErasing({name}={getattr(self, name)!r}): {name} must be {must}")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number
+from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number, is_pair
 
 MOST_SHARP = 1e6  # 255 times this fits into a native 32-bit integer
 MOST_SIGMA_PX = 1e6
@@ -51,10 +51,7 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
         """Raise ``PlanError`` for a factor outside [0, 1,000,000], or a probability outside [0, 1]."""
         AtRandom.check(self)
         if not is_number(self.sharpness_factor) or not 0 <= self.sharpness_factor <= MOST_SHARP:
-            raise PlanError(
-                f"RandomAdjustSharpness(sharpness_factor={self.sharpness_factor!r}): it must be a number from 0 to "
-                f"{MOST_SHARP:g}, where 1 leaves the image as it is"
-            )
+            self.refuse("sharpness_factor", f"a number from 0 to {MOST_SHARP:g}; 1 leaves the image as it is")
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -96,21 +93,12 @@ class GaussianBlur(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        if type(self.kernel_size) is not int or not 1 <= self.kernel_size <= _native.MOST_KERNEL_PX:
-            raise PlanError(
-                f"GaussianBlur(kernel_size={self.kernel_size!r}): it must be an odd integer from 1 to "
-                f"{_native.MOST_KERNEL_PX}"
-            )
+        self.check_integer("kernel_size", 1, _native.MOST_KERNEL_PX)
         if self.kernel_size % 2 == 0:
-            raise PlanError(
-                f"GaussianBlur(kernel_size={self.kernel_size}): it must be odd, such as {self.kernel_size + 1}"
-            )
+            self.refuse("kernel_size", f"odd, such as {self.kernel_size + 1}")
         low, high = self._range
         if not 0 < low <= high <= MOST_SIGMA_PX:
-            raise PlanError(
-                f"GaussianBlur(sigma={self.sigma!r}): it must be a number of pixels above 0, or a pair "
-                "(lowest, highest)"
-            )
+            self.refuse("sigma", "a number of pixels above 0, or a pair (lowest, highest)")
 
     @property
     def is_random(self) -> bool:
@@ -121,12 +109,8 @@ class GaussianBlur(PixelTransform):
     @property
     def _range(self) -> tuple[float, float]:
         """The lowest and the highest deviation; (0, 0) for what is no range."""
-        sigma = self.sigma
-        if is_number(sigma):
-            return float(sigma), float(sigma)  # type: ignore[arg-type]
-        if isinstance(sigma, tuple | list) and len(sigma) == 2 and all(map(is_number, sigma)):
-            return float(sigma[0]), float(sigma[1])
-        return 0.0, 0.0
+        pair = (self.sigma, self.sigma) if is_number(self.sigma) else self.sigma
+        return (float(pair[0]), float(pair[1])) if is_pair(pair) else (0.0, 0.0)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if images differ in size, or are too small for the kernel."""

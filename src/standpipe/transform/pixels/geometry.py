@@ -16,8 +16,8 @@ from standpipe.transform.image import (
     ImageTransform,
     PixelTransform,
     Size,
-    check_choice,
 )
+from standpipe.units import is_count
 
 # Pillow's filters. Native code knows each by its place in INTERPOLATIONS.
 WarpInterpolation = Literal["nearest", "bilinear"]
@@ -28,8 +28,24 @@ INTERPOLATIONS = get_args(InterpolationName)
 MOST_PX = _native.MOST_PX  # pixels along a side
 
 
+class SizedTransform(GeometricTransform):
+    """The base class of transforms whose results have the size that their parameter ``size`` gives."""
+
+    __slots__ = ()
+    size: int | tuple[int, int]
+
+    @property
+    def output_px(self) -> Size:
+        """The (height, width) of the result, in pixels."""
+        return side_pair(type(self).__name__, "size", self.size)
+
+    def size_after(self, size: Size | None) -> Size:
+        """Return ``output_px``, whatever the image's size is."""
+        return self.output_px
+
+
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(GeometricTransform):
+class RandomResizedCrop(SizedTransform):
     """Crop a random box from an image and resize it, like ``torchvision.transforms.v2.RandomResizedCrop``.
 
     Up to ten boxes are tried. If none fits into the image, the crop is the largest centred box whose ratio is in
@@ -74,18 +90,9 @@ class RandomResizedCrop(GeometricTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomResizedCrop", "size", self.size)
-        check_choice("RandomResizedCrop", "interpolation", self.interpolation, (*INTERPOLATIONS, "random"))
+        self.check_choice("interpolation", (*INTERPOLATIONS, "random"))
         _range("RandomResizedCrop", "scale", self.scale, most=1.0)
         _range("RandomResizedCrop", "ratio", self.ratio, most=None)
-
-    @property
-    def output_px(self) -> Size:
-        """The (height, width) of the result, in pixels."""
-        return side_pair("RandomResizedCrop", "size", self.size)
-
-    def size_after(self, size: Size | None) -> Size:
-        """Return ``output_px``, whatever the image's size is."""
-        return self.output_px
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the crop and its resize to a native pass."""
@@ -140,19 +147,18 @@ class Resize(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        check_choice("Resize", "interpolation", self.interpolation, INTERPOLATIONS)
-        if not isinstance(self.size, int):
-            side_pair("Resize", "size", self.size)
-            if self.max_size is not None:
-                raise PlanError(
-                    f"Resize(max_size={self.max_size!r}) needs an int size, got size={self.size!r}; leave out max_size"
-                )
-            return
+        self.check_choice("interpolation", INTERPOLATIONS)
         side_pair("Resize", "size", self.size)
-        if self.max_size is not None and not (_is_side(self.max_size) and self.max_size > self.size):
+        if self.max_size is None:
+            return
+        if not isinstance(self.size, int):
             raise PlanError(
-                f"Resize(max_size={self.max_size!r}): max_size must be an integer, larger than the shorter side's "
-                f"size={self.size!r}, at most {MOST_PX} pixels"
+                f"Resize(max_size={self.max_size!r}) needs an int size, got size={self.size!r}; leave out max_size"
+            )
+        if not is_count(self.max_size, self.size + 1, MOST_PX):
+            self.refuse(
+                "max_size",
+                f"an integer, larger than the shorter side's size={self.size!r}, at most {MOST_PX} pixels",
             )
 
     def size_after(self, size: Size | None) -> Size | None:
@@ -219,12 +225,9 @@ class RandomResize(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        check_choice("RandomResize", "interpolation", self.interpolation, INTERPOLATIONS)
-        if not _is_side(self.min_size) or not _is_side(self.max_size) or self.min_size >= self.max_size:
-            raise PlanError(
-                f"RandomResize({self.min_size!r}, {self.max_size!r}): sizes must be integers from 1 to {MOST_PX}, and "
-                "min_size below max_size"
-            )
+        self.check_choice("interpolation", INTERPOLATIONS)
+        self.check_integer("max_size", 2, MOST_PX)
+        self.check_integer("min_size", 1, self.max_size - 1)
 
     def size_after(self, size: Size | None) -> None:
         """Return None: images differ in size."""
@@ -235,7 +238,7 @@ class RandomResize(GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class CenterCrop(GeometricTransform):
+class CenterCrop(SizedTransform):
     """Crop the centre of an image, like ``torchvision.transforms.v2.CenterCrop``.
 
     An image that is smaller than ``size`` is padded with zeros (black) on all sides. If the padding of a dimension is
@@ -269,15 +272,6 @@ class CenterCrop(GeometricTransform):
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("CenterCrop", "size", self.size)
         check_mask_fill("CenterCrop", self.mask_fill)
-
-    @property
-    def output_px(self) -> Size:
-        """The (height, width) of the result, in pixels."""
-        return side_pair("CenterCrop", "size", self.size)
-
-    def size_after(self, size: Size | None) -> Size:
-        """Return ``output_px``, whatever the image's size is."""
-        return self.output_px
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the centred window to a native pass."""
@@ -382,31 +376,18 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
 
 def check_mask_fill(owner: str, value: object) -> None:
     """Raise ``PlanError`` if the padding of masks isn't a class number."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 255:
+    if not is_count(value, 0, 255):
         raise PlanError(f"{owner}(mask_fill={value!r}): mask_fill must be an integer from 0 to 255")
 
 
 def side_pair(owner: str, name: str, size: object) -> tuple[int, int]:
     """Return (height, width) of a size in pixels; raise ``PlanError`` if it is none. ``owner``: the transform."""
-    height, width = (size, size) if isinstance(size, int) else _two(owner, name, size)
-    for side in (height, width):
-        if not _is_side(side):
-            raise PlanError(
-                f"{owner}({name}={size!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
-            )
-    return height, width
-
-
-def _is_side(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_PX
-
-
-def _two(owner: str, name: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
+    sides = (size, size) if isinstance(size, int) else size if isinstance(size, tuple | list) else ()
+    if len(sides) != 2 or not all(is_count(side, 1, MOST_PX) for side in sides):
         raise PlanError(
-            f"{owner}({name}={value!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
+            f"{owner}({name}={size!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
         )
-    return value[0], value[1]
+    return sides[0], sides[1]
 
 
 def _range(owner: str, name: str, value: tuple[float, float], most: float | None) -> None:

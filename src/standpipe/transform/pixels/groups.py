@@ -36,6 +36,11 @@ class Group(PixelTransform):
             each.check()
 
     @property
+    def is_random(self) -> bool:
+        """True if there are several transforms, or the one is random."""
+        return len(self._parts) > 1 or any(each.is_random for each in self._parts)
+
+    @property
     def moves(self) -> tuple[str, ...]:
         """The fields whose pixels each transform moves that moves any."""
         moving = [each.moves for each in self._parts if each.moves]
@@ -154,15 +159,10 @@ class RandomChoice(Group):
             return
         fits = isinstance(self.p, tuple | list) and len(self.p) == len(self.transforms)
         if not fits or not all(is_number(each) and each >= 0 for each in self.p) or sum(self.p) <= 0:
-            raise PlanError(
-                f"RandomChoice(p={self.p!r}): p must be a list of {len(self.transforms)} weights, one for each "
-                "transform, none below 0 and not all of them 0"
+            number = len(self.transforms)
+            self.refuse(
+                "p", f"a list of {number} weights, one for each transform, none below 0, not all of them 0"
             )
-
-    @property
-    def is_random(self) -> bool:
-        """True if there are several transforms, or the one is random."""
-        return len(self._parts) > 1 or any(each.is_random for each in self._parts)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
@@ -207,11 +207,6 @@ class RandomOrder(Group):
             raise PlanError(
                 f"RandomOrder has {len(self.transforms)} transforms; give it at most {_native.MOST_SHUFFLED}"
             )
-
-    @property
-    def is_random(self) -> bool:
-        """True if there are several transforms, or the one is random."""
-        return len(self._parts) > 1 or any(each.is_random for each in self._parts)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

@@ -9,16 +9,7 @@ from itertools import accumulate
 from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
-from standpipe.errors import PlanError
-from standpipe.transform.image import (
-    MASK,
-    MASK_FILL,
-    ImageTransform,
-    PixelTransform,
-    Size,
-    check_choice,
-    is_number,
-)
+from standpipe.transform.image import MASK, MASK_FILL, ImageTransform, PixelTransform, Size, is_number
 from standpipe.transform.pixels.auto_augment import MOST_OPS
 from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import Colour, colour_of
@@ -144,22 +135,18 @@ class TimmRandAugment(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        if type(self.num_ops) is not int or not 0 <= self.num_ops <= MOST_OPS:
-            self._refuse("num_ops", f"an integer from 0 to {MOST_OPS}")
+        self.check_integer("num_ops", 0, MOST_OPS)
         for name in ("magnitude", "magnitude_max"):
             value = getattr(self, name)
             if not is_number(value) or not 0 <= value <= MOST_MAGNITUDE:
-                self._refuse(name, f"a number from 0 to {MOST_MAGNITUDE}")
+                self.refuse(name, f"a number from 0 to {MOST_MAGNITUDE}")
         deviation = self.magnitude_std
         if deviation != math.inf and not (is_number(deviation) and 0 <= deviation <= MOST_MAGNITUDE):
-            self._refuse("magnitude_std", f"a number from 0 to {MOST_MAGNITUDE}, or infinity")
-        for name, must, fits in (
-            ("increasing", "True or False", self.increasing in (True, False)),
-            ("p", "a probability in [0, 1]", is_number(self.p) and 0 <= self.p <= 1),
-        ):
-            if not fits:
-                self._refuse(name, must)
-        check_choice("TimmRandAugment", "interpolation", self.interpolation, SAMPLINGS)
+            self.refuse("magnitude_std", f"a number from 0 to {MOST_MAGNITUDE}, or infinity")
+        self.check_flag("increasing")
+        if not is_number(self.p) or not 0 <= self.p <= 1:
+            self.refuse("p", "a probability in [0, 1]")
+        self.check_choice("interpolation", SAMPLINGS)
         colour_of("TimmRandAugment", self.fill)
         check_mask_fill("TimmRandAugment", self.mask_fill)
         self._check_operations()
@@ -170,17 +157,14 @@ class TimmRandAugment(PixelTransform):
             return
         names = list(given) if isinstance(given, Mapping | tuple | list) else []
         if unknown := [name for name in names if name not in OPERATIONS]:
-            self._refuse("operations", f"names among {', '.join(OPERATIONS)}, not {unknown[0]!r}")
+            self.refuse("operations", f"names among {', '.join(OPERATIONS)}, not {unknown[0]!r}")
         if not names:
-            self._refuse("operations", "a list of names, or a mapping of names to weights")
+            self.refuse("operations", "a list of names, or a mapping of names to weights")
         if isinstance(given, Mapping):
             if not all(is_number(weight) and weight > 0 for weight in given.values()):
-                self._refuse("operations", "a mapping of names to weights above 0")
+                self.refuse("operations", "a mapping of names to weights above 0")
             if self.num_ops > min(MOST_DIFFERENT, len(names)):
-                self._refuse("num_ops", f"at most {min(MOST_DIFFERENT, len(names))} with weights")
-
-    def _refuse(self, name: str, must: str) -> None:
-        raise PlanError(f"TimmRandAugment({name}={getattr(self, name)!r}): {name} must be {must}")
+                self.refuse("num_ops", f"at most {min(MOST_DIFFERENT, len(names))} with weights")
 
     @property
     def moves(self) -> tuple[str, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NoReturn, get_args
+from typing import ClassVar, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, check_choice, is_number
+from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, is_number, is_pair
 from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import Colour, colour_of
 
@@ -27,7 +27,7 @@ class Warp(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
-        check_choice(type(self).__name__, "interpolation", self.interpolation, get_args(WarpInterpolation))
+        self.check_choice("interpolation", get_args(WarpInterpolation))
         colour_of(type(self).__name__, self.fill)
         check_mask_fill(type(self).__name__, self.mask_fill)
 
@@ -44,21 +44,16 @@ class Warp(PixelTransform):
         """Return a range of angles in degrees; a number stands for (-number, number)."""
         if is_number(value) and 0 <= value <= MOST_DEGREES:  # type: ignore[operator]
             return (-float(value), float(value))  # type: ignore[arg-type]
-        pair = value if isinstance(value, tuple | list) else ()
-        if len(pair) != 2 or not all(map(is_number, pair)) or not least <= pair[0] <= pair[1] <= MOST_DEGREES:
-            self._refuse(name, "a number of degrees, not below 0, or a pair (lowest, highest)")
-        return (float(pair[0]), float(pair[1]))
+        if not is_pair(value) or not least <= value[0] <= value[1] <= MOST_DEGREES:
+            self.refuse(name, "a number of degrees, not below 0, or a pair (lowest, highest)")
+        return (float(value[0]), float(value[1]))
 
     def _center(self, center: object) -> list[float]:
         if center is None:
             return [0, 0, 0]
-        pair = center if isinstance(center, tuple | list) else ()
-        if len(pair) != 2 or not all(map(is_number, pair)):
-            self._refuse("center", "None, or two numbers of pixels (x, y)")
-        return [1, float(pair[0]), float(pair[1])]
-
-    def _refuse(self, name: str, must: str) -> NoReturn:
-        raise PlanError(f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {must}")
+        if not is_pair(center):
+            self.refuse("center", "None, or two numbers of pixels (x, y)")
+        return [1, float(center[0]), float(center[1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +188,11 @@ class RandomAffine(Warp):
             pair = getattr(self, name)
             if pair is None:
                 continue
-            fits = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
-            if not fits or not all(0 <= each <= most for each in pair):
-                self._refuse(name, f"None, or two numbers from 0 to {most:g}")
+            if not is_pair(pair) or not all(0 <= each <= most for each in pair):
+                self.refuse(name, f"None, or two numbers from 0 to {most:g}")
         scale = self.scale or (1.0, 1.0)
         if not 0 < scale[0] <= scale[1]:
-            self._refuse("scale", "None, or two numbers, 0 < low ≤ high")
+            self.refuse("scale", "None, or two numbers, 0 < low ≤ high")
         shears = [0.0] * 4
         if isinstance(self.shear, tuple | list) and len(self.shear) == 4:
             shears = [*self._range("shear", self.shear[:2]), *self._range("shear", self.shear[2:])]
@@ -260,7 +254,7 @@ class RandomPerspective(AtRandom, Warp):
         AtRandom.check(self)
         Warp.check(self)
         if not is_number(self.distortion_scale) or not 0 <= self.distortion_scale <= 1:
-            self._refuse("distortion_scale", "a number from 0 to 1")
+            self.refuse("distortion_scale", "a number from 0 to 1")
 
     @property
     def is_random(self) -> bool:

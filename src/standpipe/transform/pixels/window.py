@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK_FILL, GeometricStep, GeometricTransform, Size, check_choice
-from standpipe.transform.pixels.geometry import MOST_PX, check_mask_fill, side_pair
+from standpipe.transform.image import MASK_FILL, GeometricStep, GeometricTransform, Size
+from standpipe.transform.pixels.geometry import MOST_PX, SizedTransform, check_mask_fill, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
@@ -60,7 +60,7 @@ class PadImage(GeometricTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         _sides("PadImage", self.padding)
-        check_choice("PadImage", "padding_mode", self.padding_mode, MODES)
+        self.check_choice("padding_mode", MODES)
         colour_of("PadImage", self.fill)
         check_mask_fill("PadImage", self.mask_fill)
 
@@ -81,7 +81,7 @@ class PadImage(GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomCrop(GeometricTransform):
+class RandomCrop(SizedTransform):
     """Crop a window of fixed size at a random place, like ``torchvision.transforms.v2.RandomCrop``.
 
     Every place has the same probability. Only the window's pixels are decoded. It moves the fields ``image`` and
@@ -128,18 +128,10 @@ class RandomCrop(GeometricTransform):
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomCrop", "size", self.size)
         _sides("RandomCrop", self.padding or 0)
-        check_choice("RandomCrop", "padding_mode", self.padding_mode, MODES)
+        self.check_choice("padding_mode", MODES)
         colour_of("RandomCrop", self.fill)
         check_mask_fill("RandomCrop", self.mask_fill)
-        if not isinstance(self.pad_if_needed, bool):
-            raise PlanError(
-                f"RandomCrop(pad_if_needed={self.pad_if_needed!r}): pad_if_needed must be True or False"
-            )
-
-    @property
-    def output_px(self) -> Size:
-        """The (height, width) of the result, in pixels."""
-        return side_pair("RandomCrop", "size", self.size)
+        self.check_flag("pad_if_needed")
 
     def size_after(self, size: Size | None) -> Size:
         """Return ``output_px``. Raises ``PlanError`` if images of ``size`` are too small."""
