@@ -59,7 +59,7 @@ class Happened(threading.Event):
 
 
 class LateStreams:
-    """Satisfies ``standpipe.torch.streams.Streams``, in host memory.
+    """Does what ``standpipe.torch.streams.CudaStreams`` does, in host memory.
 
     pinned  memory that is pinned, and its size
     sizes   of the memory that was had for what comes

@@ -4,7 +4,7 @@ from orders import check_order
 
 import standpipe as sp
 from standpipe.contracts import Order
-from standpipe.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
+from standpipe.order import BlockShuffled, Chain, Select, Selected, Sequential, Shuffled, Skip, Split, Take
 from standpipe.plan.order import once_each, order_of
 from standpipe.spec import Int64Array
 
@@ -14,18 +14,18 @@ ORDERS: list[Order] = [Sequential(n) for n in SIZES]
 ORDERS += [Shuffled(n, seed) for n in SIZES for seed in (0, 7, 2**64 - 1)]
 ORDERS += [BlockShuffled(n, 7, *of) for n in SIZES for of in BLOCKS if n < 1000 * of[0] * of[1]]
 ORDERS += [
-    Selected(Shuffled(70, 1), (Take(70),), (101,)),
-    Selected(Sequential(31), (Take(70), Skip(39)), (101, 70)),
-    Selected(Shuffled(3, 1), (Select.of([70, 0, 2]),), (101,)),
-    Selected(Shuffled(1800, 1), (Split(0.9, 5, "first"),), (2000,)),
-    Selected(Sequential(200), (Split(0.9, 5, "rest"),), (2000,)),
+    Selected(Shuffled(70, 1), Chain(101, (Take(70),))),
+    Selected(Sequential(31), Chain(101, (Take(70), Skip(39)))),
+    Selected(Shuffled(3, 1), Chain(101, (Select.of([70, 0, 2]),))),
+    Selected(Shuffled(1800, 1), Chain(2000, (Split(0.9, 5, "first"),))),
+    Selected(Sequential(200), Chain(2000, (Split(0.9, 5, "rest"),))),
 ]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=repr)
 def test_an_order_keeps_its_contract(order: Order) -> None:
     assert isinstance(order, Order)
-    check_order(order, order.sizes[0] if isinstance(order, Selected) else None)
+    check_order(order, order.chain.num_records if isinstance(order, Selected) else None)
 
 
 LABEL = np.random.default_rng(0).integers(0, 7, 3_000)

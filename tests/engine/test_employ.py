@@ -130,7 +130,7 @@ def test_threads_are_started_when_more_are_wanted() -> None:
     with in_python("thread").loader(memory=MEMORY, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
         begin, workers = loader.plan.num_workers, left_alone(loader)
-        assert begin + 2 <= loader.plan.most_workers
+        assert begin + 2 <= loader.plan.pool.most_workers
         for number in (begin + 2, 1):
             workers.employ(number)
             assert workers.employed == number
@@ -144,7 +144,7 @@ def test_processes_are_never_more_than_at_first() -> None:
     with in_python("process").loader(memory=MEMORY, executor="process") as loader:
         workers = left_alone(loader)
         workers.employ(loader.plan.num_workers + 2)
-        assert workers.employed == loader.plan.num_workers == loader.plan.most_workers
+        assert workers.employed == loader.plan.num_workers == loader.plan.pool.most_workers
 
 
 def ledger(grown: int, now: int = 100) -> sp.MemoryLedger:

@@ -95,13 +95,13 @@ def test_whatever_a_file_says_it_is_settings_or_an_error(
 
 def test_numbers_that_are_given_stay() -> None:
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", num_workers=3)
-    assert (plan.num_workers, plan.most_workers, plan.tunes_workers) == (3, 3, False)
+    assert (plan.num_workers, plan.pool.most_workers, plan.tunes_workers) == (3, 3, False)
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", prefetch=2)
     assert (plan.slots, plan.tunes_workers) == (3, True)
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", prefetch="auto", num_workers="auto")
     assert plan.tunes_workers
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", autotune=False)
-    assert (plan.most_workers, plan.tunes_workers) == (plan.num_workers, False)
+    assert (plan.pool.most_workers, plan.tunes_workers) == (plan.num_workers, False)
     with pytest.raises(sp.PlanError, match="autotune must be True or False, got 1"):
         numbers().plan(autotune=1)  # type: ignore[arg-type]
     with pytest.raises(sp.PlanError, match="prefetch must be 'auto' or an integer"):
@@ -111,8 +111,8 @@ def test_numbers_that_are_given_stay() -> None:
 def test_workers_that_may_be_tried_fit_the_budget() -> None:
     for memory in ("100MiB", "200MiB", "2GiB"):
         plan = numbers().map(doubled, field="x").plan(memory=memory, executor="thread")
-        threads = plan.pool.cost.of(plan.most_workers)
-        assert plan.num_workers <= plan.most_workers <= 64
+        threads = plan.pool.cost.of(plan.pool.most_workers)
+        assert plan.num_workers <= plan.pool.most_workers <= 64
         assert plan.forecast.workers == threads
         assert plan.forecast.allocated <= plan.memory_bytes
         rest = (
@@ -124,9 +124,9 @@ def test_workers_that_may_be_tried_fit_the_budget() -> None:
         )
         assert rest >= plan.forecast.index
     native = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
-    assert native.most_workers == native.num_workers  # they compute: one for each processor
+    assert native.pool.most_workers == native.num_workers  # they compute: one for each processor
     stream = sp.Pipeline(sp.IterableSource(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
-    assert (stream.most_workers, stream.tunes_workers) == (1, False)
+    assert (stream.pool.most_workers, stream.tunes_workers) == (1, False)
 
 
 @pytest.mark.parametrize(("rows", "slots", "most"), [(256, 3, 64), (32, 5, 64), (4, 33, 64)])
@@ -134,7 +134,7 @@ def test_slots_are_for_the_most_workers_that_may_be_tried(rows: int, slots: int,
     """Two rows in hand for each, and one batch that the caller holds; all of them in the forecast."""
     described = sp.Pipeline(sp.Arrays(x=np.arange(256.0))).map(doubled, field="x").batch(rows)
     plan = described.plan(memory="1GiB", executor="thread")
-    assert (plan.most_workers, plan.slots) == (most, slots)
+    assert (plan.pool.most_workers, plan.slots) == (most, slots)
     assert plan.forecast.slots == slots * plan.batch.layout.stride_bytes
     assert f"{slots} slots of" in plan.explain()
     assert f"up to {most} are tried" in plan.explain()
@@ -159,7 +159,7 @@ def test_workers_that_need_much_memory_in_slots_are_not_tried(tmp_path: Path) ->
     large = photos.map(doubled, field="label").batch(1)
     plan = large.plan(memory="8GiB", executor="thread")
     begin = large.plan(memory="8GiB", executor="thread", autotune=False)
-    assert begin.num_workers == plan.num_workers < plan.most_workers < 64
+    assert begin.num_workers == plan.num_workers < plan.pool.most_workers < 64
     assert begin.slots < plan.slots <= begin.slots + 21  # 64 MiB
 
 
@@ -175,7 +175,7 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
     with pipeline.loader(memory="512MiB", num_workers=1, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
     with pipeline.loader(memory="512MiB", executor="thread") as loader:
-        most = loader.plan.most_workers
+        most = loader.plan.pool.most_workers
         while not any(trial.kept for trial in loader.tuning().trials):
             loader.set_epoch(0)
             assert [batch["x"].tolist() for batch in loader] == expected

@@ -203,35 +203,35 @@ def test_special_files_are_skipped_and_counted(tmp_path: Path) -> None:
         ImageFolder(tmp_path, allow_empty=True).open()
 
 
-def test_a_path_that_is_too_long_is_one_bad_record(tmp_path: Path) -> None:
+def test_an_image_whose_path_is_too_long_is_one_bad_record(tmp_path: Path) -> None:
     """The system takes 4,095 bytes at once; what lies deeper can be made from folder to folder."""
     good = encoded(picture(1))
     (tmp_path / "a").mkdir()
     (tmp_path / "a/1.jpg").write_bytes(good)
-    folder = os.open(tmp_path / "a", os.O_RDONLY)
-    for number in range(40):
-        name = f"{number:03}{'x' * 240}"
+    folder, length = os.open(tmp_path / "a", os.O_RDONLY), len(os.fsencode(tmp_path / "a"))
+    while length < 3850:  # the last folder's own path isn't too long: an image's in it is
+        name = "x" * 240
         os.mkdir(name, dir_fd=folder)
         below = os.open(name, os.O_RDONLY, dir_fd=folder)
         os.close(folder)
-        folder = below
-        if number in (15, 39):  # in the first the folder's own path isn't too long
-            file = os.open(f"{'y' * 240}.jpg", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
-            os.write(file, good)
-            os.close(file)
-    os.close(folder)
+        folder, length = below, length + 241
     try:
+        file = os.open(f"{'y' * 250}.jpg", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+        os.write(file, good)
+        os.close(file)
         for _ in range(2):  # with a new index, then as it is kept
             opened = ImageFolder(tmp_path, index=tmp_path.parent / "long.index").open()
-            assert opened.num_records == 3
-            lengths = [len(opened.name(row) or "") for row in range(3)]
-            assert sorted(length > 4096 for length in lengths) == [False, lengths[1] > 4096, True]
+            assert sorted(len(opened.name(row) or "") > 3500 for row in range(2)) == [False, True]
         pipeline = sp.Pipeline(ImageFolder(tmp_path)).map(sp.CenterCrop(8)).on_error(sp.Replace(at_most=1.0))
-        with pipeline.batch(3).loader(memory="64MiB", num_workers=1) as loader:
-            assert len(next(iter(loader))["index"]) == 3
+        with pipeline.batch(2).loader(memory="64MiB", num_workers=1) as loader:
+            assert len(next(iter(loader))["index"]) == 2
             reasons = {bad.reason for bad in loader.bad_samples}
         assert reasons == {"can't be opened: File name too long"}
+        os.mkdir("z" * 250, dir_fd=folder)
+        with pytest.raises(PlanError, match="4,095"):
+            ImageFolder(tmp_path).open()
     finally:
+        os.close(folder)
         shutil.rmtree(tmp_path / "a")  # it goes from folder to folder too
 
 

@@ -67,7 +67,7 @@ def worker_setup_of(plan: Plan) -> WorkerSetup:
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.samples.labels),
         cache=plan.cache,
-        round_robin=plan.round_robin,
+        round_robin=plan.options.round_robin,
         initializer=plan.options.initializer,
         segments=tuple(
             (each.first_epoch, each.samples.program)

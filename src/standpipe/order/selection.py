@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -183,19 +183,19 @@ class Chain:
     selections   the first one selects from the source's records, each further one from the records of the
                  previous
     times        number of places in a row that each record of the last selection has
+    sizes        (selections + 1,) number of records before the first selection and after each
     """
 
     num_records: int
     selections: tuple[Selection, ...] = ()
     times: int = 1
+    sizes: tuple[int, ...] = field(init=False)
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of records before the first selection and after each selection, (selections + 1,)."""
+    def __post_init__(self) -> None:
         sizes = [self.num_records]
         for selection in self.selections:
             sizes.append(selection.count(sizes[-1]))
-        return tuple(sizes)
+        object.__setattr__(self, "sizes", tuple(sizes))
 
     @property
     def count(self) -> int:
@@ -214,15 +214,11 @@ class Chain:
 class Selected:
     """An order of the records that a chain of selections has. Satisfies ``contracts.Order``.
 
-    order       order of the places in the last selection
-    selections  the first one selects from the source's records, each further one from the records of the
-                previous
-    sizes       (selections,) number of records that each selection is made from
+    order  order of the chain's places
     """
 
     order: Order
-    selections: tuple[Selection, ...]
-    sizes: tuple[int, ...]
+    chain: Chain
 
     @property
     def num_positions(self) -> int:
@@ -231,15 +227,12 @@ class Selected:
 
     def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
         """Return the record numbers at positions [start, stop) of an epoch, (stop − start,) int64."""
-        records = self.order.indices(epoch, start, stop)
-        for selection, size in zip(reversed(self.selections), reversed(self.sizes), strict=True):
-            records = selection.records(records, size)
-        return records
+        return self.chain.records(self.order.indices(epoch, start, stop))
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        chosen = " → ".join(selection.describe() for selection in self.selections)
-        return f"{chosen} of {self.sizes[0]:,} records; {self.order.describe()}"
+        chosen = " → ".join(selection.describe() for selection in self.chain.selections)
+        return f"{chosen} of {self.chain.num_records:,} records; {self.order.describe()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Int64Array
+from standpipe.system.files import read_all, write_all
 
 IN_MEMORY_BYTES = 8 << 20  # a larger table is in a file
 ROWS_AT_ONCE = 1 << 18  # of a pass over a file: 4 MiB of pairs
@@ -208,20 +209,12 @@ class _File:
         self._size_bytes += values.nbytes
 
     def write(self, values: AnyArray, at_byte: int) -> None:
-        left = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-        while left:
-            with _writing():
-                done = os.pwrite(self._fd, left, at_byte)
-            left, at_byte = left[done:], at_byte + done
+        with _writing():
+            write_all(self._fd, np.ascontiguousarray(values).reshape(-1).view(np.uint8).data, at_byte)
 
     def read(self, out: AnyArray, at_byte: int) -> None:
         """Fill ``out``, in C order, with the file's bytes from offset ``at_byte`` on."""
-        left = out.reshape(-1).view(np.uint8).data
-        while left:
-            done = os.preadv(self._fd, [left], at_byte)
-            if done == 0:
-                raise AssertionError(f"a table's file ends at byte {at_byte}")
-            left, at_byte = left[done:], at_byte + done
+        read_all(self._fd, out.reshape(-1).view(np.uint8).data, at_byte)
 
     def rows(self, places: Int64Array, count: int, dtype: np.dtype) -> AnyArray:
         """Return the values at ``places`` of a file with ``count`` values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -117,8 +117,8 @@ def order_of(pipeline: Description, source: OpenSource) -> Order:
         order = pipeline.sampling.order(selected, pipeline.seed)
     elif pipeline.shuffled and pipeline.block is not None:
         order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
-    if selected.selections:
-        order = Selected(order, selected.selections, selected.sizes)
+    if not selected.is_source:
+        order = Selected(order, selected.chain)
     times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
     return order if times == 1 else Repeated(order, times)
 
@@ -160,7 +160,7 @@ def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> Budge
         )
     selected = _select(pipeline, source)
     times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
-    chain = Chain(source.num_records, selected.selections, times)
+    chain = replace(selected.chain, times=times)
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     lengths = partial(selected.read, budget.length_column)
     shuffle = seed if pipeline.shuffled else None
@@ -324,16 +324,15 @@ def _in_short(recipe: dict[str, str | int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The records that a chain of selections leaves; ``order.Columns`` of them.
-
-    sizes  (selections,) number of records before each
-    """
+    """The records that a chain of selections leaves; ``order.Columns`` of them."""
 
     source: OpenSource
-    selections: tuple[Selection, ...] = ()
-    sizes: tuple[int, ...] = ()
-    num_records: int = 0
+    chain: Chain
     _tables: dict[str, Table] = field(default_factory=dict)
+
+    @property
+    def num_records(self) -> int:
+        return self.chain.count
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -346,14 +345,12 @@ class _Records:
     def then(self, described: Selection | OfColumns) -> _Records:
         """Return the records after one more selection."""
         selection = described.over(self) if isinstance(described, OfColumns) else described
-        left = selection.count(self.num_records)
-        return _Records(
-            self.source, (*self.selections, selection), (*self.sizes, self.num_records), left, self._tables
-        )
+        chain = replace(self.chain, selections=(*self.chain.selections, selection))
+        return replace(self, chain=chain)
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column of the selected records [start, stop)."""
-        if not self.selections or start == stop:
+        if self.is_source or start == stop:
             return self.source.column(name, start, stop)
         records = self.numbers(start, stop)
         lowest, highest = int(records.min()), int(records.max())
@@ -363,7 +360,7 @@ class _Records:
 
     @property
     def is_source(self) -> bool:
-        return not self.selections
+        return not self.chain.selections
 
     @property
     def source_records(self) -> int:
@@ -375,9 +372,7 @@ class _Records:
 
     def numbers(self, start: int, stop: int) -> Int64Array:
         """Return the source's numbers of the selected records [start, stop)."""
-        if self.is_source or start == stop:
-            return np.arange(start, stop)
-        return Selected(Sequential(self.num_records), self.selections, self.sizes).indices(0, start, stop)
+        return self.chain.records(np.arange(start, stop))
 
     def name(self, number: int) -> str | None:
         return self.source.name(number)
@@ -398,7 +393,7 @@ class _Records:
 
 
 def _select(pipeline: Description, source: OpenSource) -> _Records:
-    records = _Records(source, num_records=source.num_records)
+    records = _Records(source, Chain(source.num_records))
     for number, described in enumerate(pipeline.selections):
         if isinstance(described, ByContent):
             described = chosen(pipeline, number, source, records.num_records)

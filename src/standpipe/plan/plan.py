@@ -165,11 +165,6 @@ class Plan:
         return self.pool.workers
 
     @property
-    def most_workers(self) -> int:
-        """Workers that there may be where they are tuned."""
-        return self.pool.most_workers
-
-    @property
     def slots(self) -> int:
         """The number of slots, while the loop holds one batch at a time."""
         return self.memory.slots
@@ -264,11 +259,6 @@ class Plan:
     def gathers(self) -> bool:
         """True if a function takes the list of a batch's samples, so that one worker makes all of them."""
         return any(function.collates for function in self.functions)
-
-    @property
-    def round_robin(self) -> bool:
-        """True if a batch's place in its epoch determines its worker."""
-        return self.options.round_robin
 
     @property
     def in_processes(self) -> bool:

@@ -57,7 +57,7 @@ def check_can_travel(plan: Plan) -> None:
     reasons = {
         "a stream has a place in one process only": plan.samples.stream is not None,
         "decode('gpu') and decode('hybrid') use the GPU of this machine": plan.pipeline.gpu is not None,
-        "round_robin=True binds each batch to a worker of this loader": plan.round_robin,
+        "round_robin=True binds each batch to a worker of this loader": plan.options.round_robin,
         "executor='inline' makes samples in this thread": plan.pool.executor is Executor.INLINE,
     }
     for reason, holds in reasons.items():

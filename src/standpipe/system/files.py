@@ -65,6 +65,14 @@ def write_all(file: int, data: bytes | memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
+def read_all(file: int, out: memoryview, offset: int) -> None:
+    """Fill ``out`` from byte ``offset`` of a file on. Raises ``OSError``; ``EOFError`` if the file ends before."""
+    while out:
+        if (got := os.preadv(file, [out], offset)) == 0:
+            raise EOFError("it ends too soon")
+        out, offset = out[got:], offset + got
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing. It appears at ``path`` only when the ``with`` block ends without error.

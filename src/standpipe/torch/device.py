@@ -13,7 +13,7 @@ from standpipe import PlanError
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.numa import cpus_near
 from standpipe.torch.sending import Sender, Wanted, aligned, copied_to_device
-from standpipe.torch.streams import CudaStreams, Streams
+from standpipe.torch.streams import CudaStreams
 
 MOST_SLOTS = 64  # batches
 MIB = 1 << 20
@@ -114,7 +114,7 @@ class CudaDevice:
         sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
 
-    def streams(self) -> Streams:
+    def streams(self) -> CudaStreams:
         """Return the CUDA streams of this device."""
         return CudaStreams(self._index())
 

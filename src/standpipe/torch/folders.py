@@ -12,11 +12,9 @@ import standpipe as sp
 from standpipe.torch.batches import BatchDataset, LoaderSettings
 from standpipe.torch.loader import TorchLoader
 from standpipe.torch.tensors import Form
-from standpipe.units import is_count
 
 SCALE_TO_CROP = 256 / 224  # a validation image's shorter side ÷ crop size, as in published recipes
 NAMES_SHOWN = 10
-MOST = 1 << 31  # rows, or pixels of a side: the plan has smaller limits
 
 
 def image_folder_loaders(
@@ -105,12 +103,17 @@ def image_folder_loaders(
 
 
 def _check_numbers(batch_size: object, val_batch_size: object, size: object) -> None:
-    given = {"batch_size": batch_size, "size": size}
-    if val_batch_size is not None:
-        given["val_batch_size"] = val_batch_size
-    for name, number in given.items():
-        if not is_count(number, 1, MOST):
+    for name, number in (("batch_size", batch_size), ("val_batch_size", val_batch_size)):
+        if not (number is None and name == "val_batch_size") and not _counts(number):
             raise sp.PlanError(f"image_folder_loaders: {name} must be an integer from 1 on, got {number!r}")
+    if not _counts(size):
+        raise sp.PlanError(
+            f"image_folder_loaders: size must be a number of pixels, an integer from 1 on, got {size!r}"
+        )
+
+
+def _counts(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _check_classes(train: tuple[str, ...], val: tuple[str, ...]) -> None:

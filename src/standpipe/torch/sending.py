@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.mixing import mix_images, mix_labels
-from standpipe.torch.streams import Streams
+from standpipe.torch.streams import CudaStreams
 
 UInt8Array = NDArray[np.uint8]
 
@@ -113,7 +113,7 @@ class Sender:
 
     def __init__(
         self,
-        streams: Streams,
+        streams: CudaStreams,
         sizes: Mapping[str, int],
         wanted: Wanted,
         *,
@@ -363,7 +363,7 @@ class Sender:
 
 
 @normal_tensors
-def copied_to_device(streams: Streams, tensor: torch.Tensor) -> torch.Tensor:
+def copied_to_device(streams: CudaStreams, tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor to the device on the side stream, before all later work of that stream."""
     there = streams.empty(tuple(tensor.shape), tensor.dtype, streams.side)
     streams.on(streams.side, there.copy_, tensor, True)  # unpinned memory is read before the call returns

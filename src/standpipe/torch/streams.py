@@ -7,7 +7,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -15,51 +15,6 @@ cuda: Any = torch.cuda  # half of it has no types
 
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
-
-
-class Streams(Protocol):
-    """The streams of one device. Work on one stream runs in order; two streams run independently.
-
-    device  the device
-    side    the stream that copies batches. All loaders of the process share it, so one loader can use
-            memory that another one has freed on this stream
-    """
-
-    device: torch.device
-    side: Any
-
-    def current(self) -> Any:
-        """Return the calling thread's current stream on the device."""
-
-    def record(self, stream: Any) -> Any:
-        """Return an event that happens when all work that is on the stream now is done."""
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Return the seconds between two events that have both happened."""
-
-    def wait(self, stream: Any, event: Any) -> None:
-        """Make later work on the stream wait for the event."""
-
-    def has_happened(self, event: Any) -> bool:
-        """Return True if the event has happened."""
-
-    def on(self, stream: Any, work: Callable[..., object], *arguments: Any) -> None:
-        """Call ``work(*arguments)`` with the stream as torch's current one.
-
-        Its operations run on that stream, and their memory is allocated for that stream.
-        """
-
-    def empty(self, size: int | tuple[int, ...], dtype: torch.dtype, stream: Any) -> torch.Tensor:
-        """Allocate an uninitialised tensor that only work on this stream may use."""
-
-    def pin(self, address: int, size: int) -> str | None:
-        """Pin ``size`` bytes of host memory, so that the device copies it by itself.
-
-        Return None, or the reason why that failed.
-        """
-
-    def unpin(self, address: int) -> None:
-        """Undo ``pin`` for the memory at this address."""
 
 
 @functools.cache
@@ -89,7 +44,12 @@ def beside_captures() -> Iterator[None]:
 
 
 class CudaStreams:
-    """The streams of a CUDA device. Satisfies ``Streams``."""
+    """The streams of a CUDA device. Work on one stream runs in order; two streams run independently.
+
+    device  the device
+    side    the stream that copies batches. All loaders of the process share it, so one loader can use
+            memory that another one has freed on this stream
+    """
 
     _sides: dict[int, torch.cuda.Stream] = {}  # noqa: RUF012 (of the process)
     _lock = threading.Lock()
@@ -127,7 +87,10 @@ class CudaStreams:
             return bool(cuda.Event.query(event))
 
     def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
-        """Call ``work(*arguments)`` with the stream as torch's current one."""
+        """Call ``work(*arguments)`` with the stream as torch's current one.
+
+        Its operations run on that stream, and their memory is allocated for that stream.
+        """
         with self._on(stream):
             work(*arguments)
 
@@ -139,7 +102,10 @@ class CudaStreams:
             return torch.empty(size, dtype=dtype, device=self.device)
 
     def pin(self, address: int, size: int) -> str | None:
-        """Pin ``size`` bytes of host memory at an address. Return None, or CUDA's error text."""
+        """Pin ``size`` bytes of host memory, so that the device copies it by itself.
+
+        Return None, or CUDA's error text.
+        """
         runtime: Any = cuda.cudart()
         with torch.cuda.device(self.device), beside_captures():
             error = runtime.cudaHostRegister(address, size, PORTABLE)

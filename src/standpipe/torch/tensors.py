@@ -13,7 +13,6 @@ from standpipe.spec import VALID
 from standpipe.torch.device import MOST_SLOTS, CudaDevice
 from standpipe.torch.memory import TensorMemory
 from standpipe.torch.sending import Wanted, as_tensor
-from standpipe.units import is_count
 
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 
@@ -70,7 +69,7 @@ class Form:
 
         prefetch, static_buffers  ``device_prefetch`` and ``static_buffers`` of ``standpipe.torch.loader``
         """
-        if not is_count(prefetch, 1, MOST_SLOTS - 1):
+        if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 1 <= prefetch < MOST_SLOTS:
             raise PlanError(
                 f"device_prefetch must be an integer from 1 to {MOST_SLOTS - 1} (batches copied ahead), got "
                 f"{prefetch!r}"

@@ -29,7 +29,7 @@ from standpipe.cache.files.directory import (
 from standpipe.cache.files.moment import TimeOfUse
 from standpipe.errors import CacheError
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import write_all
+from standpipe.system.files import closing_descriptor, write_all
 
 TOTALS = "totals.json"
 # Errors of reading JSON that isn't valid or has values of unexpected types.
@@ -232,15 +232,10 @@ def _read(users: int, name: str, *, alive: bool) -> Usage:
     """
     here = Usage(alive=int(alive))
     try:
-        file = os.open(name, READ_FILE, dir_fd=users)
-    except OSError:
-        return here
-    try:
-        return here + _unpacked(os.pread(file, FILE_BYTES, 0))
+        with closing_descriptor(os.open(name, READ_FILE, dir_fd=users)) as file:
+            return here + _unpacked(os.pread(file, FILE_BYTES, 0))
     except (OSError, *FOREIGN):
         return here
-    finally:
-        os.close(file)
 
 
 def _packed(usage: Usage) -> bytes:

@@ -88,7 +88,7 @@ def in_processes(
             plan = measured_plan(plan, samples, record, _cost(plan, server, workers))
             if server.late is not None and server.found_late:
                 _log_late(server.late, load_s, plan.pool.cost.each)
-            if plan.round_robin:  # a new first worker is needed, as this one has made a sample already
+            if plan.options.round_robin:  # the first worker must be new, and this one has made a sample
                 workers[0].kill()
                 _replace_first(workers, server)
             server.side.cap_bytes = plan.memory.forecast.side

@@ -349,7 +349,7 @@ class QueueWorkers(DrivesItself):
     def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
         self._bell = bell
-        turns = workers if plan.round_robin else 0
+        turns = workers if plan.options.round_robin else 0
         self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
 
     @property

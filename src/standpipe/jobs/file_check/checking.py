@@ -60,10 +60,9 @@ class Verdict:
                later change might keep this time
     fault      kind of fault because of which a loader can't deliver the file; None: a loader can
     text       the fault in full, for people; empty without a fault
-    damaged    True if the file was decoded despite damage, as Pillow does too
-    truncated  True if the file was decoded although it ends too soon, since the settings allow this
-    smoothed   True for a progressive JPEG that lacks scans, for which this libjpeg-turbo may differ from
-               Pillow
+    flaw       ``"truncated"`` if the file was decoded although it ends too soon, since the settings allow this;
+               ``"damaged"`` if it was decoded despite damage, as Pillow does too; ``"smoothed"`` for a progressive
+               JPEG that lacks scans, for which this libjpeg-turbo may differ from Pillow; else None
     misnamed   the format, such as ``"PNG"``, of a file whose name has another format's suffix; else None
     digest     digest of the file's bytes; None for bad files, or if ``FileCheckSpec.digests`` is False
     """
@@ -73,9 +72,7 @@ class Verdict:
     mtime_ns: int = 0
     fault: Fault | None = None
     text: str = ""
-    damaged: bool = False
-    truncated: bool = False
-    smoothed: bool = False
+    flaw: str | None = None
     misnamed: str | None = None
     digest: bytes | None = None
 
@@ -179,32 +176,27 @@ class FileCheckers:
 
     def _verdict(self, file: RecordFile, found: _native.CheckedFile, begin_ns: int) -> Verdict:
         mtime_ns = found.mtime_ns if is_settled(found.mtime_ns, begin_ns) else 0
-        size, truncated = found.size, found.truncated
-        if found.kind in ("read", "decode"):
-            return Verdict(file, size, mtime_ns, fault_of(found.kind, found.text), found.text)
+        flaws = {"truncated": found.truncated, "damaged": found.damaged, "smoothed": found.smoothed}
+        fault = found.text if found.kind in ("read", "decode") else None
         if found.kind == "foreign":
             try:
-                truncated = self._decoded_by_pillow(found)
+                frame = decode_foreign(
+                    found.data, self._spec.decoding, lambda _, __, size: found.reserve(size)
+                )
+                flaws["truncated"] = frame.truncated
             except Undecodable as error:
-                return Verdict(file, size, mtime_ns, fault_of("decode", str(error)), str(error))
-        digest = _digest(found.data) if self._spec.digests else None
+                fault = str(error)
+        if fault is not None:
+            kind = fault_of("read" if found.kind == "read" else "decode", fault)
+            return Verdict(file, found.size, mtime_ns, kind, fault)
         return Verdict(
             file,
-            size,
+            found.size,
             mtime_ns,
-            damaged=found.damaged,
-            truncated=truncated,
-            smoothed=found.smoothed,
+            flaw=next((name for name, is_found in flaws.items() if is_found), None),
             misnamed=_misnamed(file.path, found.data),
-            digest=digest,
+            digest=_digest(found.data) if self._spec.digests else None,
         )
-
-    def _decoded_by_pillow(self, found: _native.CheckedFile) -> bool:
-        """Decode a file with Pillow; return True if the file ends too soon. Raises ``Undecodable``."""
-        frame = decode_foreign(
-            found.data, self._spec.decoding, lambda height, width, size: found.reserve(size)
-        )
-        return frame.truncated
 
     def _warn_of_slow(self, told: float) -> float:
         """Log a warning that names the files in work, unless 30 s haven't passed since ``told``.

@@ -196,7 +196,6 @@ def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
 
 
 def _row(verdict: Verdict) -> tuple[Any, ...]:
-    flaws = {"truncated": verdict.truncated, "damaged": verdict.damaged, "smoothed": verdict.smoothed}
     return (
         verdict.file.index,
         verdict.size,
@@ -204,7 +203,7 @@ def _row(verdict: Verdict) -> tuple[Any, ...]:
         verdict.file.label,
         None if verdict.fault is None else verdict.fault.value,
         verdict.text or None,
-        next((flaw for flaw, found in flaws.items() if found), None),
+        verdict.flaw,
         verdict.misnamed,
         verdict.digest,
     )

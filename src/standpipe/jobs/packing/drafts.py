@@ -5,30 +5,26 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.formats import HEAD_BYTES, SUFFIXES, format_of
 from standpipe.jobs.packing.layout import FACTS, PackFacts
+from standpipe.system.files import closing_descriptor
 
 OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+NEW_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def suffix(path: bytes) -> bytes:
     """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
     ending = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
     if ending not in SUFFIXES:
-        try:
-            file = os.open(path, OPEN)
-        except OSError:
-            return b".jpg"  # reading it fails too
-        try:
+        found = None
+        with suppress(OSError), closing_descriptor(os.open(path, OPEN)) as file:  # packing it fails too
             found = format_of(os.pread(file, HEAD_BYTES, 0))
-        except OSError:
-            found = None
-        finally:
-            os.close(file)
         ending = found.suffixes[0] if found is not None and found.suffixes else ".jpg"
     return ending.encode()
 
@@ -38,14 +34,9 @@ def part(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-@contextmanager
-def draft(path: Path) -> Iterator[int]:
+def draft(path: Path) -> AbstractContextManager[int]:
     """Open an empty file that gets the name ``path`` later."""
-    file = os.open(part(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        yield file
-    finally:
-        os.close(file)
+    return closing_descriptor(os.open(part(path), NEW_DRAFT, 0o644))
 
 
 @contextmanager
@@ -61,11 +52,8 @@ def explain_errors(path: Path) -> Iterator[None]:
 
 def sync(folder: Path) -> None:
     """Have the names in a folder survive a power cut."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_descriptor(os.open(folder, OPEN_FOLDER)) as file:
         os.fsync(file)
-    finally:
-        os.close(file)
 
 
 @contextmanager
@@ -75,10 +63,10 @@ def claimed_folder(folder: Path, facts: PackFacts) -> Iterator[bool]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, OPEN_FOLDER)
     except OSError as error:
         raise StandpipeError(f"can't write to {folder}: {error.strerror}") from error
-    try:
+    with closing_descriptor(descriptor):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -96,5 +84,3 @@ def claimed_folder(folder: Path, facts: PackFacts) -> Iterator[bool]:
         for each in folder.glob(f"{FACTS}.*.part"):
             each.unlink()
         yield before is not None and before.shards is not None
-    finally:
-        os.close(descriptor)

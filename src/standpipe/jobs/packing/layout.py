@@ -18,6 +18,7 @@ import json
 import os
 import re
 import tarfile
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -51,6 +52,13 @@ MOST_PACKED = 10**18  # of a pack
 FIRST_LINE = re.compile(r"# standpipe pack 1: records (\d{1,18}) to (\d{1,18})")
 FIELDS = 4  # of a line
 LAST_LINE = "# end\n"
+
+
+class ThreadBuffer(threading.local):
+    """A buffer of each thread that uses this object: ``content``, (PART_BYTES,)."""
+
+    def __init__(self) -> None:
+        self.content: UInt8Array = np.empty(PART_BYTES, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +34,7 @@ from standpipe.jobs.packing.layout import (
     PackFacts,
     Progress,
     Sums,
+    ThreadBuffer,
     end_early,
     packed_shard_path,
     parts_of,
@@ -45,7 +45,7 @@ from standpipe.order import Sequential, Shuffled
 from standpipe.source import ImageFolder, TarShards, build_index
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
-from standpipe.system.files import write_all
+from standpipe.system.files import closing_descriptor, read_all, write_all
 from standpipe.units import parse_bytes
 
 RECORDS_AT_ONCE = 1 << 12
@@ -210,7 +210,7 @@ class _Packer:
         assert isinstance(source, KnownHere)
         self._base = os.fsencode(os.path.join(source.here(), ""))  # noqa: PTH118 (as text, whatever its bytes)
         self._pool = ThreadPoolExecutor(workers, "standpipe pack")
-        self._buffers = threading.local()
+        self._buffer = ThreadBuffer()
         self._written = 0
 
     def run(self, complete: bool) -> PackReport:
@@ -384,12 +384,11 @@ class _Packer:
         members = slice(part.start * each, part.stop * each)
         at, sizes = begins[members], shard.members.sizes[members]
         base = int(at[0]) - BLOCK
-        buffer = self._buffer()
         span = int(at[-1] + -(-sizes[-1] // BLOCK) * BLOCK) - base
         large = span > PART_BYTES  # a single record
         if large:
             span = int(at[-1]) - base
-        out = buffer[:span]
+        out = self._buffer.content[:span]
         out[:] = 0
         data, places = out.data, (at - base).tolist()
         for member, place in enumerate(places):
@@ -412,16 +411,9 @@ class _Packer:
         stop: int = part.stop
         return stop
 
-    def _buffer(self) -> UInt8Array:
-        """Return this thread's buffer, (PART_BYTES,)."""
-        if not hasattr(self._buffers, "own"):
-            self._buffers.own = np.empty(PART_BYTES, np.uint8)
-        own: UInt8Array = self._buffers.own
-        return own
-
     def _copy(self, file: int, shard: _Shard, record: int, begin: int, size: int) -> int:
         """Copy a file that is larger than the buffer into a shard; return its CRC-32C."""
-        buffer, crc = self._buffer(), 0
+        buffer, crc = self._buffer.content, 0
         with self._opened(shard, record, size) as image:
             for at in range(0, size, PART_BYTES):
                 part = buffer[: min(PART_BYTES, size - at)]
@@ -437,26 +429,22 @@ class _Packer:
             file = os.open(shard.paths[record], OPEN)
         except OSError as error:
             raise self._failed(shard, record, f"can't be opened: {error.strerror}") from error
-        try:
+        with closing_descriptor(file):
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise self._failed(shard, record, "isn't a regular file")
             if status.st_size != size:
                 raise self._failed(shard, record, CHANGED)
             yield file
-        finally:
-            os.close(file)
 
     def _read(self, shard: _Shard, record: int, file: int, out: memoryview, at: int) -> None:
         """Read all of ``out`` from byte ``at`` of a file on."""
-        while out:
-            try:
-                got = os.preadv(file, [out], at)
-            except OSError as error:
-                raise self._failed(shard, record, f"can't be read: {error.strerror}") from error
-            if got == 0:
-                raise self._failed(shard, record, CHANGED)
-            out, at = out[got:], at + got
+        try:
+            read_all(file, out, at)
+        except OSError as error:
+            raise self._failed(shard, record, f"can't be read: {error.strerror}") from error
+        except EOFError as error:
+            raise self._failed(shard, record, CHANGED) from error
 
     def _failed(self, shard: _Shard, record: int, reason: str) -> ReadError:
         place = shard.start + record

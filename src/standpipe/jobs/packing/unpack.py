@@ -15,9 +15,18 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.jobs.packing.layout import PART_BYTES, OpenShard, Progress, in_parts, packed_facts, threads_of
+from standpipe.jobs.packing.drafts import OPEN_FOLDER
+from standpipe.jobs.packing.layout import (
+    PART_BYTES,
+    OpenShard,
+    Progress,
+    ThreadBuffer,
+    in_parts,
+    packed_facts,
+    threads_of,
+)
 from standpipe.spec import UInt8Array
-from standpipe.system.files import open_regular, read_regular, write_all
+from standpipe.system.files import closing_descriptor, open_regular, read_all, read_regular, write_all
 from standpipe.system.paths import path_text
 
 MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
@@ -26,7 +35,6 @@ DRAFT = f"{MARK}-"  # begins the name of a file that isn't complete
 LOCKS = 256
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_LEFT = os.O_RDONLY | os.O_NOFOLLOW  # what an earlier call left
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ class _Unpacking:
 
     def __init__(self, target: Path, base: int) -> None:
         self._target, self._base = target, base
-        self._buffers = threading.local()
+        self._buffer = ThreadBuffer()
         self._locks = [
             threading.Lock() for _ in range(LOCKS)
         ]  # one for each path, so that one thread makes a file
@@ -210,15 +218,11 @@ class _Unpacking:
 
     def _compare(self, folder: int, name: bytes, to: bytes, size: int, crc: int) -> None:
         """Raise ``StandpipeError`` unless the existing file of a record has its bytes."""
-        file = open_regular(name, READ_LEFT, folder)
-        try:
+        same = False
+        with suppress(EOFError), closing_descriptor(open_regular(name, READ_LEFT, folder)) as file:
             same = os.fstat(file).st_size == size and (
                 _native.crc32c_of_file(file, np.zeros(1, np.int64), np.array([size]))[0] == crc
             )
-        except EOFError:
-            same = False
-        finally:
-            os.close(file)
         if not same:
             raise StandpipeError(
                 f"{self._shown(to)} exists with other bytes: another record of the shards has the same path, or the "
@@ -228,30 +232,22 @@ class _Unpacking:
     def _copied(self, path: Path, file: int, begin: int, size: int, draft: str) -> int:
         """Copy bytes of a shard to the new file ``draft``; return their CRC-32C."""
         crc = 0
-        out = os.open(draft, NEW_FILE, 0o644, dir_fd=self._base)
-        try:
+        with closing_descriptor(os.open(draft, NEW_FILE, 0o644, dir_fd=self._base)) as out:
             for at in range(0, size, PART_BYTES):
                 part = self._read(path, file, begin + at, min(PART_BYTES, size - at))
                 crc = _native.crc32c(part, crc)
                 write_all(out, part.data, at)
-        finally:
-            os.close(out)
         return crc
 
     def _read(self, path: Path, file: int, begin: int, size: int) -> UInt8Array:
         """Return bytes of a shard in this thread's buffer, which the next call uses again."""
-        if not hasattr(self._buffers, "own"):
-            self._buffers.own = np.empty(PART_BYTES, np.uint8)
-        part: UInt8Array = self._buffers.own[:size]
-        data, at = part.data, begin
-        while data:
-            try:
-                got = os.preadv(file, [data], at)
-            except OSError as error:
-                raise StandpipeError(f"can't read {path}: {error.strerror}") from error
-            if got == 0:
-                raise StandpipeError(f"{path} ends too soon")
-            data, at = data[got:], at + got
+        part = self._buffer.content[:size]
+        try:
+            read_all(file, part.data, begin)
+        except OSError as error:
+            raise StandpipeError(f"can't read {path}: {error.strerror}") from error
+        except EOFError as error:
+            raise StandpipeError(f"{path} ends too soon") from error
         return part
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.errors import StandpipeError
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
-from standpipe.system.files import NotRegularError, open_regular
+from standpipe.system.files import NotRegularError, open_regular, read_all
 from standpipe.system.paths import path_text
 
 MAGIC = b"stndpipe"
@@ -212,13 +212,9 @@ def _row_bytes(kind: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 def read_fully(file: int, size: int, at: int) -> bytes:
     """Read ``size`` bytes from offset ``at``. Raises ``EOFError`` if the file ends before."""
-    data = os.pread(file, size, at)
-    while len(data) < size:
-        more = os.pread(file, size - len(data), at + len(data))
-        if not more:
-            raise EOFError("it ends too soon")
-        data += more
-    return data
+    data = bytearray(size)
+    read_all(file, memoryview(data), at)
+    return bytes(data)
 
 
 def read_index(path: bytes) -> IndexFile:

@@ -24,6 +24,7 @@ from standpipe.source.index.file import (
 )
 from standpipe.spec import AnyArray, Int64Array, UInt8Array
 from standpipe.system.claims import NoRoom
+from standpipe.system.files import write_all
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -137,9 +138,7 @@ class IndexWriter:
         if self.room.folder is None and self._written > SMALL_BYTES:
             raise TooLarge
         with writing():
-            while data:
-                done = os.pwrite(file, data, at)
-                data, at = data[done:], at + done
+            write_all(file, data, at)
 
     def finish(self, facts: Facts) -> Facts:
         """Write the sections so far, and the facts after them. More sections and another ``finish`` may follow."""
