@@ -6,7 +6,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "standpipe"
 SAME_INTERFACE = {
-    "add_parser": "cli",  # every command has these
+    "add_arguments": "cli",  # every command has these
     "run": "cli",
     "main": "",  # of a process
     "loader": "",  # of torch, JAX and Ray

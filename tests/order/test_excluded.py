@@ -56,7 +56,7 @@ def test_later_selections_see_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("records", "says"),
     [
-        ([[1]], "a list of record numbers, or a file"),
+        ([[1]], "a file that lists records, or a list of record numbers"),
         ([1.0], "got float64"),
         (np.array([True, False]), "For a mask, write np.flatnonzero"),
         ([-1], "from 0 on, got -1"),

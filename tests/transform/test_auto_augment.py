@@ -186,7 +186,7 @@ def test_auto_augment_draws_a_pair() -> None:
     ("transform", "says"),
     [
         (sp.RandAugment(-1), "num_ops=-1"),
-        (sp.RandAugment(magnitude=31), "from 0 to num_magnitude_bins - 1, here 30"),
+        (sp.RandAugment(magnitude=31), "an integer from 0 to 30"),
         (sp.RandAugment(num_magnitude_bins=1), "from 2 to 1000"),
         (sp.RandAugment(interpolation="box"), "one of 'nearest', 'bilinear', 'bicubic'"),  # type: ignore[arg-type]
         (sp.RandAugment(fill=256), "a level from 0 to 255"),

@@ -1,4 +1,6 @@
-"""The ``standpipe`` command: one module per subcommand, each with ``add_parser`` and ``run``.
+"""The ``standpipe`` command, with one module per subcommand.
+
+Each has its help in ``HELP`` and ``DESCRIPTION``, its arguments in ``add_arguments``, and its work in ``run``.
 
 Those modules import NumPy, Pillow and rich inside their functions, where they are needed: each costs about
 0.1 s, and ``standpipe bench`` owes its first batch 0.6 s after the process starts.
@@ -127,7 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        importlib.import_module(f"standpipe.cli.{name}").add_parser(commands)
+        module = importlib.import_module(f"standpipe.cli.{name}")
+        command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
+        command.set_defaults(run=getattr(module, "run", None))  # cache has commands of its own
+        module.add_arguments(command)
     parser.set_defaults(commands=commands.choices)
     return parser
 

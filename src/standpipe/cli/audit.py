@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from standpipe.cli.terminal import print_json, say, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "prove that ranks get disjoint rows, all of them, in equal steps"
+DESCRIPTION = (
+    "Count every record that every step of every rank names, without reading an image, and "
+    "say whether each comes exactly once. Exits with 1 if not."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     from standpipe.cli.task import WHERE
 
-    parser = subparsers.add_parser(
-        "audit",
-        help="prove that ranks get disjoint rows, all of them, in equal steps",
-        description="Count every record that every step of every rank names, without reading an image, and "
-        "say whether each comes exactly once. Exits with 1 if not.",
-    )
     parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="data ranks (default: 1)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="epochs to count (default: 2)")
@@ -35,7 +31,6 @@ def add_parser(subparsers: Subparsers) -> None:
         help="what becomes of the rest (default: drop)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

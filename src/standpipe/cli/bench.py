@@ -30,7 +30,6 @@ from standpipe.units import show_bytes
 if TYPE_CHECKING:
     from standpipe.cli.bench_cache import CacheResult
     from standpipe.cli.bench_io import IoResult
-    from standpipe.cli.terminal import Subparsers
     from standpipe.observe import Diagnosis, Snapshot
 
 MIB = 1 << 20
@@ -47,15 +46,15 @@ NEEDED = {
     "executor": "digest",
 }
 
+HELP = "measure a standard task on your images"
+DESCRIPTION = (
+    "Deliver batches of a standard task for some seconds and say how fast that went, in which "
+    "memory, and what limits it. Loops over the data as often as the time asks."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure a standard task on your images",
-        description="Deliver batches of a standard task for some seconds and say how fast that went, in which "
-        "memory, and what limits it. Loops over the data as often as the time asks.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_task_arguments(parser)
     add_time_arguments(parser, seconds=8.0, text="how long to measure")
     add_ray_arguments(parser)
@@ -84,7 +83,6 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="write a page about the run, too (FILE.html), or its facts (FILE.json); give it twice for both",
     )
-    parser.set_defaults(run=run)
 
 
 def _add_digest_arguments(parser: argparse.ArgumentParser) -> None:

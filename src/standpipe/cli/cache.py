@@ -43,15 +43,15 @@ COLUMNS = (
     ("last", "use", 7),
 )
 
+HELP = "create, list, fill, check and destroy caches"
+DESCRIPTION = (
+    "What Pipeline.cache(…) keeps in memory and on disk. Nothing has to be started: a job creates what "
+    "it needs, and these commands are for limits set ahead, for looking, and for giving the memory back."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "cache",
-        help="create, list, fill, check and destroy caches",
-        description="What Pipeline.cache(…) keeps in memory and on disk. Nothing has to be started: a job creates what "
-        "it needs, and these commands are for limits set ahead, for looking, and for giving the memory back.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     parser.set_defaults(commands=commands.choices)
     _add_create(commands)

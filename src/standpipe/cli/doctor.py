@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
 
 UNABLE = 2  # the exit code where nothing could be examined: 1 says that something was found
 
+HELP = "say what is wrong with a PyTorch script's DataLoaders, or with a folder of images"
+DESCRIPTION = (
+    "Say what is wrong, by what that was measured, and what to do. A script is run for a few steps, as "
+    "it is: an epoch ends after --steps batches, the run when a loader begins its third epoch "
+    "(later where epochs are short); what it prints goes to stderr; torch.save writes scratch files, and older "
+    "files that it would replace or remove stay; all else that it does it does. Of a folder or list, files are "
+    "read and decoded for a few seconds. A process is looked at, not stopped or changed. Exits with 1 if there are "
+    "problems or warnings, and with 2 if it can't look."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="say what is wrong with a PyTorch script's DataLoaders, or with a folder of images",
-        description="Say what is wrong, by what that was measured, and what to do. A script is run for a few steps, as "
-        "it is: an epoch ends after --steps batches, the run when a loader begins its third epoch "
-        "(later where epochs are short); what it prints goes to stderr; torch.save writes scratch files, and older "
-        "files that it would replace or remove stay; all else that it does it does. Of a folder or list, files are "
-        "read and decoded for a few seconds. A process is looked at, not stopped or changed. Exits with 1 if there are "
-        "problems or warnings, and with 2 if it can't look.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument(
         "target",
         nargs="?",
@@ -51,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="run a script N times at once, as torchrun does, and compare their samples (default: 1)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run, failed=UNABLE)
+    parser.set_defaults(failed=UNABLE)
 
 
 def run(args: argparse.Namespace) -> int:

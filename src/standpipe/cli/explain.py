@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_task_arguments, standard_task
 from standpipe.cli.terminal import print_json, say, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "print the plan of a standard task"
+DESCRIPTION = (
+    "Print what a standard task would do with your images: source, order, kernels, slots, "
+    "workers, and every byte of the memory forecast. Decodes no image."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="print the plan of a standard task",
-        description="Print what a standard task would do with your images: source, order, kernels, slots, "
-        "workers, and every byte of the memory forecast. Decodes no image.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_task_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

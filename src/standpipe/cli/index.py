@@ -13,19 +13,18 @@ from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
 if TYPE_CHECKING:
     import standpipe as sp
-    from standpipe.cli.terminal import Subparsers
+
+HELP = "write the index file of a list, folder or tar shards, or check it"
+DESCRIPTION = (
+    "Write the index file of a list, folder or tar shards beside it, or to the user's cache folder "
+    "where that can't be written. Training starts that find it there needn't read the list or walk the folder. "
+    "They build their own when there is none, so this command is for columns, for data that many machines read, "
+    "and for building at a time of your choice."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "index",
-        help="write the index file of a list, folder or tar shards, or check it",
-        description="Write the index file of a list, folder or tar shards beside it, or to the user's cache folder "
-        "where that can't be written. Training starts that find it there needn't read the list or walk the folder. "
-        "They build their own when there is none, so this command is for columns, for data that many machines read, "
-        "and for building at a time of your choice.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_source_arguments(parser)
     parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
     parser.add_argument(
@@ -44,7 +43,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--verify", action="store_true", help="check the index that is there; exit with 1 if anything differs"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

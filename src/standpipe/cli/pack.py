@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
 from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "write images into tar shards"
+DESCRIPTION = (
+    "Write the image files of a folder or list into plain tar files in WebDataset's format, with their "
+    "labels and columns, an index, and a checksum of every member. If it is interrupted or killed, the same "
+    "command continues, and writes at most one shard again. standpipe unpack restores the files."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "pack",
-        help="write images into tar shards",
-        description="Write the image files of a folder or list into plain tar files in WebDataset's format, with their "
-        "labels and columns, an index, and a checksum of every member. If it is interrupted or killed, the same "
-        "command continues, and writes at most one shard again. standpipe unpack restores the files.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_source_arguments(parser, where="a folder of class folders, or a list of files")
     parser.add_argument("output", metavar="OUT", help="the folder of the shards: a new or empty one")
     parser.add_argument(
@@ -43,7 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,7 +26,6 @@ from standpipe.system.files import check_output_path
 
 if TYPE_CHECKING:
     import standpipe as sp
-    from standpipe.cli.terminal import Subparsers
     from standpipe.reports import FileCheckReport, FileFinding, LabelFinding
 
 UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
@@ -36,16 +35,16 @@ GROUPS = (  # as the report has them
     ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "repeated-key", "suffix")),
 )
 
+HELP = "find bad files, copies and odd labels"
+DESCRIPTION = (
+    "Read and decode every image of a folder, list or tar shards completely, on all CPUs, and say "
+    "which ones a loader would refuse, and why. Interrupted, the same command goes on where it was; run again "
+    "later, it reads only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "scan",
-        help="find bad files, copies and odd labels",
-        description="Read and decode every image of a folder, list or tar shards completely, on all CPUs, and say "
-        "which ones a loader would refuse, and why. Interrupted, the same command goes on where it was; run again "
-        "later, it reads only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_source_arguments(parser)
     parser.add_argument(
         "--output", metavar="FILE", help="write a list of the bad files, for Pipeline.exclude(FILE)"
@@ -77,7 +76,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="print a JSON object a line: one for each finding, and last one with the sums",
     )
-    parser.set_defaults(run=run, failed=UNABLE)
+    parser.set_defaults(failed=UNABLE)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,18 +20,17 @@ from standpipe.system.files import image_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from standpipe.cli.terminal import Subparsers
+
+HELP = "draw augmented samples on a contact sheet"
+DESCRIPTION = (
+    "Draw images of a folder, spread over its classes, as a training run would see them: one row "
+    "per image, one column per epoch, each a RandomResizedCrop and a flip. With --recipe, the transforms of a "
+    "pipeline of yours."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "show",
-        help="draw augmented samples on a contact sheet",
-        description="Draw images of a folder, spread over its classes, as a training run would see them: one row "
-        "per image, one column per epoch, each a RandomResizedCrop and a flip. With --recipe, the transforms of a "
-        "pipeline of yours.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("path", metavar="PATH", help=WHERE)
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
@@ -57,7 +56,6 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--steps", action="store_true", help="one column per transform, instead of per epoch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ from standpipe.cli.terminal import harmless, print_json, row, say, shortened, ve
 from standpipe.units import show_bytes, show_clock
 
 if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
     from standpipe.observe import Found
 
 EVERY_S = 1.0
@@ -23,21 +22,20 @@ LEAST_S = 0.05  # of work, below which it would show as 0.0 s
 HEAD = ("PID", "SCRIPT", "RANK", "EPOCH", "STEP", "ROWS/S", "WAIT", "MEM", "BAD", "LIMIT")
 WIDTHS = (7, -14, 5, 5, 12, 7, 4, 4, 4, -9)  # left where negative; 80 columns
 
+HELP = "watch the loaders that run on this machine"
+DESCRIPTION = (
+    "Show all loaders of this user's processes on this machine, once a second until Ctrl-C: how fast "
+    "each is, how much of its time the training loop waits, and what limits it."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "top",
-        help="watch the loaders that run on this machine",
-        description="Show all loaders of this user's processes on this machine, once a second until Ctrl-C: how fast "
-        "each is, how much of its time the training loop waits, and what limits it.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument(
         "pid", nargs="?", type=int, metavar="PID", help="show this process's loaders in detail"
     )
     parser.add_argument("--once", action="store_true", help="show them once, as where stdout is no terminal")
     parser.add_argument("--json", action="store_true", help="print one JSON object, once")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import math
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import standpipe as sp
 from standpipe.cli.bench import WARM_UP_BATCHES
@@ -20,25 +20,21 @@ from standpipe.cli.task import (
 )
 from standpipe.cli.terminal import print_json, progress, say, verbatim, wrapped
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
-
 MEASURED_S = 2.0  # at the end
 
+HELP = "find the best number of workers for your images"
+DESCRIPTION = (
+    "Run a standard task until its number of workers is tuned, and print that as code to "
+    "paste. Every loader tunes itself like this while it runs: written down, it begins with what is best."
+)
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "tune",
-        help="find the best number of workers for your images",
-        description="Run a standard task until its number of workers is tuned, and print that as code to "
-        "paste. Every loader tunes itself like this while it runs: written down, it begins with what is best.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_task_arguments(parser)
     add_time_arguments(parser, seconds=30.0, text="how long at most")
     parser.add_argument("--output", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "restore the files of packed shards"
+DESCRIPTION = (
+    "Restore the files that standpipe pack wrote into shards, with the same names and bytes. Each "
+    "file's bytes are compared with their checksum."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "unpack",
-        help="restore the files of packed shards",
-        description="Restore the files that standpipe pack wrote into shards, with the same names and bytes. Each "
-        "file's bytes are compared with their checksum.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("path", metavar="SHARDS", help="a folder that standpipe pack wrote")
     parser.add_argument("output", metavar="OUT", help="the folder of the files: a new or empty one")
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "check the bytes of packed shards"
+DESCRIPTION = (
+    "Read all shards that standpipe pack wrote, and compare each member with the CRC-32C that it had "
+    "then. Exits with 1 if anything differs. It decodes no image: standpipe scan does."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "verify",
-        help="check the bytes of packed shards",
-        description="Read all shards that standpipe pack wrote, and compare each member with the CRC-32C that it had "
-        "then. Exits with 1 if anything differs. It decodes no image: standpipe scan does.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("path", metavar="SHARDS", help="a folder that standpipe pack wrote")
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,6 @@ from standpipe.spec import AnyArray, Int64Array, UInt64Array
 
 MOST_GROUPS = 1 << 16  # whose sizes are kept in memory
 _GOLDEN, _WORD = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
-_MASK = (1 << 64) - 1
 PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a pass for each 11 bits
 
 
@@ -129,11 +128,8 @@ def bits(values: AnyArray) -> UInt64Array:
 
 def mixed(key: int, words: UInt64Array) -> UInt64Array:
     """Return ``_native.mix(key, word)`` for each of ``words``, (n,) uint64: a hash of both."""
-    inner = np.uint64(_scrambled((key + _GOLDEN) & _MASK))
-    word = inner ^ (words * np.uint64(_WORD) + np.uint64(1))
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
+    inner = _scrambled(np.array([key], np.uint64) + np.uint64(_GOLDEN))
+    return _scrambled(inner ^ (words * np.uint64(_WORD) + np.uint64(1)))
 
 
 def key_of(seed: int, purpose: int) -> int:
@@ -144,10 +140,10 @@ def key_of(seed: int, purpose: int) -> int:
     return _native.mix(_native.mix(0, seed), purpose)
 
 
-def _scrambled(word: int) -> int:
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-    return word ^ (word >> 31)
+def _scrambled(words: UInt64Array) -> UInt64Array:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:

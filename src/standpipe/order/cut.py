@@ -6,6 +6,7 @@ and the buckets are cut into runs of equal batches. All arrays here are small, w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -175,14 +176,9 @@ class _Filling:
             """
             return np.clip((level - self.load) // length + 1, 0, room)
 
-        low, high = -1, budget  # taken(low) is not too many
-        while high - low > 1:
-            middle = (low + high) // 2
-            if int(taken(middle) @ self.times) <= number:
-                low = middle
-            else:
-                high = middle
-        given, more = taken(low), taken(high)
+        # The first level at which batches take too many
+        high = bisect_right(range(budget), number, key=lambda level: int(taken(level) @ self.times))
+        given, more = taken(high - 1), taken(high)
         self._give(bucket, length, given)
         number -= int(given @ self.times)
         for run in np.flatnonzero(more > given).tolist():

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.order._arguments import MAX_POSITIONS
+from standpipe.order._arguments import MAX_POSITIONS, record_numbers
 from standpipe.order.columns import Columns
 from standpipe.order.table import ROWS_AT_ONCE
 from standpipe.spec import Int64Array
@@ -63,18 +63,7 @@ class Exclude:
     @classmethod
     def of(cls, rows: object) -> Exclude:
         """Make the exclusion from a list or array of record numbers. Raises ``PlanError`` for other values."""
-        array = np.asarray(rows)
-        if array.ndim == 1 and len(array) == 0:
-            array = array.astype(np.int64)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise PlanError(
-                f"exclude() takes a list of record numbers, or a file that lists them, got {array.dtype} of shape "
-                f"{array.shape}"
-                + (". For a mask, write np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
-            )
-        if len(array) and (array.min() < 0 or array.max() >= MAX_POSITIONS):
-            raise PlanError(f"exclude() takes record numbers from 0 on, got {array.min()} to {array.max()}")
-        array = np.unique(array).astype(np.int64)
+        array = np.unique(record_numbers("exclude() takes a file that lists records, or", rows))
         array.setflags(write=False)
         return cls(array)
 

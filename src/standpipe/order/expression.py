@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,19 +44,11 @@ class Kind(Enum):
     CLASS = "a class name"
 
 
-class _Part:
-    """The columns of the records [start, stop); each column is read once, when it is first used."""
+class _Part(NamedTuple):
+    """What a condition has of some records: the columns in it by name, and the class names."""
 
-    __slots__ = ("_read", "_start", "_stop", "columns")
-
-    def __init__(self, columns: Columns, start: int, stop: int) -> None:
-        self.columns, self._start, self._stop = columns, start, stop
-        self._read: dict[str, AnyArray] = {}
-
-    def column(self, name: str) -> AnyArray:
-        if name not in self._read:
-            self._read[name] = _widened(self.columns.read(name, self._start, self._stop))
-        return self._read[name]
+    values: Mapping[str, AnyArray]
+    classes: tuple[str, ...] | None
 
 
 class Condition:
@@ -100,8 +92,10 @@ class Condition:
         Call ``check`` once before.
         """
         try:
+            names = {node.id for node in ast.walk(self._root) if isinstance(node, ast.Name)}
+            values = {name: _widened(columns.read(name, start, stop)) for name in names}
             with np.errstate(all="ignore"):
-                held = self._value(self._root, _Part(columns, start, stop))
+                held = self._value(self._root, _Part(values, columns.classes))
         except OverflowError as error:
             raise PlanError(f"filter({self._text!r}): a number in it doesn't fit 64 bits") from error
         return np.broadcast_to(np.asarray(held), (stop - start,))
@@ -198,11 +192,11 @@ class Condition:
         """Return a subexpression's values, one per record, or a single value for all records."""
         match node:
             case ast.Constant(value=str()):
-                return self._class_number(node, part.columns.classes)
+                return self._class_number(node, part.classes)
             case ast.Constant():
                 return node.value
             case ast.Name():
-                return part.column(node.id)
+                return part.values[node.id]
             case ast.UnaryOp():
                 value = self._value(node.operand, part)
                 if isinstance(node.op, ast.Not):

@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Order
 from standpipe.errors import PlanError
-from standpipe.order._arguments import MAX_POSITIONS, WORDS, check_positions, whole_number
+from standpipe.order._arguments import MAX_POSITIONS, WORDS, check_positions, record_numbers, whole_number
 from standpipe.spec import Int64Array, set_plain
 
 # Splits of one seed are keyed apart from its shuffles.
@@ -97,15 +97,9 @@ class Select:
 
         Raises ``PlanError`` for other values, and for an empty list.
         """
-        array = np.asarray(rows)
-        if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
-            raise PlanError(
-                f"select() takes a list of record numbers, got {array.dtype} of shape {array.shape}"
-                + (". For a mask, write np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
-            )
-        if array.min() < 0 or array.max() >= MAX_POSITIONS:
-            raise PlanError(f"select() takes record numbers from 0 on, got {array.min()}")
-        array = np.array(array, np.int64)
+        array = record_numbers("select() takes", rows)
+        if len(array) == 0:
+            raise PlanError("select() takes a list of record numbers, got an empty one")
         array.setflags(write=False)
         return cls(array)
 

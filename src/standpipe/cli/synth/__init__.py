@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
 from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
 
-if TYPE_CHECKING:
-    from standpipe.cli.terminal import Subparsers
+HELP = "make a folder of photo-like JPEGs"
+DESCRIPTION = (
+    "Make a folder of photo-like JPEGs in class folders, distributed as ImageNet's files in "
+    "size, JPEG settings and bytes per pixel. An interrupted run is completed by the same command."
+)
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand and its arguments to the parser."""
-    parser = subparsers.add_parser(
-        "synth",
-        help="make a folder of photo-like JPEGs",
-        description="Make a folder of photo-like JPEGs in class folders, distributed as ImageNet's files in "
-        "size, JPEG settings and bytes per pixel. An interrupted run is completed by the same command.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("out", metavar="OUT", help="a new folder, or one made by this command before")
     parser.add_argument("--images", type=int, required=True, metavar="N", help="images in all")
     parser.add_argument("--classes", type=int, default=10, metavar="N", help="class folders (default: 10)")
@@ -31,7 +27,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seed", type=int, default=0, metavar="N", help="another seed, other images (default: 0)"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from standpipe import _native
 from standpipe.contracts import Paths
@@ -20,9 +19,6 @@ from standpipe.spec import Decoding, Int64Array, ReadOptions, UInt8Array
 from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
-
-if TYPE_CHECKING:
-    import logging
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
@@ -210,7 +206,9 @@ class FileCheckers:
             f"{path_text(path)} for {now - begin:.0f} s"
             for path, begin in sorted(self._at_work.copy().values())
         ]
-        _logger().warning("still reading or decoding %s", ", ".join(slow))
+        import logging  # a tenth of what importing standpipe costs beside NumPy
+
+        logging.getLogger("standpipe").warning("still reading or decoding %s", ", ".join(slow))
         return now
 
 
@@ -231,9 +229,3 @@ def _digest(data: UInt8Array) -> bytes:
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
     return blake2b(data.data, digest_size=DIGEST_BYTES).digest()
-
-
-def _logger() -> logging.Logger:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
-
-    return logging.getLogger("standpipe")

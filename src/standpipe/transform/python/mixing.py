@@ -13,9 +13,11 @@ from standpipe.contracts import Mix
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Float32Array, UInt8Array, set_plain
 from standpipe.transform.image import is_number
+from standpipe.units import is_count
 
 SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that a machine's rounding of logarithms doesn't change λ
 CHANNELS = (1, 3, 4)
+MOST_MIXED_CLASSES = 1 << 31
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
 
@@ -39,11 +41,7 @@ class _Mixing:
         """Raise ``PlanError`` for invalid parameters."""
         if not is_number(self.alpha) or not self.alpha > 0:
             raise PlanError(f"{self!r}: alpha must be a number above 0")
-        if (
-            not isinstance(self.num_classes, int)
-            or isinstance(self.num_classes, bool)
-            or self.num_classes < 1
-        ):
+        if not is_count(self.num_classes, 1, MOST_MIXED_CLASSES):
             raise PlanError(f"{self!r}: num_classes must be the number of classes, an integer from 1")
         for name in (self.image, self.label):
             if not isinstance(name, str) or not name:
