@@ -76,6 +76,11 @@ def _three_digits(number: float) -> str:
     return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 
+def several(number: int, what: str) -> str:
+    """Return a number with its noun, such as ``"1 worker"`` or ``"2 workers"``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def show_clock(seconds: float) -> str:
     """Return elapsed seconds as text, such as ``"1:02:03"``, ``"2:03"``, ``"3 s"``."""
     minutes, rest = divmod(int(seconds), 60)

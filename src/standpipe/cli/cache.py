@@ -20,7 +20,7 @@ from standpipe.cli.terminal import (
     stages,
     verbatim,
 )
-from standpipe.units import show_bytes, show_seconds
+from standpipe.units import several, show_bytes, show_seconds
 
 if TYPE_CHECKING:
     import standpipe as sp
@@ -179,7 +179,7 @@ def _verify(args: argparse.Namespace) -> int:
         if each.label:
             say(f"    {_label(each.label, 4)}")
     unusable = sum(1 for each in checked.sets if each.problem)
-    more = f", {_count(unusable, 'set')} unusable" if unusable else ""
+    more = f", {several(unusable, 'set')} unusable" if unusable else ""
     say(f"{checked.rows:,} rows, {checked.wrong:,} wrong{more}")
     return 0 if checked.ok else FAILED
 
@@ -201,7 +201,7 @@ def _say_freed(freed: CacheFreeReport, args: argparse.Namespace) -> int:
         print_json(asdict(freed))
         return 0
     disk = f" and {show_bytes(freed.spilled)} on disk" if freed.spilled else ""
-    say(f"freed {show_bytes(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
+    say(f"freed {show_bytes(freed.memory)} of memory{disk}, {several(freed.sets, 'set')}")
     if freed.held:
         say(f"  jobs still read {show_bytes(freed.held)} of it, which is free when they end")
     return 0
@@ -256,7 +256,7 @@ def _told(each: CachedSet) -> list[str]:
         f"{each.rows_on_disk:,} on disk; {each.kind}, {show_bytes(each.mean_row_bytes)} each on average",
         "bytes": f"{show_bytes(each.bytes)} in memory, {show_bytes(each.bytes_on_disk)} on disk; "
         f"NUMA node {_nodes(each)}",
-        "use": f"{_count(each.users, 'loader')} now; last use: {_last_use(each)}",
+        "use": f"{several(each.users, 'loader')} now; last use: {_last_use(each)}",
         "counted": f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}; {counts.stored:,} stored, "
         f"{counts.skipped:,} not, for want of room or time; {counts.stale:,} stale, {counts.errors:,} errors",
         # What its name is a digest of; of other digests as much as tells two apart.
@@ -290,10 +290,6 @@ def _last_use(each: CachedSet) -> str:
     if each.users:
         return "now"
     return "?" if each.idle_s is None else show_seconds(each.idle_s)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _group(text: str) -> str | int:

@@ -10,8 +10,7 @@ from standpipe.cli.findings import answer, print_findings
 from standpipe.cli.task import standard_task
 from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
-from standpipe.doctor.finding import several
-from standpipe.units import show_bytes, show_seconds
+from standpipe.units import several, show_bytes, show_seconds
 
 SECONDS = 9.0  # for reading, decoding, and both, a third each
 MOST_BAD = 0.5  # share of the files

@@ -9,10 +9,9 @@ import standpipe as sp
 from standpipe.cli.findings import answer, print_findings
 from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import ProcessReport, examine_process
-from standpipe.doctor.finding import several
 from standpipe.doctor.processes import Process
 from standpipe.doctor.scene import Scene, waits_for
-from standpipe.units import show_bytes
+from standpipe.units import several, show_bytes
 
 SECONDS = 2.0
 FRAMES = 6  # of a stack

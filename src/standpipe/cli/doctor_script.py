@@ -18,8 +18,7 @@ from standpipe.cli.findings import answer, print_findings
 from standpipe.cli.terminal import COLUMNS, print_json, printable, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import ScriptLimits, ScriptReport, examine_script
 from standpipe.doctor.facts import RunFacts
-from standpipe.doctor.finding import several
-from standpipe.units import show_bytes, show_seconds
+from standpipe.units import several, show_bytes, show_seconds
 
 SHOWN = 4  # transforms of a loader
 QUEUED = 0.2  # share of the time that is worth telling,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from standpipe.cli.terminal import COLUMNS, harmless, say, say_wrapped, shortened, verbatim
 from standpipe.doctor import Finding, Severity
-from standpipe.doctor.finding import several
+from standpipe.units import several
 
 COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 

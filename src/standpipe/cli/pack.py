@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
-    from standpipe.units import show_bytes
+    from standpipe.units import several, show_bytes
 
     started = time.monotonic()
     with stages("packing") as on_progress:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(facts | more)
         return 0
     say(f"[bold]{verbatim(printable(str(packed.folder)))}[/bold]")
-    shards = f"{packed.shards:,} shard{'s' if packed.shards > 1 else ''}"
+    shards = several(packed.shards, "shard")
     before = packed.shards - packed.written
     known = f", {before:,} of them from before" if before else ""
     say(f"  {packed.records:,} records in {shards}{known}, {show_bytes(packed.size_bytes)}; {seconds:.1f} s")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
-    from standpipe.units import show_bytes
+    from standpipe.units import several, show_bytes
 
     started = time.monotonic()
     with stages("checking") as on_progress:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         return 0 if found.ok else 1
     say(f"[bold]{verbatim(printable(args.path))}[/bold]")
     state = "right: " if found.ok else ""
-    shards = f"{found.shards:,} shard{'s' if found.shards > 1 else ''}"
+    shards = several(found.shards, "shard")
     say(f"  {state}{found.members:,} members in {shards}, {show_bytes(found.size_bytes)}; {seconds:.1f} s")
     for difference in found.differences:
         say(f"  [red]differs:[/red] {verbatim(difference)}")

@@ -16,9 +16,9 @@ from PIL import Image
 
 import standpipe as sp
 from standpipe.doctor.facts import Host
-from standpipe.doctor.finding import Finding, Severity, by_severity, several
+from standpipe.doctor.finding import Finding, Severity, by_severity
 from standpipe.reports import FileFinding
-from standpipe.units import show_bytes
+from standpipe.units import several, show_bytes
 
 SAMPLED = 256  # images whose headers are read
 COUNTED = 100_000  # records whose folders are counted, evenly

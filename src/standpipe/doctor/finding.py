@@ -55,8 +55,3 @@ def by_severity(findings: list[Finding]) -> list[Finding]:
     """Return the findings, the most severe first. Findings of one severity keep their order."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
-
-
-def several(number: int, what: str) -> str:
-    """Return a number with its noun, such as ``"1 worker"`` or ``"2 workers"``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

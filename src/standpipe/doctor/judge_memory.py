@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from standpipe.doctor.facts import Holding, Host, LoaderFacts, Memory, WorkerFacts
-from standpipe.doctor.finding import Finding, Severity, several
-from standpipe.units import show_bytes
+from standpipe.doctor.finding import Finding, Severity
+from standpipe.units import several, show_bytes
 
 WORTH_BYTES = 64 << 20  # copied by all workers together, above which it is worth a finding
 MUCH = 0.05  # of the memory there is

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from standpipe.doctor.finding import Finding, Severity, by_severity, several
+from standpipe.doctor.finding import Finding, Severity, by_severity
 from standpipe.doctor.processes import Process
 from standpipe.doctor.scene import Scene, describe_process, sample_frame, waits_for
-from standpipe.units import show_bytes
+from standpipe.units import several, show_bytes
 
 THROTTLED = 0.25  # share of the time
 SWAPPED = 0.1  # of a process's memory

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from standpipe.doctor.facts import Bad, Host, LoaderFacts, RunFacts, WorkerFacts
-from standpipe.doctor.finding import Finding, Severity, several
+from standpipe.doctor.finding import Finding, Severity
+from standpipe.units import several
 
 FEW_SAMPLES = 4  # samples of a worker, below which nothing is compared
 DISTINCT = 0.9  # share of a part's values that differ within a worker: less tells no samples apart

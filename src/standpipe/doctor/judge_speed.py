@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from standpipe.doctor.facts import Host, LoaderFacts
-from standpipe.doctor.finding import Finding, Severity, several
+from standpipe.doctor.finding import Finding, Severity
 from standpipe.system.thresholds import THRESHOLDS
-from standpipe.units import show_seconds
+from standpipe.units import several, show_seconds
 
 WORTH_WAIT_S = 5e-3  # for a batch, above which workers are worth their cost
 MOST_OF_IT = 0.4  # of a sample's time

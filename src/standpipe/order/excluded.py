@@ -31,11 +31,6 @@ class Without:
     gaps: Int64Array
     text: str
 
-    @classmethod
-    def of(cls, places: Int64Array, text: str) -> Without:
-        """Make the selection of all records except those at ``places``, (k,) int64, ascending."""
-        return cls(places - np.arange(len(places)), text)
-
     def count(self, num_records: int) -> int:
         """Return the number of remaining records. Raises ``PlanError`` if there are none."""
         left = num_records - len(self.gaps)
@@ -76,7 +71,8 @@ class Exclude:
             raise PlanError(
                 f"exclude() names record {largest:,}, but the source's last record is {columns.source_records - 1:,}"
             )
-        return Without.of(_places(self.rows, columns), self.describe())
+        places = _places(self.rows, columns)
+        return Without(places - np.arange(len(places)), self.describe())
 
     def describe(self) -> str:
         """Return one phrase with the number of excluded records and a digest of them."""

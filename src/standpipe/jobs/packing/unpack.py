@@ -180,7 +180,7 @@ class _Unpacking:
                 raise _damaged(path, names[row, 0])
             to, crc = _relative(path, text.tobytes()), int(expected[row, -1])
             with self._locks[hash(to) % LOCKS], self._writing(to), self._folder_of(to) as (folder, name):
-                if _exists(folder, name):
+                with suppress(FileNotFoundError):
                     self._compare(folder, name, to, size[-1], crc)
                     continue
                 draft = f"{DRAFT}{threading.get_ident()}"
@@ -217,7 +217,7 @@ class _Unpacking:
             os.close(folder)
 
     def _compare(self, folder: int, name: bytes, to: bytes, size: int, crc: int) -> None:
-        """Raise ``StandpipeError`` unless the existing file of a record has its bytes."""
+        """Raise ``StandpipeError`` if the file of a record has other bytes, ``FileNotFoundError`` if there is none."""
         same = False
         with suppress(EOFError), closing_descriptor(open_regular(name, READ_LEFT, folder)) as file:
             same = os.fstat(file).st_size == size and (
@@ -261,14 +261,6 @@ def _relative(path: Path, text: bytes) -> bytes:
     if b"\0" in found or not {b"", b".", b".."}.isdisjoint(parts) or found.startswith(MARK.encode()):
         raise StandpipeError(f"{path} has a record whose path leads out of its folder: {path_text(found)}")
     return bytes(found)
-
-
-def _exists(folder: int, name: bytes) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _damaged(path: Path, name: bytes) -> StandpipeError:
