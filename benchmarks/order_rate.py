@@ -15,7 +15,7 @@ from _measure import Figure, parser, report
 
 import standpipe as sp
 from standpipe.contracts import Order
-from standpipe.order import BlockShuffled, Mixed, Repeated, Selected, Sequential, Shuffled, Split
+from standpipe.order import BlockShuffled, Chain, Mixed, Repeated, Selected, Sequential, Shuffled, Split
 from standpipe.plan.order import order_of
 
 RANGE, SMALL_RANGE = 4096, 256
@@ -60,7 +60,7 @@ def kinds() -> dict[str, Order]:
         "sequential": Sequential(MANY),
         "shuffle": Shuffled(MANY, 1),
         "blocks of 1,000, 64 mixed": BlockShuffled(MANY, 1, 1000, 64),
-        "a split, shuffled": Selected(Shuffled(share.count(MANY), 1), (share,), (MANY,)),
+        "a split, shuffled": Selected(Shuffled(share.count(MANY), 1), Chain(MANY, (share,))),
         "shuffle, repeated 3 times": Repeated(Shuffled(MANY, 1), 3),
     }
 

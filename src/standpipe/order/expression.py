@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 class _Part(NamedTuple):
-    """What a condition has of some records: the columns in it by name, and the class names."""
+    """The values of a condition's columns for some records, by name, and the class names."""
 
     values: Mapping[str, AnyArray]
     classes: tuple[str, ...] | None
