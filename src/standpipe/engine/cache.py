@@ -12,10 +12,9 @@ from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended
 from standpipe.errors import CacheError
 from standpipe.plan.cache import CachePlan
+from standpipe.system.logs import logger
 
 if TYPE_CHECKING:
-    import logging
-
     from standpipe import _native
 
 STAMPS_S = 5.0  # seconds between two records of last use and counters
@@ -46,7 +45,7 @@ def store_counters(store: _native.CacheStore) -> dict[str, Any]:
 
 def log_cache_warning(text: str) -> None:
     """Log a warning about a cache."""
-    _logger().warning("%s", text)
+    logger().warning("%s", text)
 
 
 def opened(plan: CachePlan, tell: Tell = log_cache_warning, *, strict: bool) -> OpenSet | None:
@@ -162,9 +161,3 @@ class CacheMaintainer:
     def _say(self) -> None:
         for note in self._set.notes():
             self._tell(note)
-
-
-def _logger() -> logging.Logger:
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    return logging.getLogger("standpipe")

@@ -16,15 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from standpipe.engine.deliver import LOOKS_S, Delivered, Delivery
-from standpipe.engine.queue import BatchQueue, Filled
+from standpipe.engine.queue import Filled, RunParts
 from standpipe.engine.room import SlotBudget
-from standpipe.engine.timing import RunTimes
-from standpipe.engine.watchdog.watch import Watch
-from standpipe.engine.workers import INTERRUPTED_S, Workers
+from standpipe.engine.workers import INTERRUPTED_S
 from standpipe.errors import PlanError
 from standpipe.order import AnyOrder, Cursor
 from standpipe.spec import LastBatch
-from standpipe.stats.bad_samples import Ledger
 from standpipe.system.user_warnings import warn_user
 
 if TYPE_CHECKING:
@@ -34,28 +31,17 @@ if TYPE_CHECKING:
 class Consumer:
     """Takes the batches of one run for the training loop, in one thread at a time.
 
-    ledger   counts the bad samples of delivered batches
     probe    finds user functions that use this process's global random generators; None if no user code runs here
     drawing  names of the functions found so far that use these generators
     """
 
-    def __init__(
-        self,
-        queue: BatchQueue,
-        delivery: Delivery,
-        workers: Workers,
-        room: SlotBudget,
-        *,
-        ledger: Ledger,
-        watch: Watch,
-        times: RunTimes,
-        probe: Probe | None,
-    ) -> None:
-        self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
-        self._ledger, self._watch, self._times, self._probe = ledger, watch, times, probe
-        self._steps = queue.plan.steps
+    def __init__(self, run: RunParts, delivery: Delivery, room: SlotBudget, probe: Probe | None) -> None:
+        self._queue, self._workers, self._ledger = run.queue, run.workers, run.ledger
+        self._watch, self._times = run.watch, run.times
+        self._delivery, self._room, self._probe = delivery, room, probe
+        self._steps = run.queue.plan.steps
         self._torn = False  # True if a batch may have left the queue without reaching the caller
-        self.drawing = queue.plan.drawing
+        self.drawing = run.queue.plan.drawing
 
     def take(self, at: Cursor, *, counts: bool = True) -> Delivered:
         """Wait for the batch that starts at ``at``, and return it.

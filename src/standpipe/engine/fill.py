@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.python.collating import Collated, collated
-from standpipe.engine.queue import BatchQueue, Filled, Filling
+from standpipe.engine.queue import Filled, Filling, RunParts
 from standpipe.engine.replace import BatchRecords, advise, is_replaced
 from standpipe.engine.rows import located
-from standpipe.engine.timing import RunTimes
-from standpipe.engine.watchdog.watch import OwnTask, Watch
-from standpipe.engine.workers import Assignment, Failure, Workers
+from standpipe.engine.watchdog.watch import OwnTask
+from standpipe.engine.workers import Assignment, Failure
 from standpipe.errors import StalledError, batch_name
 from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
-from standpipe.stats.bad_samples import Ledger
 
 NO_SLOT = "no slot was free to make the batch again with another sample: raise memory="
 
@@ -27,24 +25,13 @@ NO_SLOT = "no slot was free to make the batch again with another sample: raise m
 class Filler:
     """The steps of the filling thread for one slot: begin a batch, and finish it.
 
-    queue   has the plan and the slots; gets the error if the filling thread hangs
-    ledger  the limit of bad samples
-    watch   the watchdog, which times the work of the filling thread
-    times   counters of this work and of bad rows
+    The queue gets the error if the filling thread hangs.
     """
 
-    def __init__(
-        self,
-        queue: BatchQueue,
-        workers: Workers,
-        *,
-        ledger: Ledger,
-        watch: Watch,
-        times: RunTimes,
-    ) -> None:
-        self._queue, self._workers, self._ring = queue, workers, queue.ring
-        self._ledger, self._watch, self._times = ledger, watch, times
-        plan = queue.plan
+    def __init__(self, run: RunParts) -> None:
+        self._queue, self._workers, self._ring = run.queue, run.workers, run.queue.ring
+        self._ledger, self._watch, self._times = run.ledger, run.watch, run.times
+        plan = run.queue.plan
         self._streams = plan.samples.stream is not None
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 

@@ -11,13 +11,11 @@ import time
 
 from standpipe.engine.deliver import LOOKS_S, Delivery
 from standpipe.engine.fill import Filler
-from standpipe.engine.queue import BatchQueue, Filled, Filling
+from standpipe.engine.queue import Filled, Filling, RunParts
 from standpipe.engine.room import SlotBudget
 from standpipe.engine.run_monitor import RunMonitor
-from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.guarded import guarded
-from standpipe.engine.watchdog.watch import Watch
-from standpipe.engine.workers import Job, Workers
+from standpipe.engine.workers import Job
 from standpipe.errors import StandpipeError
 
 RESTS_S = 1.0  # seconds of idleness after which a loader leaves its part of the machine to other loaders
@@ -29,22 +27,14 @@ class FillingThread:
     thread  the thread, which the run starts
     """
 
-    def __init__(
-        self,
-        queue: BatchQueue,
-        delivery: Delivery,
-        workers: Workers,
-        room: SlotBudget,
-        *,
-        filler: Filler,
-        watch: Watch,
-        monitor: RunMonitor,
-        times: RunTimes,
-    ) -> None:
-        self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
-        self._filler, self._watch, self._monitor, self._times = filler, watch, monitor, times
-        self._ring = queue.ring
-        self._lends = queue.plan.device.lends  # otherwise a slot is free again once the device has read it
+    def __init__(self, run: RunParts, delivery: Delivery, room: SlotBudget, monitor: RunMonitor) -> None:
+        self._queue, self._workers, self._watch, self._times = run.queue, run.workers, run.watch, run.times
+        self._delivery, self._room, self._monitor = delivery, room, monitor
+        self._filler = Filler(run)
+        self._ring = run.queue.ring
+        self._lends = (
+            run.queue.plan.device.lends
+        )  # otherwise a slot is free again once the device has read it
         self._lacks_slot = False  # True if there is no slot for the next batch
         self._quarantined: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
         self.thread = guarded("standpipe-fill", self._keep_filling, self._break)

@@ -28,6 +28,7 @@ from standpipe.stats.memory import (
     worker_owner,
 )
 from standpipe.system import machine
+from standpipe.system.logs import logger
 from standpipe.system.sharing import Claim
 from standpipe.units import show_bytes
 
@@ -75,7 +76,7 @@ class Meter:
         for name, text in self._excesses(ledger):
             if name not in self._warned:
                 self._warned.add(name)
-                _warn(text)
+                logger().warning("memory runs short: %s", text)
 
     def ledger(self) -> MemoryLedger:
         """Return the memory of each owner, now and at its peak."""
@@ -179,9 +180,3 @@ class Meter:
 
 def _above(owner: MemoryOwner) -> int:
     return owner.now - owner.forecast
-
-
-def _warn(text: str) -> None:
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    logging.getLogger("standpipe").warning("memory runs short: %s", text)

@@ -17,10 +17,13 @@ from typing import Any, ClassVar
 from standpipe import _native
 from standpipe.batch import Shape
 from standpipe.engine.replace import BatchRecords
-from standpipe.engine.workers import BatchMade, Job
+from standpipe.engine.timing import RunTimes
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import BatchMade, Job, Workers
 from standpipe.errors import StalledError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
+from standpipe.stats.bad_samples import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +158,21 @@ class BatchQueue:
                 "this loader was started in another process, and its threads don't survive a fork. Make a new loader "
                 "in this process"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """The objects that all threads of one run use.
+
+    queue    the batches, and the plan
+    workers  fill the slots
+    ledger   counts the bad samples of delivered batches, and limits them
+    watch    the watchdog, which times the work of the run's own threads too
+    times    counters of the work of the run's own threads
+    """
+
+    queue: BatchQueue
+    workers: Workers
+    ledger: Ledger
+    watch: Watch
+    times: RunTimes

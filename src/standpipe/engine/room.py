@@ -37,7 +37,7 @@ class SlotBudget:
             return True
         slot, taken = self._slot_bytes, sum(map(self._ring.count, TAKEN))
         one = slot + self._memory.forecast.waiting // self._memory.slots
-        return taken * slot + self._workers.waiting_bytes + one <= self._memory.batches_bytes
+        return taken * slot + self._workers.memory().waiting.now + one <= self._memory.batches_bytes
 
     def all_lent(self) -> StandpipeError:
         """Return the error for a loop that waits for a batch while all slots are held."""
@@ -49,7 +49,7 @@ class SlotBudget:
             )
         slot = self._slot_bytes
         budget = self._memory.budget_bytes
-        waiting = self._workers.waiting_bytes
+        waiting = self._workers.memory().waiting.now
         apart = f", with {show_bytes(waiting)} outside the slots," if waiting else ""
         held = self._ring.count("held")
         forked = f" and by its forked child processes ({held})" if held else ""

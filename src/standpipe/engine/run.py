@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from standpipe import _native
 from standpipe.engine.consumer import Consumer
 from standpipe.engine.deliver import Delivery
-from standpipe.engine.fill import Filler
 from standpipe.engine.filling_thread import FillingThread
-from standpipe.engine.queue import BatchQueue
+from standpipe.engine.queue import BatchQueue, RunParts
 from standpipe.engine.room import SlotBudget
 from standpipe.engine.run_monitor import RunMonitor
 from standpipe.engine.start import started
@@ -28,18 +27,14 @@ from standpipe.engine.workers import Workers, has_ended
 from standpipe.errors import StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
-from standpipe.plan.tuning import Tuning
 from standpipe.stats.bad_samples import Ledger
-from standpipe.stats.counters import SlowSample, Stats
-from standpipe.stats.memory import MemoryLedger
+from standpipe.system.logs import logger
 from standpipe.system.machine import anonymous_bytes, on_cpus
 from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn_user
 from standpipe.transform import warning
 
 if TYPE_CHECKING:
-    import logging
-
     from standpipe.engine.probe import Probe
 
 PATIENCE_S = 1.0  # seconds that closing waits for threads inside a system call or a large image
@@ -53,14 +48,15 @@ class Run:
     """The workers and slots of one plan, from ``start`` to ``close``.
 
     consumer  takes the batches; set by ``start``
+    monitor   has the counters, the memory and the tuner; set by ``start``
     """
 
     consumer: Consumer  # set by ``start``, like those below
+    monitor: RunMonitor
     _workers: Workers
     _ring: _native.SlotRing
     _queue: BatchQueue
     _delivery: Delivery
-    _monitor: RunMonitor
     _filling: FillingThread
 
     def __init__(self, plan: Plan, ledger: Ledger, claim: Claim) -> None:
@@ -101,7 +97,7 @@ class Run:
             raise
         steps, fleet = self.plan.steps, self.plan.options.fleet
         workers = f"{self.plan.pool.workers} workers" if fleet is None else fleet.describe()[0]
-        _logger().info("rank %d of %d data ranks, %s", steps.rank, steps.world_size, workers)
+        logger().info("rank %d of %d data ranks, %s", steps.rank, steps.world_size, workers)
 
     def _start(self, at: Cursor) -> None:
         with refusals(self._planned):
@@ -118,65 +114,20 @@ class Run:
             plan, self._workers, self._ring = in_fleet(self._planned, at, self._bell, self._watch)
         if plan.samples.suspects:
             warn_user(warning(plan.samples.suspects))
-        workers, watch, times = self._workers, self._watch, RunTimes()
-        self._queue = queue = BatchQueue(plan, self._ring, self._bell, at)
+        self._queue = BatchQueue(plan, self._ring, self._bell, at)
         self._delivery = Delivery(plan, self._ring)
-        self._monitor = RunMonitor(
-            queue, self._delivery, workers, watch=watch, times=times, claim=self._claim, before=before
-        )
-        room = SlotBudget(plan, self._ring, workers)
-        filler = Filler(queue, workers, ledger=self._ledger, watch=watch, times=times)
-        self.consumer = Consumer(
-            queue,
-            self._delivery,
-            workers,
-            room,
-            ledger=self._ledger,
-            watch=watch,
-            times=times,
-            probe=self._probe,
-        )
-        self._filling = FillingThread(
-            queue,
-            self._delivery,
-            workers,
-            room,
-            filler=filler,
-            watch=watch,
-            times=times,
-            monitor=self._monitor,
-        )
+        parts = RunParts(self._queue, self._workers, self._ledger, self._watch, RunTimes())
+        self.monitor = RunMonitor(parts, self._delivery, self._claim, before)
+        room = SlotBudget(plan, self._ring, self._workers)
+        self.consumer = Consumer(parts, self._delivery, room, self._probe)
+        self._filling = FillingThread(parts, self._delivery, room, self.monitor)
         with refusals(plan):
-            workers.start()
-            watch.add(self)
+            self._workers.start()
+            self._watch.add(self)
             with self._lock:
                 self._check_open()
                 self._filling.thread.start()
                 self._starts = False
-
-    def stats(self) -> Stats:
-        """Return all counters."""
-        self._queue.check_process()
-        return self._monitor.stats()
-
-    def memory(self) -> MemoryLedger:
-        """Return the memory of each owner."""
-        self._queue.check_process()
-        return self._monitor.memory()
-
-    def tuning(self) -> Tuning:
-        """Return the current number of workers, and the tuner's trials."""
-        return self._monitor.tuning()
-
-    @property
-    def since(self) -> Stats:
-        """The counters when the run first worked with the current number of workers."""
-        return self._monitor.since
-
-    @property
-    def slow_samples(self) -> list[SlowSample]:
-        """The newest 1,000 samples and other works that took longer than ``slow_sample_s``, oldest first."""
-        return self._watch.slow_samples
 
     @property
     def in_flight(self) -> bool:
@@ -238,28 +189,22 @@ class Run:
         if filling is not None:
             # Without workers the thread ends soon. If the interpreter ends while it runs, the process may abort.
             all_ended &= has_ended(filling, max(ends - time.monotonic(), HASTE_S))
-        if hasattr(self, "_monitor"):
-            self._monitor.close()
+        if hasattr(self, "monitor"):
+            self.monitor.close()
         if hasattr(self, "_delivery"):
             with self._queue.lock:
                 self._delivery.close()
         if all_ended:
-            if hasattr(self, "_monitor"):
-                self._monitor.end()
+            if hasattr(self, "monitor"):
+                self.monitor.end()
             if hasattr(self, "_queue"):
                 self._queue.clear()
             if hasattr(self, "_ring"):
                 self._ring.retire()
         else:
             _abandoned.append(self)
-            _logger().warning("some threads were still busy after %.1f s; they end by themselves", patience_s)
+            logger().warning("some threads were still busy after %.1f s; they end by themselves", patience_s)
 
     def _check_open(self) -> None:
         if self._closed:
             raise StandpipeError("the loader is closed")
-
-
-def _logger() -> logging.Logger:
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    return logging.getLogger("standpipe")

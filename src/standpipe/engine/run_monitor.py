@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from standpipe.engine.deliver import Delivery
 from standpipe.engine.meter import Meter
-from standpipe.engine.queue import BatchQueue
-from standpipe.engine.timing import RunTimes
+from standpipe.engine.queue import RunParts
 from standpipe.engine.tuner.adjusting import Adjuster
-from standpipe.engine.watchdog.watch import Watch
-from standpipe.engine.workers import Workers
+from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning
-from standpipe.stats.counters import SlotStats, Stats
+from standpipe.stats.counters import SlotStats, SlowSample, Stats
 from standpipe.stats.memory import MemoryLedger
 from standpipe.system.sharing import Claim
 
@@ -25,25 +23,14 @@ class RunMonitor:
     before  heaps and stacks of this process before the run began, in bytes
     due_s   time of the next check, in seconds of ``time.monotonic()``
 
-    A run monitor has no reference to the run. A reference cycle would keep a dropped run alive until the next
+    A run monitor has no reference to the ``Run``. A reference cycle would keep a dropped run alive until the next
     garbage collection.
     """
 
-    def __init__(
-        self,
-        queue: BatchQueue,
-        delivery: Delivery,
-        workers: Workers,
-        *,
-        watch: Watch,
-        times: RunTimes,
-        claim: Claim,
-        before: int,
-    ) -> None:
-        self._queue, self._delivery, self._workers = queue, delivery, workers
-        self._watch, self._times, self._claim = watch, times, claim
-        self._meter = Meter(queue.plan, queue.ring, workers, claim, before)
-        self._adjuster = Adjuster(queue.plan, workers, claim)
+    def __init__(self, run: RunParts, delivery: Delivery, claim: Claim, before: int) -> None:
+        self._run, self._delivery, self._claim = run, delivery, claim
+        self._meter = Meter(run.queue.plan, run.queue.ring, run.workers, claim, before)
+        self._adjuster = Adjuster(run.queue.plan, run.workers, claim)
         self.due_s = 0.0
 
     def look(self) -> None:
@@ -57,19 +44,30 @@ class RunMonitor:
         """Record that this loader is idle, so that other loaders may use its part of the machine."""
         self._claim.hungry(False)
 
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run, with the values that were measured at the start."""
+        return self._run.queue.plan
+
     def stats(self) -> Stats:
-        """Return all counters."""
-        ring = self._queue.ring
+        """Return all counters. Raises ``StandpipeError`` in a forked child."""
+        run, ring = self._run, self._run.queue.ring
+        run.queue.check_process()
         slots = SlotStats(
-            self._queue.plan.memory.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
+            self.plan.memory.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
         )
-        counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
-        return replace(
-            counted, slow=counted.slow + self._watch.slow, stalled=counted.stalled + self._watch.stalled
-        )
+        counted = run.times.stats(run.workers.stats(), slots, self._delivery.copying_s)
+        watch = run.watch
+        return replace(counted, slow=counted.slow + watch.slow, stalled=counted.stalled + watch.stalled)
+
+    @property
+    def slow_samples(self) -> list[SlowSample]:
+        """The newest 1,000 samples and other works that took longer than ``slow_sample_s``, oldest first."""
+        return self._run.watch.slow_samples
 
     def memory(self) -> MemoryLedger:
-        """Return the memory of each owner."""
+        """Return the memory of each owner. Raises ``StandpipeError`` in a forked child."""
+        self._run.queue.check_process()
         return self._meter.ledger()
 
     def tuning(self) -> Tuning:

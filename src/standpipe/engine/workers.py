@@ -261,16 +261,20 @@ class Job(Protocol):
         """The result of the batch's functions; None without functions."""
 
 
-class Workers(Protocol):
-    """The threads or processes that fill slots, the oldest first. They ring the run's bell when a slot is done."""
+class Workers:
+    """The threads or processes that fill slots, the oldest first. They ring the run's bell when a slot is done.
 
-    @property
-    def helps(self) -> bool:
-        """True if the training loop's thread makes the rows, by calling ``help()``."""
+    The methods here are those of no workers at all, whose threads would take their tasks themselves.
 
-    @property
-    def employed(self) -> int:
-        """The number of workers that work in parallel."""
+    helps     True if the training loop's thread makes the rows, by calling ``help()``
+    employed  number of workers that work in parallel
+    """
+
+    helps = False
+    employed = 0
+
+    def __init__(self, bell: _native.Bell) -> None:
+        self._bell = bell
 
     def employ(self, number: int) -> None:
         """Set how many workers work in parallel, from 1 to ``plan.pool.most_workers``.
@@ -284,12 +288,15 @@ class Workers(Protocol):
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> Job:
         """Return a job for an assignment, which ``submit`` starts. Raises if the job can't be prepared."""
+        raise NotImplementedError
 
     def submit(self, job: Any) -> None:
         """Queue a job behind all jobs that were submitted before."""
+        raise NotImplementedError
 
     def exchange(self, job: Any, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make some rows of a finished job again from other records, before all queued jobs."""
+        raise NotImplementedError
 
     def cancel(self, job: Any) -> None:
         """Drop the rows of a job that no worker has begun; the job is still reported as done."""
@@ -301,50 +308,37 @@ class Workers(Protocol):
 
         patience_s  most seconds to wait; None: no limit
         """
+        return self._bell.wait(seen) if patience_s is None else self._bell.wait_for(seen, patience_s)
 
     def settle(self) -> None:
         """Wait for the results of all tasks that workers still have. The filling thread calls it when it ends."""
 
     def help(self) -> bool:
         """Do one task in the calling thread, if ``helps``; return False if there was no task."""
+        return False
 
     def stats(self) -> Stats:
         """Return the counters since the start."""
+        return Stats()
 
     def at_work(self) -> Sequence[Work]:
         """Return the current work of each worker that has any, for the watchdog."""
+        return ()
 
     def take_lost(self) -> Sequence[tuple[Any, Failure]]:
         """Return the jobs that were given up since the last call, each with the failure of the row that hangs.
 
         Until such a job is done, the hanging thread may still write to its slot.
         """
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of samples from worker processes that are stored outside the slots."""
+        return ()
 
     def memory(self) -> WorkersMemory:
         """Return the memory that workers use outside the slots."""
+        return WorkersMemory()
 
     def close(self, patience_s: float) -> bool:
         """End all workers; return False if some threads were still busy after ``patience_s``."""
-
-
-class DrivesItself:
-    """A base class for ``Workers`` whose threads take their tasks themselves, so that ``wait`` only waits."""
-
-    _bell: _native.Bell
-
-    def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Wait until the run's bell has rung more than ``seen`` times; return how many times it has rung.
-
-        patience_s  most seconds to wait; None: no limit
-        """
-        return self._bell.wait(seen) if patience_s is None else self._bell.wait_for(seen, patience_s)
-
-    def settle(self) -> None:
-        """Do nothing: these workers send no answers that somebody must take."""
+        return True
 
 
 def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> None:

@@ -20,6 +20,7 @@ from standpipe.order import AnyOrder, Cursor, Given
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
 from standpipe.stats.bad_samples import BadSample, Ledger
+from standpipe.system.logs import logger
 from standpipe.system.machine import memory_pools, usable_cpus
 from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn_user
@@ -554,10 +555,8 @@ class Loader(Observable):
         is_after_first = self._entered == epoch and left == self.plan.steps.after(Cursor(epoch))
         if self._has_advised or not is_after_first:
             return
-        import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
         self._has_advised = True
-        logging.getLogger("standpipe").warning(
+        logger().warning(
             "this iter() begins epoch %d, and epoch %d was left after its first batch: each iter() is the next epoch. "
             "To look at a batch without taking it, use peek()",
             epoch + 1,

@@ -84,7 +84,7 @@ class Observable:
         ...         pass
         ...     recent = loader.stats() - loader.since
         """
-        return Stats() if self._run is None else self._run.since
+        return Stats() if self._run is None else self._run.monitor.since
 
     @property
     def slow_samples(self) -> list[SlowSample]:
@@ -100,7 +100,7 @@ class Observable:
         ...     print(loader.slow_samples)
         []
         """
-        return [] if self._run is None else self._run.slow_samples
+        return [] if self._run is None else self._run.monitor.slow_samples
 
     def stats(self) -> Stats:
         """Return counters since the loader started; all are 0 before that.
@@ -120,7 +120,7 @@ class Observable:
         ...     print(loader.stats().step.rows)
         12
         """
-        return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
+        return Stats() if self._run is None else replace(self._run.monitor.stats(), epoch=self._cursor.epoch)
 
     def tuning(self) -> Tuning:
         """Return the present number of workers, and what was tried to find them.
@@ -140,7 +140,7 @@ class Observable:
         >>> tuning.num_workers, tuning.prefetch
         (1, 2)
         """
-        return untried(self.plan) if self._run is None else self._run.tuning()
+        return untried(self.plan) if self._run is None else self._run.monitor.tuning()
 
     def explain(self) -> str:
         """Return the text of ``plan.explain()``, with the number of workers found since.
@@ -176,7 +176,7 @@ class Observable:
         >>> ledger.limit
         67108864
         """
-        return planned_memory(self.plan) if self._run is None else self._run.memory()
+        return planned_memory(self.plan) if self._run is None else self._run.monitor.memory()
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return a view of the run at this moment; ``str()`` of it is one line.
@@ -267,7 +267,7 @@ class Observable:
         me = weakref.proxy(self)
         self._sampler = self._new_sampler()
         weakref.finalize(self, self._sampler.close)
-        self._sampler.begin(run, lambda: me._where())
+        self._sampler.begin(run.monitor, lambda: me._where())
 
     def _new_sampler(self) -> Sampler:
         return observe.Sampler(cpu_count(), self.history)

@@ -11,6 +11,7 @@ from standpipe import _native
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended, start_kept
 from standpipe.plan.plan import Plan
+from standpipe.system.logs import logger
 from standpipe.transform import NvDecoder, numbered_device
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ class GpuDecoding:
         if count == 0 or self._told:
             return
         self._told = True
-        import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-        logging.getLogger("standpipe").warning(
+        logger().warning(
             "the GPU's decoder refused a JPEG that it should support. Such files are decoded by the exact decoder, or "
             "are bad samples if that fails too; loader.stats() counts them as gpu_refused"
         )

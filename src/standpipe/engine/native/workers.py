@@ -22,10 +22,10 @@ from standpipe.engine.watchdog.watch import Overdue, Work
 from standpipe.engine.watchdog.where import describe_kernel_state, stack_of_thread
 from standpipe.engine.workers import (
     Assignment,
-    DrivesItself,
     Failure,
     Substitutes,
     Use,
+    Workers,
     WorkersMemory,
     has_ended,
     name_of,
@@ -63,7 +63,7 @@ class NativeThreadRow:
     row: _native.AtWork = field(compare=False)
 
 
-class NativeWorkers(DrivesItself):
+class NativeWorkers(Workers):
     """The native pool, and 1 to ``num_workers`` Python threads that decode with Pillow what native code can't.
 
     ends  called with the error if a thread ends because of one
@@ -71,8 +71,9 @@ class NativeWorkers(DrivesItself):
     """
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
+        super().__init__(bell)
         gpu = plan.pipeline.gpu
-        self._plan, self._bell, self._ends = plan, bell, ends
+        self._plan, self._ends = plan, ends
         self._overdue = Overdue(bell)
         # Programs for each segment of epochs; all are None where rows are only copied.
         kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
@@ -104,19 +105,12 @@ class NativeWorkers(DrivesItself):
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self._employed = plan.pool.workers
-
-    helps = False
-
-    @property
-    def employed(self) -> int:
-        """The number of decoding threads that work in parallel."""
-        return self._employed
+        self.employed = plan.pool.workers
 
     def employ(self, number: int) -> None:
         """Set how many decoding threads work in parallel, at most the plan's number of workers."""
-        self._employed = min(number, self._plan.pool.workers)
-        self._pool.employ(self._employed)
+        self.employed = min(number, self._plan.pool.workers)
+        self._pool.employ(self.employed)
 
     def start(self) -> None:
         """Start the Python threads: for Pillow, for the GPU and for the cache. The native threads already run."""
@@ -234,10 +228,6 @@ class NativeWorkers(DrivesItself):
         for native in job.natives:
             self._pool.cancel(native)
 
-    def help(self) -> bool:
-        """Return False: the calling thread never makes rows, since native threads do."""
-        return False
-
     def stats(self) -> Stats:
         """Return the counters of the native threads and of the cache."""
         counted = self._pool.stats()
@@ -302,11 +292,6 @@ class NativeWorkers(DrivesItself):
                 self._gpu.start_again()
         return lost
 
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of results outside the slots: always 0, because there are no worker processes."""
-        return 0
-
     def memory(self) -> WorkersMemory:
         """Return the memory of read-ahead buffers, GPU frames, the cache and the side arena."""
         counted = self._pool.stats()
@@ -366,11 +351,7 @@ class NativeWorkers(DrivesItself):
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:
             with self._lock:
-                if (
-                    self._pool.foreign_waiting > 0
-                    and len(self._threads) < self._employed
-                    and not self._closed
-                ):
+                if self._pool.foreign_waiting > 0 and len(self._threads) < self.employed and not self._closed:
                     # If the system allows no more threads, this one does all the work.
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()

@@ -11,6 +11,7 @@ from standpipe.engine.workers import Use
 from standpipe.errors import BudgetError
 from standpipe.plan.memory import GROWTH_BYTES
 from standpipe.plan.plan import Plan
+from standpipe.system.logs import logger
 from standpipe.system.machine import anonymous_bytes, own_memory_bytes
 from standpipe.units import show_bytes
 
@@ -121,9 +122,7 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
 
 def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
     """Warn that a worker uses more memory than allowed, ``own`` bytes, and is replaced."""
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    logging.getLogger("standpipe").warning(
+    logger().warning(
         "%s uses %s of its own, above its limit of %s, and is replaced by a new one. The order and the samples stay "
         "the same. The cause of the growth is in the dataset or the functions. This is logged once; "
         "stats().recycled counts replaced workers",

@@ -30,6 +30,7 @@ from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
 from standpipe.system.fork_server import SHARED
+from standpipe.system.logs import logger
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
 from standpipe.system.user_warnings import warn_user
 from standpipe.units import show_bytes
@@ -164,9 +165,7 @@ def _replace_first(workers: list[WorkerProcess], server: WorkerServer) -> None:
 
 def _log_late(late: Report, load_s: float, each: int) -> None:
     """Log once that each worker loads the dataset by itself, and what that costs."""
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    logging.getLogger("standpipe").warning(
+    logger().warning(
         "%s, with which no process can be forked. So each worker process loads the dataset by itself: in %.1f s, with "
         "%s of its own memory. Packed lists and large arrays stay shared. This is logged once; later loaders with "
         "these modules start so at once",

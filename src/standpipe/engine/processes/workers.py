@@ -25,8 +25,6 @@ SHARED = "shared by workers"
 class ProcessWorkers(QueueWorkers):
     """The worker processes of a run, each with a driver. The filling thread drives them in ``wait``."""
 
-    helps = False
-
     def __init__(
         self,
         server: WorkerServer,
@@ -100,17 +98,13 @@ class ProcessWorkers(QueueWorkers):
 
     def employ(self, number: int) -> None:
         """Set how many workers get tasks: ``number``, but at most the number of processes that were started."""
-        self._queue.employ(min(number, len(self._drivers)))
+        self._employ(min(number, len(self._drivers)))
         self._bell.ring()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Return a job for an assignment, and reset the count of its values outside the slot."""
         self._apart.begin(assignment.slot)
         return super().begin(assignment, ring)
-
-    def help(self) -> bool:
-        """Return False: the calling thread never makes rows, since worker processes do."""
-        return False
 
     def stats(self) -> Stats:
         """Return the counters of all workers, with the number of deaths and of replaced workers."""
@@ -125,11 +119,6 @@ class ProcessWorkers(QueueWorkers):
     def at_work(self) -> Sequence[Work]:
         """Return every worker's current task."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of samples from worker processes that are stored outside the slots."""
-        return self._apart.use().now
 
     def memory(self) -> WorkersMemory:
         """Return the memory of workers: shared by all, of each one, the side arena, and results outside the slots."""

@@ -14,7 +14,7 @@ from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
 from standpipe.engine.rows import END
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import step_text
-from standpipe.engine.workers import NO_COUNTERS, Assignment, DrivesItself, Failure, RowCounters, Substitutes
+from standpipe.engine.workers import NO_COUNTERS, Assignment, Failure, RowCounters, Substitutes, Workers
 from standpipe.errors import StandpipeError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import PlaceStats, Stats
@@ -343,19 +343,14 @@ class JobQueue:
             self._bell.ring()
 
 
-class QueueWorkers(DrivesItself):
+class QueueWorkers(Workers):
     """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
 
     def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
-        self._plan = plan
-        self._bell = bell
+        super().__init__(bell)
+        self._plan, self.employed = plan, workers
         turns = workers if plan.options.round_robin else 0
         self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
-
-    @property
-    def employed(self) -> int:
-        """The number of workers that get tasks."""
-        return self._queue.employed
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Return a job with the records of an assignment's rows; ``submit`` starts it."""
@@ -374,9 +369,9 @@ class QueueWorkers(DrivesItself):
         """Drop the rows of a job that no worker has begun."""
         self._queue.cancel(job)
 
-    def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
-        """Return no jobs: only threads that hang lose jobs, and here workers can be ended."""
-        return ()
+    def _employ(self, number: int) -> None:
+        self.employed = number
+        self._queue.employ(number)
 
     def stats(self) -> Stats:
         """Return the counters of all workers."""

@@ -156,7 +156,7 @@ class ThreadWorkers(QueueWorkers):
             while self._wanted < number and not self._queue.closed:
                 self._start(self._wanted)
                 self._wanted += 1
-        self._queue.employ(min(number, self._wanted))
+        self._employ(min(number, self._wanted))
 
     def help(self) -> bool:
         """Do one task in the calling thread; return False if other threads do the work, or there is no task."""
@@ -230,11 +230,6 @@ class ThreadWorkers(QueueWorkers):
                 self._seats[-1].rows += seat.rows
                 self._seats[-1].busy_s += seat.busy_s
         return lost
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of results outside the slots: always 0, because there are no worker processes."""
-        return 0
 
     def memory(self) -> WorkersMemory:
         """Return the memory of the side arena and of the cache."""

@@ -41,6 +41,8 @@ class RemoteJob:
     errors  errors of makers that couldn't work on it
     """
 
+    ended_after = None  # only streams end
+
     def __init__(self, assignment: Assignment, age: int) -> None:
         self.assignment, self.age = assignment, age
         self.number = age * TRIES
@@ -119,10 +121,6 @@ class RemoteJob:
         copied.forget()
         self.copied, self.over = None, True
         self.answer = replace(self.answer, arrays={}, failures=failures)
-
-    @property
-    def ended_after(self) -> None:
-        """None: only streams end."""
 
     @property
     def lists(self) -> Mapping[str, list[Any]]:

@@ -8,7 +8,7 @@ from standpipe import _native
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.inbox import Inbox, Joined, Refused, Report
 from standpipe.engine.remote.jobs import refusal
-from standpipe.engine.remote.workers import RemoteWorkers, log_warning
+from standpipe.engine.remote.workers import RemoteWorkers
 from standpipe.engine.start import started
 from standpipe.engine.start_common import new_ring, refusals
 from standpipe.engine.watchdog.watch import Watch
@@ -17,6 +17,7 @@ from standpipe.errors import StalledError
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
+from standpipe.system.logs import logger
 from standpipe.system.user_warnings import warn_user
 
 
@@ -42,7 +43,7 @@ def in_fleet(
         except StalledError as error:
             if plan.options.fleet.fallback != "local":
                 raise
-            log_warning(f"{error}. Workers here make the batches until a maker comes")
+            logger().warning("%s. Workers here make the batches until a maker comes", error)
             plan, local, ring = started(plan, at, bell, watch)
             unless_workers_have_it.callback(local.close, 0)
         else:

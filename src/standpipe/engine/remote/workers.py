@@ -21,13 +21,14 @@ from standpipe.engine.workers import Assignment, Failure, Substitutes, Workers, 
 from standpipe.errors import FIRST_KEY, PlanError, StalledError, WorkerDiedError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats
+from standpipe.system.logs import logger
 
 ALONE_S = 2.0  # seconds without a maker after which the fallback begins; Ray restarts an actor in less
 MOST_DEATHS = 5  # of makers during one batch
 MOST_ERRORS = 3  # of makers that couldn't work on one batch
 
 
-class RemoteWorkers:
+class RemoteWorkers(Workers):
     """The makers of a fleet, as workers of a run.
 
     All methods but ``at_work``, ``stats`` and ``memory`` are called by the filling thread.
@@ -35,8 +36,6 @@ class RemoteWorkers:
     ring   the slots, which local workers fill too
     local  the trainer's own workers, if no maker came in time at the start; else None
     """
-
-    helps = False
 
     def __init__(
         self,
@@ -49,7 +48,9 @@ class RemoteWorkers:
         local: Workers | None = None,
     ) -> None:
         assert plan.options.fleet is not None
-        self._plan, self._fleet, self._inbox, self._bell, self._watch = plan, fleet, inbox, bell, watch
+        super().__init__(bell)
+        self._plan, self._fleet, self._inbox, self._watch = plan, fleet, inbox, watch
+        self.employed = plan.pool.workers  # a fleet isn't tuned
         self._fallback = plan.options.fleet.fallback
         self._copiers = NativeWorkers(copying(plan), bell, watch.end)
         self._local = Local(plan, bell, watch, ring, local)
@@ -66,18 +67,10 @@ class RemoteWorkers:
         self._reason = "none of them has started yet"
         self._tally = Tally()
 
-    @property
-    def employed(self) -> int:
-        """The number of threads that work in this process."""
-        return self._plan.pool.workers
-
-    def employ(self, number: int) -> None:
-        """Do nothing: a fleet isn't tuned."""
-
     def start(self) -> None:
         """Start the threads that copy, and local workers that exist already."""
         self._copiers.start()
-        self._local.start()
+        self._local.workers.start()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> RemoteJob:
         """Return a job that asks a maker for the whole batch. Raises ``PlanError`` for records that have no number."""
@@ -107,7 +100,7 @@ class RemoteWorkers:
     def cancel(self, job: RemoteJob) -> None:
         """Forget a batch."""
         if job.local is not None:
-            self._local.cancel(job.local)
+            self._local.workers.cancel(job.local)
         elif job.copied is None:
             self._forget(job)
             job.over = True
@@ -125,39 +118,30 @@ class RemoteWorkers:
                 return self._bell.wait_for(seen, 0)
             dues = [due for due in (ends, self._due_s()) if due is not None]
             left_s = max(min(dues) - time.monotonic(), 0) if dues else None
-            rung = self._local.wait(seen, left_s)
+            rung = self._local.workers.wait(seen, left_s)
             if rung != seen or (ends is not None and time.monotonic() >= ends):
                 return rung
 
     def settle(self) -> None:
         """Wait for answers of local workers; makers' answers aren't needed any more."""
-        self._local.settle()
-
-    def help(self) -> bool:
-        """Return False: the calling thread never makes rows."""
-        return False
+        self._local.workers.settle()
 
     def take_lost(self) -> Sequence[tuple[RemoteJob, Failure]]:
         """Return the jobs that local workers gave up. Makers answer with such a failure themselves."""
         self._copiers.take_lost()  # it ends the run if a thread has ended
         return self._local.take_lost()
 
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of results of local worker processes outside the slots."""
-        return self._local.waiting_bytes
-
     def stats(self) -> Stats:
         """Return what all makers and local workers have counted for this loader."""
-        return self._tally.stats(self._local.stats())
+        return self._tally.stats(self._local.workers.stats())
 
     def memory(self) -> WorkersMemory:
         """Return the memory of local workers, or of the threads that copy."""
-        return self._local.memory() or self._copiers.memory()
+        return (self._local.workers if self._local.exist else self._copiers).memory()
 
     def at_work(self) -> Sequence[Work]:
         """Return the work of local workers, and batches that are late or that no maker can make."""
-        return [*self._local.at_work(), *self._late()]
+        return [*self._local.workers.at_work(), *self._late()]
 
     def where(self, work: Work) -> str:
         """Return an empty text: a maker logs its own stacks."""
@@ -230,7 +214,7 @@ class RemoteWorkers:
             self._watch.end(refusal(error))
         else:
             self._reason = str(error)
-            log_warning(f"{error}. The other makers go on without it")
+            logger().warning("%s. The other makers go on without it", error)
 
     def _lost(self, report: Lost) -> bool:
         """Ask other makers for the batches of one that has ended. Return True if a batch fails by that."""
@@ -267,7 +251,7 @@ class RemoteWorkers:
         return False
 
     def _restart(self, maker: int, why: str) -> None:
-        log_warning(f"{self._names.get(maker)} {why}")
+        logger().warning("%s %s", self._names.get(maker), why)
         self._restarted.add(maker)
         self._fleet.restart(maker)
 
@@ -352,10 +336,3 @@ class RemoteWorkers:
         doing = f"waiting for a maker of batches: {self._reason}"
         least_s = self._plan.options.start_timeout_s or 0.0
         return [Work((self, alone_s), jobs[0].what, doing, "no maker", alone_s, self, least_s=least_s)]
-
-
-def log_warning(text: str) -> None:
-    """Log a warning."""
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    logging.getLogger("standpipe").warning("%s", text)

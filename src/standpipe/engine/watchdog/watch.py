@@ -13,16 +13,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from standpipe import _native
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.where import import_in, newest_frame, stack_of_thread
 from standpipe.errors import StalledError, StandpipeError
 from standpipe.stats.counters import SlowSample
-
-if TYPE_CHECKING:
-    import logging
+from standpipe.system.logs import logger
 
 Result = TypeVar("Result")
 
@@ -125,7 +123,7 @@ class Watch:
     def note(self, slow: SlowSample) -> None:
         """Log a slow sample that another process has found, and keep it for ``slow_samples``."""
         self._elsewhere.append(slow)
-        _logger().warning(
+        logger().warning(
             "%s took %.1f s or more: %s, in %s", slow.what, slow.seconds, slow.doing, slow.worker
         )
 
@@ -193,7 +191,7 @@ class Watch:
             known = repr(error) in self._reported.values()
             self._reported[at] = repr(error)
             if not known:
-                _logger().error("the watch met an error, and goes on: %r", error, exc_info=error)
+                logger().error("the watch met an error, and goes on: %r", error, exc_info=error)
             return otherwise
 
     def _look(self, works: Sequence[Work]) -> float:
@@ -256,7 +254,7 @@ class Watch:
             place = newest_frame(where) if doing == work.doing else ""
             text = f"{text}: {place}" if place else text
             text, where = f"{text}. {work.advice}" if work.advice else text, ""
-        _logger().warning("%s%s", text, f"\n{where}" if where else "")
+        logger().warning("%s%s", text, f"\n{where}" if where else "")
 
     def _give_up(self, work: Work) -> None:
         self._given_up.add(work.hand)
@@ -279,7 +277,7 @@ class Watch:
         if not work.owner.give_up(work, error):
             self.stalled -= 1
             return
-        _logger().warning("%s", text)
+        logger().warning("%s", text)
 
 
 class OwnTask:
@@ -417,9 +415,3 @@ def _where(work: Work) -> str:
         return work.owner.where(work)
     except Exception as error:
         return f"where that is can't be said: {error!r}"
-
-
-def _logger() -> logging.Logger:
-    import logging  # here, as it takes a tenth of the time of importing standpipe without NumPy
-
-    return logging.getLogger("standpipe")
