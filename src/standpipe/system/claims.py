@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor, is_at
+from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
 
 BUILDING = b".building"
@@ -96,7 +97,5 @@ def _lock(file: int, path: bytes) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
-
-        logging.getLogger("standpipe").info("waiting for another process that builds %s", path_text(path))
+        logger().info("waiting for another process that builds %s", path_text(path))
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import (
@@ -27,10 +27,8 @@ from standpipe.source.index.file import (
 from standpipe.source.index.writer import IndexStorage, IndexWriter, TooLarge
 from standpipe.system.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, publish_claimed
 from standpipe.system.files import open_regular
+from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
-
-if TYPE_CHECKING:
-    import logging
 
 SUFFIX = b".standpipe-index"
 AROUND = (b"\0", b"\0", b"\0")  # paths in an index itself are between NUL bytes
@@ -354,10 +352,3 @@ def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> 
         return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
 
     return finish
-
-
-def logger() -> logging.Logger:
-    """Return standpipe's log."""
-    import logging  # imported here: it takes a tenth of importing standpipe, NumPy not counted
-
-    return logging.getLogger("standpipe")

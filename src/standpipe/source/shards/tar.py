@@ -13,12 +13,13 @@ from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source.index.listing import SKIPPED, Listing
-from standpipe.source.index.store import Subject, logger, open_index
+from standpipe.source.index.store import Subject, open_index
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.names import shard_paths
 from standpipe.source.shards.subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UNMARKED, Fields, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
 from standpipe.spec import Int64Array
+from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
 ROWS_AT_ONCE = 1 << 12
