@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from standpipe.cache import OpenSet, open_set
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended
 from standpipe.errors import CacheError
 from standpipe.plan.cache import CachePlan
+from standpipe.stats.counters import Counts
 from standpipe.system.logs import logger
 
 if TYPE_CHECKING:
@@ -25,22 +26,15 @@ FIRST_S = 2.0
 
 Tell = Callable[[str], object]  # called with the text of each warning, once per problem
 
-# The store's counters, and their names in ``Stats``.
-COUNTS = {
-    "hits": "cache_hits",
-    "misses": "cache_misses",
-    "stored": "cache_stored",
-    "skipped": "cache_skipped",
-    "stale": "cache_stale",
-    "errors": "cache_errors",
-    "hit_bytes": "cache_bytes",
-}
+STORE_COUNTERS = ("hits", "misses", "stored", "skipped", "stale", "errors")  # by the store
 
 
-def store_counters(store: _native.CacheStore) -> dict[str, Any]:
+def store_counters(store: _native.CacheStore) -> Counts:
     """Return the counters of a cache store, by their names in ``Stats``."""
     found = store.stats()
-    return {name: getattr(found, theirs) for theirs, name in COUNTS.items()}
+    return {f"cache_{name}": getattr(found, name) for name in STORE_COUNTERS} | {
+        "cache_bytes": found.hit_bytes
+    }
 
 
 def log_cache_warning(text: str) -> None:

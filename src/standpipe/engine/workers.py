@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -137,61 +137,6 @@ class Substitutes:
     rows: Int64Array
     records: Records
     attempts: Int64Array
-
-
-@dataclass(frozen=True, slots=True)
-class RowCounters:
-    """Counters of reads, of a cache, and of problems in spite of which rows were made, such as damaged JPEGs.
-
-    damaged         rows of damaged JPEGs that Pillow decodes too
-    truncated       rows of files that end too soon
-    redecoded       rows that libjpeg-turbo decoded again, as standpipe's entropy decoder found a doubtful code
-    retries         repeated reads
-    hedged          reads that were sent a second time in parallel
-    slowest_read_s  seconds of the slowest read; of two parallel reads the longer one counts
-    opens           files that were opened
-    ranges          ranges of files that were read
-    reads           files that sample makers read
-    read_bytes      bytes of these files
-    read_s          seconds of these reads
-    notes           texts for warnings
-
-    The ``cache_…`` counters are those of ``Stats``.
-    """
-
-    damaged: int = 0
-    truncated: int = 0
-    redecoded: int = 0
-    retries: int = 0
-    hedged: int = 0
-    slowest_read_s: float = 0.0
-    opens: int = 0
-    ranges: int = 0
-    cache_hits: int = 0
-    cache_misses: int = 0
-    cache_stored: int = 0
-    cache_skipped: int = 0
-    cache_stale: int = 0
-    cache_errors: int = 0
-    cache_bytes: int = 0
-    reads: int = 0
-    read_bytes: int = 0
-    read_s: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    def __add__(self, more: RowCounters) -> RowCounters:
-        summed = {name: getattr(self, name) + getattr(more, name) for name in _SUMMED}
-        slowest = max(self.slowest_read_s, more.slowest_read_s)
-        return RowCounters(**summed, slowest_read_s=slowest, notes=self.notes + more.notes)
-
-    def __sub__(self, before: RowCounters) -> RowCounters:
-        left = {name: getattr(self, name) - getattr(before, name) for name in _SUMMED}
-        return RowCounters(**left, slowest_read_s=self.slowest_read_s)
-
-
-NO_COUNTERS = RowCounters()
-
-_SUMMED = tuple(each.name for each in fields(RowCounters) if each.name not in ("slowest_read_s", "notes"))
 
 
 @dataclass(frozen=True, slots=True)

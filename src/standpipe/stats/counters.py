@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from standpipe.stats.latency import UNTIMED, Latency
 from standpipe.units import as_html
 
 T = TypeVar("T")
+
+# Counters that are added up, by their names in ``Stats``, such as "damaged" or "read.rows"; missing ones are 0.
+Counts = Mapping[str, float]
+LARGEST = "slowest_read_s"  # of two counts the larger one counts, and not their sum
 
 
 def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
@@ -387,3 +391,51 @@ class Stats:
             workers=workers,
             functions=functions,
         )
+
+
+_OF_PLACES = ("rows", "bytes", "busy_s", "cpu_s", "queued_s", "wait_s")
+_OF_A_RUN = ("time_s", "cpu_s", "epoch", "bad", "side_peak_bytes")  # not of its workers, or not added up
+_OF_WORKERS = tuple(
+    each.name for each in fields(Stats) if each.type in ("int", "float") and each.name not in _OF_A_RUN
+)
+
+
+def counts_of(stats: Stats) -> dict[str, float]:
+    """Return the counters of workers that are added up over processes."""
+    places = {
+        f"{place}.{name}": getattr(getattr(stats, place), name)
+        for place in ("read", "transform")
+        for name in _OF_PLACES
+    }
+    return {name: getattr(stats, name) for name in _OF_WORKERS} | places
+
+
+def with_counts(stats: Stats, counts: Counts) -> Stats:
+    """Return ``stats`` with the counters in ``counts`` in place of its own."""
+    own: dict[str, Any] = {}
+    for name, number in counts.items():
+        place, _, of_place = name.rpartition(".")
+        if place:
+            own[place] = replace(own.get(place, getattr(stats, place)), **{of_place: number})
+        else:
+            own[name] = number
+    return replace(stats, **own)
+
+
+def added_up(*parts: Counts) -> dict[str, float]:
+    """Return the sum of counters."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, number in part.items():
+            before = total.get(name, 0)
+            total[name] = max(before, number) if name == LARGEST else before + number
+    return total
+
+
+def counts_since(now: Counts, before: Counts) -> dict[str, float]:
+    """Return the counters that have changed, less those in ``before``."""
+    return {
+        name: number if name == LARGEST else number - before.get(name, 0)
+        for name, number in now.items()
+        if number != before.get(name, 0)
+    }

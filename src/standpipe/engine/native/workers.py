@@ -6,14 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.cache import OpenSet
 from standpipe.contracts import Files, Records
-from standpipe.engine.cache import CacheMaintainer, store_counters as cache_counts
+from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
@@ -36,7 +36,7 @@ from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy
 from standpipe.spec import AnyArray, Int64Array
-from standpipe.stats.counters import PlaceStats, Stats, WorkerStats
+from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
 from standpipe.transform import MASK, ImageKernel, MaskKernel, NativeKernel
 from standpipe.transform.decoders.foreign import finish_foreign
@@ -253,7 +253,9 @@ class NativeWorkers(Workers):
             ),
             **{name: getattr(counted, name) for name in COUNTED},
         )
-        return stats if self._maintainer is None else replace(stats, **cache_counts(self._maintainer.store))
+        return (
+            stats if self._maintainer is None else with_counts(stats, store_counters(self._maintainer.store))
+        )
 
     def at_work(self) -> Sequence[Work]:
         """Return the current work of every thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from standpipe import _native
@@ -11,7 +11,8 @@ from standpipe.engine.processes.messages import LARGE_BYTES, Parcel, parcel
 from standpipe.engine.python.fields import estimated_bytes
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import FOR_MEMORY, SINCE, STEP, Heartbeat
-from standpipe.engine.workers import BatchMade, Failure, RowCounters
+from standpipe.engine.workers import BatchMade, Failure
+from standpipe.stats.counters import Counts
 
 Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
 
@@ -34,12 +35,12 @@ class Answers:
         self._held = 0  # bytes of the side arena that the current answer takes
 
     def parcel(
-        self, answer: Answer, met: tuple[RowCounters | None, Took | None], first: int, rows: int
+        self, answer: Answer, met: tuple[Counts, Sequence[str], Took | None], first: int, rows: int
     ) -> Parcel:
         """Wait until there is memory for an answer, and pack the answer into a message.
 
         answer  the failures, the values outside the slot, and the result of functions of a batch
-        met     the counters found since the last answer, and the time of the task
+        met     the counters and notes since the last answer, and the time of the task
         first   the first row of the task
         rows    number of rows of the task
 

@@ -43,10 +43,10 @@ from standpipe.engine.watchdog.board import (
 )
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch, Work
-from standpipe.engine.workers import NO_COUNTERS, WHOLE, Failure, RowCounters, has_ended, too_long
+from standpipe.engine.workers import WHOLE, Failure, has_ended, too_long
 from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 from standpipe.plan.plan import Plan
-from standpipe.stats.counters import WorkerStats
+from standpipe.stats.counters import Counts, WorkerStats
 
 MOST_DEATHS = 3  # deaths in a row at one worker's place, without a finished task of any worker in between
 MOST_IN_VAIN = 2  # workers in a row that use too much memory after their first task
@@ -138,7 +138,9 @@ class Driver:
     def has_let_go(self, patience_s: float) -> None:
         """Wait at most ``patience_s`` until the worker has closed its cache, and count the counters that it reports."""
         with contextlib.suppress(Ended, UnpicklableMessage):
-            self._queue.meet(self.worker.has_let_go(patience_s))
+            counters, notes = self.worker.has_let_go(patience_s)
+            self._queue.meet(counters)
+            self._queue.tell(notes)
 
     def end(self) -> None:
         """Kill the worker process, and release its channel and memory."""
@@ -285,9 +287,10 @@ class Driver:
     def _finish(
         self,
         piece: Piece,
-        answer: tuple[list[Failure], dict[str, list[Any]], Any, RowCounters | None, Took | None],
+        answer: tuple[list[Failure], dict[str, list[Any]], Any, Counts, Sequence[str], Took | None],
     ) -> None:
-        bad, lists, made, counters, took = answer
+        bad, lists, made, counters, notes, took = answer
+        self._queue.tell(notes)
         seconds = 0.0 if took is None else took.seconds
         for name, values in lists.items():
             piece.job.content.lists[name][piece.first : piece.stop] = values
@@ -295,7 +298,7 @@ class Driver:
             piece.job.made = made
         self._rows += piece.stop - piece.first
         self._busy_s += seconds
-        self._queue.finish(piece, bad, seconds, counters or NO_COUNTERS, took)
+        self._queue.finish(piece, bad, seconds, counters, took)
 
     def _replace(self) -> bool:
         """Put the tasks of a worker that has ended back into the queue, and start another worker.

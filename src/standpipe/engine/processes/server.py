@@ -59,15 +59,14 @@ from standpipe.engine.watchdog.board import (
 )
 from standpipe.engine.watchdog.where import show_stacks_on_signal
 from standpipe.engine.workers import (
-    NO_COUNTERS,
     BatchMade,
     CantRebuildError,
     CantWorkError,
     Failure,
-    RowCounters,
 )
 from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
+from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
 from standpipe.system.threads import other_threads
 from standpipe.system.workers import be_helper, be_worker
@@ -242,7 +241,7 @@ def _refuse(channel: socket.socket, error: CantRebuildError) -> NoReturn:
             os.close(socket.recv_fds(channel, 1, 1)[1][0])
         elif kind in ("rows", "samples", "functions"):
             _, _, _, first, *_ = message
-            send(channel, ([replace(failure, row=first)], {}, None, None, None))
+            send(channel, ([replace(failure, row=first)], {}, None, {}, (), None))
         else:
             send(channel, failure)
 
@@ -288,7 +287,7 @@ class Worker:
         self._maker = SampleMaker(
             setup, self._supplies, keyed=keyed, catches=BaseException, heartbeat=heartbeat
         )
-        self._told = RowCounters()
+        self._told: Counts = {}
         self._arena: Any = None
         self._layouts: Sequence[tuple[int, SlotLayout]] = ()
         self._stride = 0
@@ -319,7 +318,7 @@ class Worker:
                 case "let go":
                     if self._supplies.kept is not None:
                         self._supplies.kept.close(*message)
-                    send(self._channel, self._new_counters())
+                    send(self._channel, ("let go", *self._met()))
                 case _:
                     self._heartbeat[PIECE], *what = message
                     try:
@@ -376,16 +375,15 @@ class Worker:
         what   the rows' records, and the batch's values outside the slot
         """
         if self._ended is not None:
-            return parcel(([sendable(replace(self._ended, row=first))], {}, None, self._new_counters(), None))
+            return parcel(([sendable(replace(self._ended, row=first))], {}, None, *self._met(), None))
         self._maker.laps.piece_begins()
         try:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([sendable(unforeseen(first, error))], {}, None, self._new_counters(), None))
+            return parcel(([sendable(unforeseen(first, error))], {}, None, *self._met(), None))
         rows = 0 if kind == "functions" else len(what[0].indices)
-        counters = self._new_counters()
-        met = None if counters is NO_COUNTERS else counters, self._maker.laps.took(rows)
+        met = *self._met(), self._maker.laps.took(rows)
         self._heartbeat[STEP] = ANSWERING
         try:
             return self._answers.parcel(answer, met, first, len(what[0].indices))
@@ -394,16 +392,12 @@ class Worker:
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
             return parcel(([unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
-    def _new_counters(self) -> RowCounters:
-        """Return the counters (for damaged files, say), times and notes of this worker since its last answer."""
-        counters, met = self._maker.new_counters(), self._supplies.met
-        if met != self._told:
-            counters += met - self._told
-            self._told = met
-        if notes := tuple(self._notes):
-            del self._notes[: len(notes)]
-            counters = replace(counters, notes=notes)
-        return counters
+    def _met(self) -> tuple[Counts, tuple[str, ...]]:
+        """Return the counters (of damaged files, say) and the notes of this worker since its last answer."""
+        before, self._told = self._told, self._supplies.counters
+        notes = tuple(self._notes)
+        del self._notes[: len(notes)]
+        return self._maker.new_counters() | counts_since(self._told, before), notes
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]

@@ -16,11 +16,12 @@ from standpipe.engine.processes.outside_slots import bytes_per_row
 from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, describe_exit
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.watchdog.where import describe_kernel_state
-from standpipe.engine.workers import Failure, RowCounters
+from standpipe.engine.workers import Failure
 from standpipe.errors import PlanError, WorkerDiedError, record_name
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
 from standpipe.plan.segments import layouts
+from standpipe.stats.counters import Counts
 
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
 GRACE_S = 0.2  # seconds for a process to end by itself after its channel has ended
@@ -128,15 +129,16 @@ class WorkerProcess:
         """
         send(self.channel, ("let go", patience_s))
 
-    def has_let_go(self, patience_s: float) -> RowCounters:
-        """Wait until the worker has closed its cache, and return the counters that it found.
+    def has_let_go(self, patience_s: float) -> tuple[Counts, Sequence[str]]:
+        """Wait until the worker has closed its cache, and return its last counters and notes.
 
         Raises ``Ended`` if the worker has ended, or doesn't answer in ``patience_s``.
         """
-        met = receive(self.channel, self.handle, patience_s)
-        if not isinstance(met, RowCounters):
+        kind, *met = receive(self.channel, self.handle, patience_s)
+        if kind != "let go":
             raise Ended("the worker sent another answer")
-        return met
+        counters, notes = met
+        return counters, notes
 
     def where(self) -> str:
         """Return the worker's stacks as text, or the reason why they can't be read."""

@@ -11,8 +11,8 @@ from standpipe._native import CachedRow, Stamp
 from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.python.stored import NotStorable, NotStored, from_bytes, to_bytes
 from standpipe.engine.rows import CantWork, EncodedFile, Sample
-from standpipe.engine.workers import RowCounters
 from standpipe.spec import UInt8Array
+from standpipe.stats.counters import Counts
 
 NO_FILE = Stamp()
 
@@ -40,9 +40,9 @@ class SampleCache:
         self._maintainer, self._store = maintainer, maintainer.store
 
     @property
-    def counted(self) -> RowCounters:
+    def counters(self) -> Counts:
         """The counters of the cache since it was opened."""
-        return RowCounters(**store_counters(self._store))
+        return store_counters(self._store)
 
     def enter(self, epoch: int) -> None:
         """Record that rows of this epoch are made now. Rows of the previous epoch may still follow."""

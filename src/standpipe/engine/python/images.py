@@ -14,13 +14,14 @@ from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_im
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
-from standpipe.engine.workers import NO_COUNTERS, RowCounters
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
+from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import MASK, MaskKernel, Move, NativeKernel, NativeStep, moves, other_size
 from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
+ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made in spite of a problem
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 
@@ -39,38 +40,29 @@ class ImageMaker:
         self._kept = None if setup.keeps_samples else supplies.kept
         self.moved: list[Move] | None = None  # the transforms that moved an image; None: they aren't recorded
         self.stamp = NO_FILE  # of the file that was read last
-        self._reads = self._read_bytes = self._read_ns = 0
-        self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
-        self._redecoded = 0  # less those of rows that were made twice
+        # Of reads; of rows of files other than JPEG, and of images that were kept; less rows that were made twice.
+        self._counts: dict[str, float] = dict.fromkeys((*ODD, "read.rows", "read.bytes", "read.busy_s"), 0)
         self._programs: dict[
             tuple[str, NativeStep, int, int], tuple[_native.Program, NativeKernel | MaskKernel]
         ] = {}
 
     @property
-    def counters(self) -> RowCounters:
+    def counters(self) -> Counts:
         """The counters of damaged and truncated images, and of file reads."""
-        damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
-        redecoded = self._native.redecoded + self._redecoded
-        if not (self._reads or damaged or truncated or redecoded):
-            return NO_COUNTERS
-        read_s = self._read_ns / 1e9
-        return RowCounters(
-            damaged, truncated, redecoded, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s
-        )
+        return added_up(self._counts, {name: getattr(self._native, name) for name in ODD})
 
     def count(self, damaged: bool, truncated: bool) -> None:
         """Count a cached image, if it was made from a damaged or truncated file."""
-        self._damaged += damaged
-        self._truncated += truncated
+        self._counts["damaged"] += damaged
+        self._counts["truncated"] += truncated
 
     def recount(self) -> Callable[[], None]:
         """Return a function that sets the counts of odd images back to the present ones."""
         counters = self.counters
 
         def set_back() -> None:
-            self._damaged = counters.damaged - self._native.damaged
-            self._truncated = counters.truncated - self._native.truncated
-            self._redecoded = counters.redecoded - self._native.redecoded
+            for name in ODD:
+                self._counts[name] = counters[name] - getattr(self._native, name)
 
         return set_back
 
@@ -250,13 +242,13 @@ class ImageMaker:
         return data
 
     def _read_file(self, file: EncodedFile) -> tuple[UInt8Array, _native.Stamp]:
-        begin = time.perf_counter_ns()
+        begin = time.perf_counter()
         data, wrong, stamp = self._native.read(
             self._reader, file.path, file.offset, file.length, file.file_bytes, file.mtime_ns
         )
-        self._reads += 1
-        self._read_bytes += data.size
-        self._read_ns += time.perf_counter_ns() - begin
+        self._counts["read.rows"] += 1
+        self._counts["read.bytes"] += data.size
+        self._counts["read.busy_s"] += time.perf_counter() - begin
         if wrong:
             raise RowFailed("read", wrong)
         return data, stamp
@@ -278,7 +270,7 @@ class ImageMaker:
             frame = decode_foreign(data, self._setup.decoding, self._reserve(step, key, "image"))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
-        self._truncated += frame.truncated
+        self._counts["truncated"] += frame.truncated
         return frame.rgb
 
     def _reserve(self, step: NativeStep, key: RowKey, field: str) -> Callable[[int, int, int], str]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
 from standpipe import _native
 from standpipe.engine.cache import log_cache_warning
@@ -14,10 +14,10 @@ from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
 from standpipe.engine.rows import END
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import step_text
-from standpipe.engine.workers import NO_COUNTERS, Assignment, Failure, RowCounters, Substitutes, Workers
+from standpipe.engine.workers import Assignment, Failure, Substitutes, Workers
 from standpipe.errors import StandpipeError
 from standpipe.plan.plan import Plan
-from standpipe.stats.counters import PlaceStats, Stats
+from standpipe.stats.counters import Counts, PlaceStats, Stats, added_up, with_counts
 from standpipe.stats.latency import Latency
 
 MEMORY = 0.8  # weight of earlier tasks in the estimate of a worker's speed; the last task has the weight 1
@@ -31,7 +31,7 @@ class _Counts:
     cpu_s: float = 0.0
     queued_s: float = 0.0
     wait_s: float = 0.0
-    counters: RowCounters = NO_COUNTERS
+    counters: Counts = field(default_factory=dict)
     times: _native.Durations = field(default_factory=_native.Durations)
     steps: dict[int, float] = field(default_factory=dict)
 
@@ -76,13 +76,9 @@ class JobQueue:
         """Return the counters of the workers of this plan."""
         with self._lock:  # rows and their counters belong together
             counts = self._counts
-            counters = asdict(counts.counters)
-            for name in ("notes", "reads", "read_bytes", "read_s"):
-                del counters[name]
-            read_s = counts.counters.read_s
-            return Stats(
+            read_s = counts.counters.get("read.busy_s", 0.0)
+            stats = Stats(
                 rows=counts.rows,
-                read=PlaceStats(rows=counts.counters.reads, bytes=counts.counters.read_bytes, busy_s=read_s),
                 transform=PlaceStats(
                     threads=self.employed,
                     rows=counts.rows,
@@ -93,8 +89,8 @@ class JobQueue:
                     latency=Latency(counts.times.latency),
                 ),
                 functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
-                **counters,
             )
+            return with_counts(stats, counts.counters)
 
     def put(self, job: SlotJob) -> None:
         """Put a job into the queue, in the order in which jobs first came. A job comes again if rows are replaced."""
@@ -166,18 +162,17 @@ class JobQueue:
         piece: Piece,
         bad: Sequence[Failure] = (),
         seconds: float = 0.0,
-        counters: RowCounters = NO_COUNTERS,
+        counters: Counts | None = None,
         took: Took | None = None,
     ) -> None:
         """Record that a worker has finished a task.
 
         bad      failures of the task's rows
         seconds  time of the task
-        counters    the worker's counters and notes since its last task
+        counters    the worker's counters since its last task; None: none were counted
         took     the time of the task in detail; None: not measured
         """
         job = piece.job
-        self._tell(counters.notes)
         with self._lock:
             ends = [failure.row for failure in bad if failure.place == END]
             job.bad += [failure for failure in bad if failure.place != END]
@@ -187,8 +182,8 @@ class JobQueue:
                 job.ended_after = job.made.rows
             self.done += 1
             self._count(piece, bad, seconds, took)
-            if counters is not NO_COUNTERS:
-                self._counts.counters += replace(counters, notes=())
+            if counters:
+                self._counts.counters = added_up(self._counts.counters, counters)
             self._end(job, piece.size)
 
     def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
@@ -216,13 +211,12 @@ class JobQueue:
         with self._lock:
             self._counts.wait_s += seconds
 
-    def meet(self, counters: RowCounters) -> None:
-        """Add a worker's counters since its last task, and log its notes."""
-        self._tell(counters.notes)
+    def meet(self, counters: Counts) -> None:
+        """Add a worker's counters since its last task."""
         with self._lock:
-            self._counts.counters += replace(counters, notes=())
+            self._counts.counters = added_up(self._counts.counters, counters)
 
-    def _tell(self, notes: Sequence[str]) -> None:
+    def tell(self, notes: Sequence[str]) -> None:
         """Log notes of workers as warnings: of notes with the same text up to the first colon, only the first."""
         for note in notes:
             about = note.partition(":")[0]

@@ -31,10 +31,11 @@ from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
-from standpipe.engine.workers import NO_COUNTERS, Failure, RowCounters
+from standpipe.engine.workers import Failure
 from standpipe.plan.parts import MeasuredSample
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray
+from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
 from standpipe.transform import DATASET_OP, MASK, FunctionStep, Move, NativeStep
 
@@ -70,7 +71,7 @@ class SampleMaker:
         self._images = ImageMaker(setup, supplies, self.heartbeat)
         self.recount = self._images.recount  # for images that are made again
         self._draws = Draws(setup.seed, self.recount, streams=setup.streams) if keyed else None
-        self._told = RowCounters()
+        self._told: Counts = {}
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._dataset = (
             None
@@ -260,11 +261,11 @@ class SampleMaker:
         self.ends()
         return sample
 
-    def new_counters(self) -> RowCounters:
+    def new_counters(self) -> dict[str, float]:
         """Return the counters of reads, and of damaged and truncated files, since the last call."""
         now = self._images.counters
         before, self._told = self._told, now
-        return NO_COUNTERS if now is NO_COUNTERS else now - before
+        return counts_since(now, before)
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """Make the sample of a record, and return its values by field. Raises ``RowFailed`` if it can't be made.
@@ -351,8 +352,8 @@ class SampleMaker:
         made = self._fixed_part(key, inputs, out)
         row, sample = as_kept(made, self._gives)
         if row is not None and self._sees_draws:
-            counters = self._images.counters - counters
-            damaged, truncated = counters.damaged > 0, counters.truncated > 0
+            new = counts_since(self._images.counters, counters)
+            damaged, truncated = "damaged" in new, "truncated" in new
             stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
             self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
         return sample

@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from standpipe import _native
-from standpipe.engine.cache import COUNTS
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import unforeseen
 from standpipe.engine.python.functions import apply_batch_functions, make_sample_list
@@ -28,7 +27,6 @@ from standpipe.engine.workers import (
     CALLER,
     WHOLE,
     Failure,
-    RowCounters,
     Use,
     WorkersMemory,
     has_ended,
@@ -36,10 +34,9 @@ from standpipe.engine.workers import (
 )
 from standpipe.errors import StalledError
 from standpipe.plan.plan import Plan
-from standpipe.stats.counters import Stats, WorkerStats
+from standpipe.stats.counters import Counts, Stats, WorkerStats, with_counts
 
 MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
-MET = ("retries", "hedged", "slowest_read_s", "opens", "ranges", *COUNTS.values())  # of all threads together
 PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
 
 
@@ -84,7 +81,7 @@ class SampleThread:
         piece.job.made = made
         return []
 
-    def done(self, piece: Piece, seconds: float) -> tuple[float, RowCounters, Took]:
+    def done(self, piece: Piece, seconds: float) -> tuple[float, Counts, Took]:
         """End a task that took ``seconds``; return its seconds, its counters, and the seconds per step."""
         self.rows += piece.stop - piece.first
         self.busy_s += seconds
@@ -190,13 +187,12 @@ class ThreadWorkers(QueueWorkers):
 
     def stats(self) -> Stats:
         """Return the counters of all threads, of file reads, and of the cache."""
-        met = self._supplies.met
-        return replace(
+        stats = replace(
             super().stats(),
             side_peak_bytes=self._supplies.side.peak_bytes,
             workers=tuple(seat.stats() for seat in list(self._seats)),
-            **{name: getattr(met, name) for name in MET},
         )
+        return with_counts(stats, self._supplies.counters)
 
     def at_work(self) -> Sequence[Work]:
         """Return the current work of each thread that has any, for the watchdog."""

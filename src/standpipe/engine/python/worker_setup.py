@@ -10,12 +10,14 @@ from standpipe import _native
 from standpipe.batch import Collate
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
-from standpipe.engine.workers import RowCounters
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
 from standpipe.spec import Decoding, ReadOptions
+from standpipe.stats.counters import Counts
 from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
+
+COUNTED_READS = ("retries", "hedged", "opens", "ranges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +93,11 @@ class Supplies:
         return cls(reader, side, kept)
 
     @property
-    def met(self) -> RowCounters:
-        """The counters that reads and the cache have counted so far."""
-        reader = self.reader
-        met = RowCounters(
-            retries=reader.retries,
-            hedged=reader.hedged,
-            slowest_read_s=reader.slowest_s,
-            opens=reader.opens,
-            ranges=reader.ranges,
-        )
-        return met if self.kept is None else met + self.kept.counted
+    def counters(self) -> Counts:
+        """The counters of reads and of the cache so far."""
+        reads = {name: getattr(self.reader, name) for name in COUNTED_READS}
+        reads["slowest_read_s"] = self.reader.slowest_s
+        return reads if self.kept is None else {**reads, **self.kept.counters}
 
     def close(self, patience_s: float = 0) -> None:
         """Close the reader and the side arena, so that waits for files and memory fail.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from queue import SimpleQueue
@@ -24,16 +23,9 @@ from standpipe.errors import PlanError, StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import BATCH_FIELDS
-from standpipe.stats.counters import SlowSample, Stats
+from standpipe.stats.counters import Counts, SlowSample, counts_of, counts_since
 
 PATIENCE_S = 1.0  # seconds that closing waits for threads
-PLACES = ("read", "transform")  # whose counters makers have
-_NOT_ADDED = ("time_s", "cpu_s", "epoch", "bad", "slowest_read_s", "side_peak_bytes")
-_ADDED = tuple(
-    each.name
-    for each in dataclasses.fields(Stats)
-    if each.type in ("int", "float") and each.name not in _NOT_ADDED
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +60,7 @@ class BatchMaker:
         self._tasks: deque[_Wanted] = deque()
         self._filling: list[_Wanted] = []
         self._hanging: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
-        self._counted: Mapping[str, float] = {}
+        self._counted: Counts = {}
         self._logged = 0  # slow samples that answers have told of
         self._closed = False
         self._thread = guarded("standpipe-make", self._work, self._end)
@@ -235,23 +227,11 @@ class BatchMaker:
         logged, self._logged = self._logged, self._watch.slow
         return tuple(self._watch.slow_samples[-new:]) if (new := self._logged - logged) else ()
 
-    def _counts(self) -> Mapping[str, float]:
+    def _counts(self) -> Counts:
         """Return what was counted since the last call."""
-        now = additive_counters(self._workers.stats())
-        now |= {"slow": self._watch.slow, "stalled": self._watch.stalled}
-        before, self._counted = self._counted, now
-        return {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
-
-
-def additive_counters(stats: Stats) -> dict[str, float]:
-    """Return the counters that can be added up over makers, by name."""
-    own = {name: getattr(stats, name) for name in _ADDED}
-    places = {
-        f"{place}.{name}": getattr(getattr(stats, place), name)
-        for place in PLACES
-        for name in ("rows", "bytes", "busy_s", "cpu_s", "queued_s", "wait_s")
-    }
-    return own | places
+        watch, before = self._watch, self._counted
+        self._counted = counts_of(self._workers.stats()) | {"slow": watch.slow, "stalled": watch.stalled}
+        return counts_since(self._counted, before)
 
 
 def forms_of(plan: Plan) -> dict[str, str]:
