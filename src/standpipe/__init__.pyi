@@ -1,7 +1,7 @@
 """The public names and their modules, which ``__init__.py`` imports when a name is first asked for."""
 
 from standpipe.api import Pipeline as Pipeline
-from standpipe.batch import (
+from standpipe.batch.collate import (
     Pad as Pad,
     Ragged as Ragged,
 )

@@ -12,7 +12,6 @@ about many rows at once: nothing in these contracts is called once per row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from standpipe.contracts.check import check_source
@@ -34,7 +33,7 @@ from standpipe.contracts.source import (
     Source,
     StreamSource,
 )
-from standpipe.spec import ArraySpec, Int64Array
+from standpipe.spec import Int64Array
 
 __all__ = [
     "Device",
@@ -44,7 +43,6 @@ __all__ = [
     "Finish",
     "Fleet",
     "KeepsIndex",
-    "Kernel",
     "KnownHere",
     "Mix",
     "OpenDevice",
@@ -98,18 +96,3 @@ class Transform(Protocol):
 
     def describe(self) -> str:
         """Return one line for ``explain()`` and the recipe's digest: the class and every parameter."""
-
-
-class Kernel(Protocol):
-    """Adjacent transforms joined into one. It turns encoded bytes or (H, W, 3) uint8 into rows of a slot."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the fields that the kernel reads from the records."""
-
-    @property
-    def outputs(self) -> Mapping[str, ArraySpec]:
-        """The fields of the slot that the kernel fills, with shape and dtype of one row."""
-
-    def describe(self) -> str:
-        """Return one line for ``explain()``."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ from standpipe.engine.workers import Assignment, Failure
 from standpipe.errors import StalledError, batch_name
 from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
+
+Made = TypeVar("Made")
 
 NO_SLOT = "no slot was free to make the batch again with another sample: raise memory="
 
@@ -38,14 +42,7 @@ class Filler:
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
         """Begin to fill a slot with the batch that starts at ``at``. If that fails, the error is in a ``Filled``."""
         self._times.order.begin()
-        filling: Filling | Filled
-        try:
-            with self._own_task(at, "looking up its records"):
-                filling = self._begun(slot, at)
-        except Exception as error:
-            filling = Filled(slot, at, error=error)
-        finally:
-            self._queue.stuck = None
+        filling = self._timed(slot, at, "looking up its records", partial(self._begun, slot, at))
         self._times.order.end(filling.rows)
         return filling
 
@@ -66,17 +63,15 @@ class Filler:
             else:
                 advise(error, plan, [failure])
             return Filled(None, at, error=error)
-        try:
-            with self._own_task(at, "making it again in another slot"):
-                old = batch_records.assignment
-                views = self._views(slot, at.epoch, old.records.index, batch_records.valid)
-                assignment = batch_records.move(replace(old, slot=slot, views=views), failure)
-                job = self._workers.begin(assignment, self._ring)
-                return Filling(slot, at, filling.rows, batch_records, job)
-        except Exception as error:
-            return Filled(slot, at, error=error)
-        finally:
-            self._queue.stuck = None
+
+        def begun() -> Filling:
+            old = batch_records.assignment
+            views = self._views(slot, at.epoch, old.records.index, batch_records.valid)
+            assignment = batch_records.move(replace(old, slot=slot, views=views), failure)
+            job = self._workers.begin(assignment, self._ring)
+            return Filling(slot, at, filling.rows, batch_records, job)
+
+        return self._timed(slot, at, "making it again in another slot", begun)
 
     def outcome(self, filling: Filling | Filled) -> Filled | None:
         """Return the finished slot, or None while rows are missing.
@@ -90,13 +85,9 @@ class Filler:
         if isinstance(filling, Filled):
             filled = filling
         else:
-            try:
-                with self._own_task(filling.at, "putting it together"):
-                    filled = self._made(filling)
-            except Exception as error:
-                filled = Filled(filling.slot, filling.at, error=error)
-            finally:
-                self._queue.stuck = None
+            filled = self._timed(
+                filling.slot, filling.at, "putting it together", partial(self._made, filling)
+            )
         if filled is not None:
             self._times.batch.end(filled.rows)
         return filled
@@ -164,14 +155,26 @@ class Filler:
             views["valid"][...] = valid
         return views
 
-    def _own_task(self, at: Cursor, doing: str) -> OwnTask:
-        """Return a context in which the watchdog times this thread's own work on the batch at ``at``.
+    def _timed(self, slot: int, at: Cursor, doing: str, make: Callable[[], Made]) -> Made | Filled:
+        """Return ``make()``, or a ``Filled`` with the error that it raises.
 
-        If the work takes too long, ``queue.stuck`` is set to the error. The caller resets it after the work.
+        The watchdog times it as this thread's own work on the batch at ``at``. While it takes too long, ``queue.stuck``
+        is the error.
         """
-        return self._watch.own_task(
-            batch_name(at.epoch, at.consumed), doing, "the thread that fills batches", give_up=self._give_up
+        task = OwnTask(
+            self._watch,
+            batch_name(at.epoch, at.consumed),
+            doing,
+            "the thread that fills batches",
+            end=self._give_up,
         )
+        try:
+            with task:
+                return make()
+        except Exception as error:
+            return Filled(slot, at, error=error)
+        finally:
+            self._queue.stuck = None
 
     def _give_up(self, error: StalledError) -> None:
         self._queue.stuck = error

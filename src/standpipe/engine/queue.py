@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from standpipe import _native
-from standpipe.batch import Shape
+from standpipe.batch.collate import Shape
 from standpipe.engine.replace import BatchRecords
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import Watch

@@ -37,7 +37,7 @@ class RunMonitor:
         """Measure the memory and tune the run, each if it is due."""
         with suppress(OSError):  # both read /proc; without a free descriptor they try again next time
             self._meter.look()
-            self._adjuster.look(self)
+            self._adjuster.look(self.stats, self.memory)
         self.due_s = min(self._meter.due_s, self._adjuster.due_s)
 
     def rest(self) -> None:

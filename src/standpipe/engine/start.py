@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 from standpipe import _native
-from standpipe.engine.cache import CacheMaintainer, opened
+from standpipe.engine.cache import opened
 from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import initialize, unforeseen
@@ -24,7 +24,7 @@ from standpipe.engine.start_common import (
     worker_setup_of,
 )
 from standpipe.engine.watchdog.guarded import guarded
-from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.watchdog.where import stack_of_thread
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, too_long
 from standpipe.errors import StalledError, StandpipeError, record_name
@@ -89,10 +89,9 @@ def _in_threads(
     with contextlib.ExitStack() as unless_workers_have_it:
         strict = plan.cache is not None and plan.cache.cache.strict
         if plan.cache is not None and (found := opened(plan.cache, strict=strict)) is not None:
-            maintainer = CacheMaintainer(plan.cache, found)
-            kept = SampleCache(maintainer)
+            kept = SampleCache(plan.cache, found)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
-            maintainer.start(watch.end)
+            kept.start(watch.end)
         if plan.is_open or setup.keeps_samples:
             samples, record = _measured_in_threads(plan, at, setup, watch, kept)
             plan = measured_plan(plan, samples, record) if plan.is_open else plan
@@ -115,7 +114,7 @@ def _measured_in_threads(
                 maker = SampleMaker(setup, supplies, catches=BaseException)
                 return _measured_aside(maker, watch, key, inputs, epoch)
             maker = SampleMaker(setup, supplies)
-            with watch.own_task(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
+            with OwnTask(watch, record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
                 return maker.measure(key, inputs, epoch)
 
         return measured_by(plan, at, measure, watch)
@@ -144,12 +143,13 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
         answers.put(too_long(0, error))
 
     thread.start()
-    with watch.own_task(
+    with OwnTask(
+        watch,
         record_name(key.index, inputs.name(0, key.index)),
         MEASURING,
         "a thread that only measures",
-        where=lambda: stack_of_thread(thread.ident or 0),
-        give_up=give_up,
+        stack=lambda: stack_of_thread(thread.ident or 0),
+        end=give_up,
     ):
         while True:
             with contextlib.suppress(Empty):

@@ -16,7 +16,7 @@ from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.python.worker_setup import WorkerSetup
 from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import END, Inputs, RowKey
-from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import CALLER, CantWorkError, Failure, raised_for
 from standpipe.errors import PlanError, StandpipeError, record_name
 from standpipe.order import Cursor
@@ -107,7 +107,7 @@ def measured_by(
     field that is None is bad too, and that error is a ``PlanError`` unless the field is declared. If a stream ends at
     the cursor, the next epoch's first sample is used.
     """
-    with watch.own_task("the first sample", "looking up its record", CALLER):
+    with OwnTask(watch, "the first sample", "looking up its record", CALLER):
         key, records = first_record(plan, at)
     index, attempt = key.index, 0
     epochs = [each.first_epoch for each in plan.segments] or [key.epoch]

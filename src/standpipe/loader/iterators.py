@@ -144,29 +144,20 @@ class SomeSteps:
         return batch
 
 
-class RepeatedSteps:
-    """An iterable that repeats a few batches, to measure the training loop when it never waits.
+def repeated_steps(loader: Loader, number: int, batches: int) -> Iterator[dict[str, AnyArray]]:
+    """Yield a few batches again and again, to measure the training loop when it never waits.
 
     Afterwards the loader's next batch is the same as before.
 
     number   number of timed steps; before them, each batch is delivered once untimed
     batches  number of batches that are repeated, from the loader's next one on
     """
-
-    def __init__(self, loader: Loader, number: int, batches: int) -> None:
-        self._steps = self._run(loader, number, batches)
-
-    def __iter__(self) -> Iterator[dict[str, AnyArray]]:
-        return self._steps
-
-    @staticmethod
-    def _run(loader: Loader, number: int, batches: int) -> Iterator[dict[str, AnyArray]]:
-        with loader._returning():
-            held = list(SomeSteps(loader, batches))
-        yield from held
-        begin, rows = time.perf_counter(), 0
-        for step in range(number):
-            batch = held[step % batches]
-            rows += len(batch["index"])
-            yield batch
-        loader._step_rows_per_s = rows / (time.perf_counter() - begin)
+    with loader._returning():
+        held = list(SomeSteps(loader, batches))
+    yield from held
+    begin, rows = time.perf_counter(), 0
+    for step in range(number):
+        batch = held[step % batches]
+        rows += len(batch["index"])
+        yield batch
+    loader._step_rows_per_s = rows / (time.perf_counter() - begin)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.edits import in_order, reweighed
-from standpipe.loader.iterators import EpochIterator, GivenEpoch, RepeatedSteps, SomeSteps
+from standpipe.loader.iterators import EpochIterator, GivenEpoch, SomeSteps, repeated_steps
 from standpipe.loader.monitoring import Observable
 from standpipe.loader.state import STATE_VERSION, Edit, saved_state
 from standpipe.order import AnyOrder, Cursor, Given
@@ -340,7 +340,7 @@ class Loader(Observable):
         _check_number("benchmark_steps", number, "the number of steps", least=1)
         _check_number("benchmark_steps(…, batches=…)", batches, "the number of batches", least=1)
         self._check_not_given()
-        return RepeatedSteps(self, number, batches)
+        return repeated_steps(self, number, batches)
 
     def skip_steps(self, number: int) -> None:
         """Leave out the next ``number`` batches, across epochs, such as those where a run's loss jumped.

@@ -84,12 +84,7 @@ def shown_value(value: object, most: int = MOST_SHOWN) -> str:
 
 def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
     rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
-    if (
-        type(rows) is not int
-        or type(ranks) is not int
-        or not 0 <= rows < MOST_COUNT
-        or not 1 <= ranks < MOST_COUNT
-    ):
+    if not is_count(rows, 0, MOST_COUNT - 1) or not is_count(ranks, 1, MOST_COUNT - 1):
         raise StateError(
             f"the state is damaged: bad_rows {shown_value(rows)}, bad_ranks {shown_value(ranks)}"
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any, Literal, Never, NoReturn, Self
 
-from standpipe.batch import Collate, checked_collate
+from standpipe.batch.collate import Collate, checked_collate
 from standpipe.errors import PlanError
 from standpipe.hints import BATCH, unknown_argument
 from standpipe.order import Budget

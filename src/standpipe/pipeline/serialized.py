@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
-from standpipe.batch import Pad, Ragged
+from standpipe.batch.collate import Pad, Ragged
 from standpipe.errors import PlanError
 from standpipe.order import Balance, Budget, Weights
 from standpipe.spec import DecodeLimits, GpuDecode, Labels, Raise, Replace

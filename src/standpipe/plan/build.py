@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from standpipe.batch import stored_layout
+from standpipe.batch.collate import stored_layout
 from standpipe.contracts import (
     Device,
     OpenSource,

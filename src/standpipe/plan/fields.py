@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from standpipe.batch import Collation, Contents, SlotLayout
+from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description

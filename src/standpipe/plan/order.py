@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from standpipe.batch import budget_notes, padding_multiple
+from standpipe.batch.collate import budget_notes, padding_multiple
 from standpipe.contracts import OpenSource, Order, PythonSource, StreamSource
 from standpipe.errors import PlanError
 from standpipe.order import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from standpipe.batch import Collation, Contents, SlotLayout
+from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
 from standpipe.spec import ArraySpec, Executor, Labels, Listed

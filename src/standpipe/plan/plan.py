@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from standpipe.batch import SlotLayout
+from standpipe.batch.layout import SlotLayout
 from standpipe.carried import Report
 from standpipe.contracts import Device, OpenSource
 from standpipe.order import AnyOrder, BudgetOrder, Given, Steps, Streamed

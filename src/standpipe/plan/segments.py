@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from standpipe.batch import SlotLayout
+from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from standpipe.batch import SlotLayout
+from standpipe.batch.layout import SlotLayout
 from standpipe.errors import PlanError
 from standpipe.plan.fields import slot_layout
 from standpipe.plan.parts import SamplePlan

@@ -42,7 +42,7 @@ from standpipe.engine.watchdog.board import (
     step_text,
 )
 from standpipe.engine.watchdog.guarded import guarded
-from standpipe.engine.watchdog.watch import Watch, Work
+from standpipe.engine.watchdog.watch import OwnTask, Watch, Work
 from standpipe.engine.workers import WHOLE, Failure, has_ended, too_long
 from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 from standpipe.plan.plan import Plan
@@ -363,12 +363,13 @@ class Driver:
         """
         number = self.worker.number
         try:
-            with self._watch.own_task(
+            with OwnTask(
+                self._watch,
                 f"another worker {number}",
                 "starting it",
                 f"the worker server ({self._server.process})",
-                where=self._server.where,
-                give_up=lambda _: self._server.end(),
+                stack=self._server.where,
+                end=lambda _: self._server.end(),
             ):
                 worker = WorkerProcess(self._server, number)
         except (StandpipeError, OSError) as reason:

@@ -25,9 +25,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from standpipe import _native
-from standpipe.batch import SlotLayout
+from standpipe.batch.layout import SlotLayout
 from standpipe.carried import Held, Report
-from standpipe.engine.cache import CacheMaintainer, opened
+from standpipe.engine.cache import opened
 from standpipe.engine.processes.answers import Answers
 from standpipe.engine.processes.failures import picklable, sendable, unsendable
 from standpipe.engine.processes.messages import (
@@ -341,9 +341,9 @@ class Worker:
         cache, tell = setup.cache, self._notes.append
         if cache is None or (found := opened(cache, tell, strict=False)) is None:
             return None
-        maintainer = CacheMaintainer(cache, found, tell)
-        maintainer.start(self._end)
-        return SampleCache(maintainer)
+        kept = SampleCache(cache, found, tell)
+        kept.start(self._end)
+        return kept
 
     def _end(self, error: WorkerDiedError) -> None:
         """Answer every later task with this error, as a thread of this worker has ended."""

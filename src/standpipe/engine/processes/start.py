@@ -21,7 +21,7 @@ from standpipe.engine.start_common import (
     refusals,
     worker_setup_of,
 )
-from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import Failure, Workers
 from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.order import Cursor
@@ -61,12 +61,13 @@ def in_processes(
             advice = FORK if context != "fork" and not own_threads() else ""
             server = WorkerServer(setup, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # after the server: with the watchdog's thread this process couldn't be forked
-        with watch.own_task(
+        with OwnTask(
+            watch,
             "the start of worker processes",
             "loading the dataset",
             f"the worker server ({server.process})",
-            where=server.where,
-            give_up=lambda _: server.end(),
+            stack=server.where,
+            end=lambda _: server.end(),
             least_s=plan.options.start_timeout_s or 0.0,
             advice=advice,
         ):
@@ -138,12 +139,13 @@ def _loaded(
     assert server.late is not None
 
     def loaded(worker: WorkerProcess) -> tuple[Report, float]:
-        with watch.own_task(
+        with OwnTask(
+            watch,
             "the start of worker processes",
             "loading the dataset",
             str(worker),
-            where=worker.where,
-            give_up=lambda _: worker.kill(),
+            stack=worker.where,
+            end=lambda _: worker.kill(),
             least_s=plan.options.start_timeout_s or 0.0,
             advice=advice,
         ):
@@ -188,12 +190,13 @@ def _measured_in(
     key, inputs, _ = what
 
     def measured(worker: WorkerProcess) -> Measured:
-        with watch.own_task(
+        with OwnTask(
+            watch,
             record_name(key.index, inputs.name(0, key.index)),
             MEASURING,
             str(worker),
-            where=worker.where,
-            give_up=lambda _: worker.kill(),
+            stack=worker.where,
+            end=lambda _: worker.kill(),
         ):
             return worker.measure(*what)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,40 +16,17 @@ from standpipe.stats.counters import Counts
 NO_FILE = Stamp()
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSample:
-    """A sample that was found in the cache.
-
-    sample     its values by field
-    form       type of the dataset's sample before it became a dict: one of ``stored.FORMS``
-    damaged    True if it was made from a damaged file
-    truncated  True if it was made from a file that ends too soon
-    """
-
-    sample: Sample
-    form: type
-    damaged: bool
-    truncated: bool
-
-
-class SampleCache:
+class SampleCache(CacheMaintainer):
     """The open cache of one process, as its sample makers use it."""
-
-    def __init__(self, maintainer: CacheMaintainer) -> None:
-        self._maintainer, self._store = maintainer, maintainer.store
 
     @property
     def counters(self) -> Counts:
         """The counters of the cache since it was opened."""
-        return store_counters(self._store)
-
-    def enter(self, epoch: int) -> None:
-        """Record that rows of this epoch are made now. Rows of the previous epoch may still follow."""
-        self._maintainer.enter(epoch)
+        return store_counters(self.store)
 
     def has(self, record: int) -> bool:
         """Return True if the cache seems to have the row of a record. This doesn't count as a hit or miss."""
-        return self._store.find(record) is not None
+        return self.store.find(record) is not None
 
     def file(
         self, record: int, path: bytes, admit: Callable[[int], bool]
@@ -60,25 +36,28 @@ class SampleCache:
         path   path of the file
         admit  waits for memory for a number of bytes; if it returns False, the file counts as not cached
         """
-        there = self._store.find(record)
+        there = self.store.find(record)
         if there is not None and not admit(there.length):
             return None, None
-        return self._store.take(record, path if self._maintainer.checks else None)
+        return self.store.take(record, path if self.checks else None)
 
-    def find(self, record: int, file: EncodedFile | None) -> tuple[FoundSample | None, CachedRow | None]:
+    def find(
+        self, record: int, file: EncodedFile | None
+    ) -> tuple[tuple[Sample, type] | None, CachedRow | None]:
         """Return a record's sample from the cache, or None, and the cached row, which is stale if there is no sample.
+
+        With the sample comes the type of the dataset's sample before it became a dict: one of ``stored.FORMS``.
 
         file  the file from which the sample is made; None without one
         """
-        path = file.path if file is not None and self._maintainer.checks else None
-        row, kept = self._store.take(record, path)
+        path = file.path if file is not None and self.checks else None
+        row, kept = self.store.take(record, path)
         if row is None or kept is None:
             return None, kept
         try:
-            sample, form = from_bytes(row)
+            return from_bytes(row), kept
         except NotStored:
             return None, kept
-        return FoundSample(sample, form, kept.damaged, kept.truncated), kept
 
     def keep(
         self,
@@ -97,11 +76,7 @@ class SampleCache:
         damaged    True if the file is damaged
         truncated  True if the file ends too soon
         """
-        self._store.put(record, row, stamp, damaged=damaged, truncated=truncated, stale=stale)
-
-    def close(self, patience_s: float) -> bool:
-        """Close the cache; return True if that is done in ``patience_s``."""
-        return self._maintainer.close(patience_s)
+        self.store.put(record, row, stamp, damaged=damaged, truncated=truncated, stale=stale)
 
 
 def as_kept(sample: Sample, form: type) -> tuple[UInt8Array | None, Sample]:

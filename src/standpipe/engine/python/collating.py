@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.batch import Collate, Collation, Pad, Ragged, Shape, SlotOverflow
+from standpipe.batch.collate import Collate, Collation, Pad, Ragged, Shape, SlotOverflow
 from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.workers import Failure
 from standpipe.plan.plan import Plan

@@ -1,13 +1,15 @@
 """Get many samples of a dataset at once, field by field, which takes less time than one sample after another.
 
-This works only if no transform or check follows the dataset. If a sample doesn't fit the slot, or the dataset raises
-an error, all samples of the task are made one by one, so that the error names the sample.
+The dataset has a method ``__getcolumns__(indices)`` for that. It returns the samples of these records, field by field,
+and takes each index only when its sample begins, as this writes the heartbeat. This works only if no transform or check
+follows the dataset. If a sample doesn't fit the slot, or the dataset raises an error, all samples of the task are made
+one by one, so that the error names the sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,23 +23,8 @@ Column = Sequence[Any] | AnyArray  # (samples, …): one field's values
 Columns = Mapping[str, Column]
 
 
-class HasColumns(Protocol):
-    """A dataset that gives many samples at once."""
-
-    def __getcolumns__(self, indices: Iterable[int]) -> Columns:
-        """Return the samples of these records, field by field.
-
-        indices  record numbers; take each one only when its sample begins, as this writes the heartbeat
-        """
-
-
 class Uneven(Exception):
     """Raised if samples from ``__getcolumns__`` don't fit the slot: another field, shape, dtype or number."""
-
-
-def has_columns(dataset: Any) -> TypeGuard[HasColumns]:
-    """Return True if a dataset can give many samples at once."""
-    return hasattr(dataset, "__getcolumns__")
 
 
 def in_turn(indices: list[int], first: int, heartbeat: Heartbeat) -> Iterator[int]:

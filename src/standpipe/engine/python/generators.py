@@ -22,9 +22,8 @@ class GlobalGenerator:
     begin     sets the generator by a 64-bit key to the state in which samples are made that don't use it; with NumPy
               this takes a fifth of the time of ``seed``
     moves     True if ``mark`` changes the state
-    state     returns the generator's state without changing it
-    is_same   returns True if two states are equal
-    mark      returns a value that identifies the state, but may change it. With NumPy it takes a fiftieth of the time
+    state     returns a value that identifies the state, without changing it
+    mark      returns such a value too, but may change the state. With NumPy it takes a fiftieth of the time
               of ``state``. Two states with one mark are as rare as a collision of 64 random bits
     """
 
@@ -34,7 +33,6 @@ class GlobalGenerator:
     begin: Callable[[int], object]
     moves: bool
     state: Callable[[], Any]
-    is_same: Callable[[Any, Any], bool]
     mark: Callable[[], Any]
 
 
@@ -48,19 +46,13 @@ def marks() -> Marks:
     return {each.name: each.state() for each in those_there()}
 
 
-def moved(before: Marks, after: Marks) -> list[GlobalGenerator]:
-    """Return the generators in ``before`` whose state differs in ``after``."""
-    both = (each for each in GENERATORS if each.name in before)
-    return [each for each in both if not each.is_same(before[each.name], after[each.name])]
-
-
 def read_marks() -> Marks:
     """Return the mark of every generator that code can use. Call ``go_back`` afterwards, as this changes states."""
     return {each.name: each.mark() for each in those_there()}
 
 
 def changed(before: Marks, after: Marks) -> list[GlobalGenerator]:
-    """Return the generators in ``before`` whose mark differs in ``after``."""
+    """Return the generators in ``before`` whose mark, or state, differs in ``after``."""
     return [each for each in GENERATORS if each.name in before and before[each.name] != after[each.name]]
 
 
@@ -85,6 +77,15 @@ def go_back(key: int) -> None:
 
 def _torch() -> Any:
     return sys.modules.get("torch")
+
+
+def _torch_state() -> bytes:
+    state: bytes = _torch().random.get_rng_state().numpy().tobytes()
+    return state
+
+
+def _cuda_states() -> list[bytes]:
+    return [state.numpy().tobytes() for state in _torch().cuda.get_rng_state_all()]
 
 
 def _has_cuda() -> bool:
@@ -118,10 +119,6 @@ def _numpy_mark() -> tuple[int, int]:
     return bits.random_raw(), bits.random_raw()
 
 
-def _is_same_numpy(one: Any, other: Any) -> bool:
-    return list(_flat(one)) == list(_flat(other))
-
-
 def _flat(state: dict[str, Any]) -> Iterator[Any]:
     """Yield the values of a state of NumPy's, whose dicts differ from one bit generator to another."""
     for value in state.values():
@@ -138,9 +135,8 @@ GENERATORS = (  # the one that is read soonest first
         lambda key: _torch().default_generator.manual_seed(key >> 1),
         lambda key: _torch().default_generator.manual_seed(key >> 1),
         False,
-        lambda: _torch().random.get_rng_state(),
-        lambda one, other: bool(_torch().equal(one, other)),
-        lambda: _torch().random.get_rng_state().numpy().tobytes(),
+        _torch_state,
+        _torch_state,
     ),
     GlobalGenerator(
         "random",
@@ -149,7 +145,6 @@ GENERATORS = (  # the one that is read soonest first
         random.seed,
         True,
         random.getstate,
-        lambda one, other: one == other,
         lambda: random.getrandbits(64),
     ),
     GlobalGenerator(
@@ -158,8 +153,7 @@ GENERATORS = (  # the one that is read soonest first
         _seed_numpy,
         _begin_numpy,
         True,
-        lambda: _numpy().get_state(legacy=False),
-        _is_same_numpy,
+        lambda: list(_flat(_numpy().get_state(legacy=False))),
         _numpy_mark,
     ),
     GlobalGenerator(
@@ -168,8 +162,7 @@ GENERATORS = (  # the one that is read soonest first
         lambda key: _torch().cuda.manual_seed_all(key >> 1),
         lambda key: _torch().cuda.manual_seed_all(key >> 1),
         False,
-        lambda: _torch().cuda.get_rng_state_all(),
-        lambda one, other: all(map(_torch().equal, one, other)),
-        lambda: [state.numpy().tobytes() for state in _torch().cuda.get_rng_state_all()],
+        _cuda_states,
+        _cuda_states,
     ),
 )

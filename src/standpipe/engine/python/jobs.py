@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
 from standpipe import _native
 from standpipe.engine.cache import log_cache_warning
@@ -21,19 +20,6 @@ from standpipe.stats.counters import Counts, PlaceStats, Stats, added_up, with_c
 from standpipe.stats.latency import Latency
 
 MEMORY = 0.8  # weight of earlier tasks in the estimate of a worker's speed; the last task has the weight 1
-
-
-@dataclass(slots=True)
-class _Counts:
-    jobs: int = 0
-    rows: int = 0
-    busy_s: float = 0.0
-    cpu_s: float = 0.0
-    queued_s: float = 0.0
-    wait_s: float = 0.0
-    counters: Counts = field(default_factory=dict)
-    times: _native.Durations = field(default_factory=_native.Durations)
-    steps: dict[int, float] = field(default_factory=dict)
 
 
 class JobQueue:
@@ -55,7 +41,10 @@ class JobQueue:
         self._changed = threading.Condition(self._lock)
         self._called = threading.Condition(self._lock)  # for workers that aren't employed now
         self._jobs: deque[SlotJob] = deque()
-        self._counts = _Counts()
+        self._counts: defaultdict[str, float] = defaultdict(int)  # by their names in ``Stats``
+        self._times = _native.Durations()
+        self._steps: defaultdict[int, float] = defaultdict(float)  # seconds of each step
+        self._numbered = 0  # jobs that have come
         self._pace = 0.0, 0.0  # rows, and seconds that they took; older tasks count less
         self._said: set[str] = set()
         self.done = 0
@@ -75,29 +64,21 @@ class JobQueue:
     def stats(self, plan: Plan) -> Stats:
         """Return the counters of the workers of this plan."""
         with self._lock:  # rows and their counters belong together
-            counts = self._counts
-            read_s = counts.counters.get("read.busy_s", 0.0)
+            counts = self._counts.copy()
+            counts["transform.rows"] = counts["rows"]
+            counts["transform.busy_s"] -= counts["read.busy_s"]
             stats = Stats(
-                rows=counts.rows,
-                transform=PlaceStats(
-                    threads=self.employed,
-                    rows=counts.rows,
-                    busy_s=counts.busy_s - read_s,
-                    cpu_s=counts.cpu_s,
-                    queued_s=counts.queued_s,
-                    wait_s=counts.wait_s,
-                    latency=Latency(counts.times.latency),
-                ),
-                functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
+                transform=PlaceStats(threads=self.employed, latency=Latency(self._times.latency)),
+                functions={step_text(plan, step): seconds for step, seconds in self._steps.items()},
             )
-            return with_counts(stats, counts.counters)
+            return with_counts(stats, counts)
 
     def put(self, job: SlotJob) -> None:
         """Put a job into the queue, in the order in which jobs first came. A job comes again if rows are replaced."""
         with self._lock:
             if job.age == 0:
-                self._counts.jobs += 1
-                job.age = self._counts.jobs
+                self._numbered += 1
+                job.age = self._numbered
             if job.done:  # all its rows are left out
                 self._bell.ring()
                 return
@@ -155,7 +136,7 @@ class JobQueue:
             else:
                 begin = time.perf_counter()
                 self._changed.wait()
-                self._counts.wait_s += time.perf_counter() - begin
+                self._counts["transform.wait_s"] += time.perf_counter() - begin
 
     def finish(
         self,
@@ -183,7 +164,7 @@ class JobQueue:
             self.done += 1
             self._count(piece, bad, seconds, took)
             if counters:
-                self._counts.counters = added_up(self._counts.counters, counters)
+                self._counts.update(added_up(self._counts, counters))
             self._end(job, piece.size)
 
     def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
@@ -193,28 +174,28 @@ class JobQueue:
             return
         stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
         failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
-        counts.rows += max(stop - piece.first - len(failed), 0)
-        counts.busy_s += seconds
+        counts["rows"] += max(stop - piece.first - len(failed), 0)
+        counts["transform.busy_s"] += seconds
         rows, busy_s = self._pace
         self._pace = MEMORY * rows + stop - piece.first, MEMORY * busy_s + seconds
         if took is None:
             return
-        counts.cpu_s += took.cpu_s
-        counts.queued_s += took.queued_s
+        counts["transform.cpu_s"] += took.cpu_s
+        counts["transform.queued_s"] += took.queued_s
         for nanoseconds in took.rows:
-            counts.times.add(nanoseconds)
+            self._times.add(nanoseconds)
         for step, step_s in took.steps.items():
-            counts.steps[step] = counts.steps.get(step, 0.0) + step_s
+            self._steps[step] += step_s
 
     def count_wait(self, seconds: float) -> None:
         """Add ``seconds`` to the time that workers have waited for tasks."""
         with self._lock:
-            self._counts.wait_s += seconds
+            self._counts["transform.wait_s"] += seconds
 
     def meet(self, counters: Counts) -> None:
         """Add a worker's counters since its last task."""
         with self._lock:
-            self._counts.counters = added_up(self._counts.counters, counters)
+            self._counts.update(added_up(self._counts, counters))
 
     def tell(self, notes: Sequence[str]) -> None:
         """Log notes of workers as warnings: of notes with the same text up to the first colon, only the first."""

@@ -19,12 +19,12 @@ from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE, as_kept, prove_kept
 from standpipe.engine.python.calls import PythonCall, python_call, row_failed, said
 from standpipe.engine.python.collating import with_arrays
-from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
+from standpipe.engine.python.columns import Columns, Uneven, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
 from standpipe.engine.python.encoded import is_part_of_file, is_struct
 from standpipe.engine.python.encoded_rows import Calls, encoded_rows
 from standpipe.engine.python.fields import measured, write_row
-from standpipe.engine.python.generators import Marks, marks, moved
+from standpipe.engine.python.generators import Marks, changed, marks
 from standpipe.engine.python.images import ImageMaker
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
@@ -86,7 +86,7 @@ class SampleMaker:
         self._checks = setup.checks if setup.checks.any else None
         self._kept = supplies.kept
         bare = not (self._steps or self._checks or setup.collate or setup.cache)
-        self._columns = setup.dataset.__getcolumns__ if bare and has_columns(setup.dataset) else None
+        self._columns = getattr(setup.dataset, "__getcolumns__", None) if bare else None
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
         self._sees_draws = True  # whether all that was drawn there would have been seen
         self._drawing: dict[str, list[str]] | None = (
@@ -343,11 +343,11 @@ class SampleMaker:
         assert self._kept is not None
         self._kept.enter(key.epoch)
         file = inputs.get("image")
-        found, stale = self._kept.find(key.index, file if isinstance(file, EncodedFile) else None)
-        if found is not None:
-            self._gives = found.form
-            self._images.count(found.damaged, found.truncated)
-            return found.sample
+        found, kept = self._kept.find(key.index, file if isinstance(file, EncodedFile) else None)
+        if found is not None and kept is not None:
+            sample, self._gives = found
+            self._images.count(kept.damaged, kept.truncated)
+            return sample
         counters = self._images.counters
         made = self._fixed_part(key, inputs, out)
         row, sample = as_kept(made, self._gives)
@@ -355,7 +355,7 @@ class SampleMaker:
             new = counts_since(self._images.counters, counters)
             damaged, truncated = "damaged" in new, "truncated" in new
             stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
-            self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
+            self._kept.keep(key.index, row, stamp, stale=kept, damaged=damaged, truncated=truncated)
         return sample
 
     def _proven(self, key: RowKey, inputs: Sample) -> Sample:
@@ -450,7 +450,7 @@ class SampleMaker:
         Raises ``CantWork`` if a step before the cache has used one.
         """
         after = marks()
-        names = [generator.name for generator in moved(before, after)]
+        names = [generator.name for generator in changed(before, after)]
         if self._drawing is not None:
             if names:
                 self._drawing[step.name] = names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe import _native
-from standpipe.batch import Collate
+from standpipe.batch.collate import Collate
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
 from standpipe.plan.cache import CachePlan

@@ -11,12 +11,6 @@ from standpipe.errors import PlanError
 from standpipe.plan.plan import Plan
 from standpipe.plan.travel import sent
 
-_NAMES = {
-    "source": "files (the digest of its manifest",
-    "rows": "number of records (",
-    "pixel_contract": "pixel contract (",
-}
-
 
 def difference(plan: Plan, name: str, facts: Mapping[str, Any]) -> PlanError | None:
     """Return the error for a maker whose batches would differ from the plan's; None if they are the same.

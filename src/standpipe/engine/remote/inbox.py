@@ -96,9 +96,9 @@ class Inbox:
         """Report a sign of life."""
         self._put(Alive(maker))
 
-    def put_back(self, reports: list[Report]) -> None:
-        """Put reports back, before all others."""
-        self._reports.extendleft(reversed(reports))
+    def first(self) -> Joined | Refused | None:
+        """Return the first report of a maker that is ready or can't start, which stays; None without one."""
+        return next((each for each in tuple(self._reports) if isinstance(each, Joined | Refused)), None)
 
     def take(self) -> Iterator[Report]:
         """Remove and yield each report, the oldest first."""

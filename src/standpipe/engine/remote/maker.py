@@ -17,7 +17,7 @@ from standpipe.engine.remote.messages import Answer, Task, assigned
 from standpipe.engine.start import started
 from standpipe.engine.start_common import refusals
 from standpipe.engine.watchdog.guarded import guarded
-from standpipe.engine.watchdog.watch import Watch, Work
+from standpipe.engine.watchdog.watch import OwnTask, Watch, Work
 from standpipe.engine.workers import Failure, Job, Substitutes
 from standpipe.errors import PlanError, StandpipeError, batch_name
 from standpipe.order import Cursor
@@ -161,11 +161,12 @@ class BatchMaker:
             raise PlanError(
                 f"a batch of {rows} rows was asked of a maker whose batches have {layout.rows} rows"
             )
-        with self._watch.own_task(
+        with OwnTask(
+            self._watch,
             batch_name(task.epoch, task.consumed),
             "looking up its records",
             "the thread that makes batches",
-            give_up=wanted.outcome.put,
+            end=wanted.outcome.put,
         ):
             assignment, again = assigned(plan, task, slot, layout.views(self._ring.view(slot), rows))
         return self._workers.begin(assignment, self._ring), again

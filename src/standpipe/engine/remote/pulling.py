@@ -122,10 +122,6 @@ class Pulling:
             + len(self._times)
         )
 
-    def makers_of(self, number: int) -> frozenset[int]:
-        """Return the makers that have a batch."""
-        return frozenset(self._wanted.get(number, ()))
-
     def join(self, maker: int) -> None:
         """Add a maker."""
         self._makers.setdefault(maker, _Maker((maker - self._loader) % self._loaders))

@@ -6,12 +6,12 @@ import contextlib
 
 from standpipe import _native
 from standpipe.engine.remote.agreement import difference
-from standpipe.engine.remote.inbox import Inbox, Joined, Refused, Report
+from standpipe.engine.remote.inbox import Inbox, Joined, Refused
 from standpipe.engine.remote.jobs import refusal
 from standpipe.engine.remote.workers import RemoteWorkers
 from standpipe.engine.start import started
 from standpipe.engine.start_common import new_ring, refusals
-from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Workers
 from standpipe.errors import StalledError
 from standpipe.order import Cursor
@@ -34,12 +34,11 @@ def in_fleet(
         watch.start()
     inbox = Inbox(bell)
     fleet = plan.options.fleet.open(inbox)
-    reports: list[Report] = []
     with contextlib.ExitStack() as unless_workers_have_it:
         unless_workers_have_it.callback(fleet.close)
         local: Workers | None = None
         try:
-            first = _first(plan, inbox, bell, watch, reports)
+            first = _first(plan, inbox, bell, watch)
         except StalledError as error:
             if plan.options.fleet.fallback != "local":
                 raise
@@ -55,18 +54,14 @@ def in_fleet(
                 raise differs
             with refusals(plan):
                 ring = new_ring(plan, bell)
-        inbox.put_back(reports)
         with refusals(plan):
             workers = RemoteWorkers(plan, fleet, inbox, bell, watch, ring, local)
         unless_workers_have_it.pop_all()
     return plan, workers, ring
 
 
-def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch, reports: list[Report]) -> Joined:
-    """Wait for the first maker, and return its report. Raises the error of one that can't start.
-
-    reports  gets all reports so far
-    """
+def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> Joined:
+    """Wait for the first maker, and return its report. Raises the error of one that can't start."""
     stalled: list[StalledError] = []
 
     def give_up(error: StalledError) -> None:
@@ -77,15 +72,12 @@ def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch, reports: 
     assert plan.options.fleet is not None
     text = f"the start of {plan.options.fleet.describe()[0]}"
     doing = "waiting for the first one, for which the cluster may have no room"
-    with watch.own_task(text, doing, CALLER, give_up=give_up, least_s=least_s):
+    with OwnTask(watch, text, doing, CALLER, end=give_up, least_s=least_s):
         seen = 0
-        while True:
-            for report in inbox.take():
-                reports.append(report)
-                if isinstance(report, Refused):
-                    raise refusal(report.error)
-                if isinstance(report, Joined):
-                    return report
+        while (report := inbox.first()) is None:
             if stalled:
                 raise stalled[0]
             seen = bell.wait_for(seen, INTERRUPTED_S)
+        if isinstance(report, Refused):
+            raise refusal(report.error)
+        return report

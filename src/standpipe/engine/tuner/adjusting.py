@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from standpipe.engine.tuner.climbing import Seen, Tuner
 from standpipe.engine.workers import Workers
@@ -25,16 +25,6 @@ MOST_ODD = 3  # most useless windows in a row that are left out
 FREE_PART = 4  # functions in threads may take 1/4 of the machine's free memory beyond memory=
 LEAST_EACH = 1 << 16  # least bytes that are assumed for a thread: less can't be measured
 SHARED_S = 2.0  # seconds between two checks of what other loaders need
-
-
-class TunedRun(Protocol):
-    """A run that can be measured and changed."""
-
-    def stats(self) -> Stats:
-        """Return the counters since the start of the run."""
-
-    def memory(self) -> MemoryLedger:
-        """Return the memory of each owner."""
 
 
 class Headroom:
@@ -90,13 +80,17 @@ class Adjuster:
         self._begin: Stats | None = None  # counters when the window began; None while a change takes effect
         self._changed: Stats | None = None  # counters when the number was changed
 
-    def look(self, run: TunedRun) -> None:
-        """Check if a window of measurements is over, when that is due; if so, give the window to the tuner."""
+    def look(self, stats_now: Callable[[], Stats], memory_now: Callable[[], MemoryLedger]) -> None:
+        """Check if a window of measurements is over, when that is due; if so, give the window to the tuner.
+
+        stats_now   returns the counters since the start of the run
+        memory_now  returns the memory of each owner
+        """
         now = time.monotonic()
         if now < self.due_s:
             return
         self.due_s = now + (SETTLING_S if self._begin is None else self._window_s / 4)
-        stats = run.stats()
+        stats = stats_now()
         if self._start is None:
             self._start = self._changed = stats
         if self._begin is None:
@@ -105,7 +99,7 @@ class Adjuster:
                     self.since = stats
                 self._begin = stats
         elif self._is_window(stats):
-            self._see(run, self._begin, stats)
+            self._see(memory_now, self._begin, stats)
 
     def close(self) -> None:
         """Stop tuning."""
@@ -135,7 +129,7 @@ class Adjuster:
         since = stats.time_s - self._begin.time_s
         return since >= self._window_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
 
-    def _see(self, run: TunedRun, begin: Stats, stats: Stats) -> None:
+    def _see(self, memory_now: Callable[[], MemoryLedger], begin: Stats, stats: Stats) -> None:
         assert self._start is not None
         done = stats - begin
         self._begin = stats
@@ -149,7 +143,7 @@ class Adjuster:
             return
         if self._headroom is not None:
             free = machine.free_memory_bytes()
-            self._tuner.room = self._headroom.most(self._number, run.memory(), free)
+            self._tuner.room = self._headroom.most(self._number, memory_now(), free)
         kept = self._tuner.kept
         self._tuner.see(seen)
         if self._tuner.kept != kept:

@@ -223,15 +223,15 @@ class Tuner:
     def _rest(self) -> Course:
         """Rest until the run has changed, or until the loop has waited for so long that a new search may help."""
         self.settled = True
-        since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self.cores
+        since_s, rate, others, cores = self._last.after_s, self._last.rows_per_s, 0, self.cores
         kept_up = self._last.wait_share <= THRESHOLDS.tuned
         while others < SURE or self._last.after_s - since_s < self._pause_s:
             yield from self._look()
-            if self._is_other(kept_up, rates.value) or self.cores != cores:
+            if self._is_other(kept_up, rate) or self.cores != cores:
                 others += 1
             else:
                 others = 0
-                rates.add(self._last.rows_per_s)
+                rate += (self._last.rows_per_s - rate) / 8  # an exponential moving average
             if self._last.wait_share > LACKS and self._last.after_s - since_s > self._patience_s:
                 self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)
                 break
@@ -311,13 +311,3 @@ def _is_clear(low: Sequence[float], high: Sequence[float], least: float, apart: 
     if clear and ratio >= least:
         return True
     return False if rounds == MOST_ROUNDS else None
-
-
-class _Mean:
-    """An exponential moving average: each new value has the weight 1/8."""
-
-    def __init__(self, first: float) -> None:
-        self.value = first
-
-    def add(self, value: float) -> None:
-        self.value += (value - self.value) / 8

@@ -137,27 +137,6 @@ class Watch:
         if self._idle:
             self._bell.ring()
 
-    def own_task(
-        self,
-        what: str,
-        doing: str,
-        worker: str,
-        *,
-        where: Callable[[], str] | None = None,
-        give_up: Callable[[StalledError], object] | None = None,
-        least_s: float = 0.0,
-        advice: str | None = None,
-    ) -> OwnTask:
-        """Return a context in which the watchdog times this thread's own work, which isn't making samples.
-
-        what     the work, for messages; ``doing`` and ``worker`` are its step and thread, as in ``Work``
-        where    returns the stack of the work; None: the stack of the calling thread
-        give_up  ends the work; an exception that the block raises after that becomes the ``StalledError``
-        least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
-        advice   text that the log has in place of the stack, as in ``Work``
-        """
-        return OwnTask(self, (what, doing, worker), where, give_up, least_s, advice)
-
     def close(self, patience_s: float) -> None:
         """End the watchdog's thread, wait at most ``patience_s`` for that, and drop all references to workers."""
         self._closed = True
@@ -280,53 +259,65 @@ class Watch:
         logger().warning("%s", text)
 
 
+@dataclass(eq=False)
 class OwnTask:
-    """Work of a run's own thread, as a context: ``Watch.own_task`` makes it and describes the arguments."""
+    """Work of a run's own thread that isn't making samples, as a context in which the watchdog times it.
 
-    def __init__(
-        self,
-        watch: Watch,
-        texts: tuple[str, str, str],
-        where: Callable[[], str] | None,
-        give_up: Callable[[StalledError], object] | None,
-        least_s: float,
-        advice: str | None,
-    ) -> None:
-        self._watch, self._texts, self._least_s, self._advice = watch, texts, least_s, advice
-        self._where, self._give_up = where, give_up
-        self._stalled: StalledError | None = None
-        self._begin_s, self._thread = 0.0, 0
+    what     the work, for messages; ``doing`` and ``worker`` are its step and thread, as in ``Work``
+    stack    returns the stack of the work; None: the stack of the calling thread
+    end      ends the work; an exception that the block raises after that becomes the ``StalledError``
+    least_s  seconds that the work may take even if ``stall_timeout_s`` is shorter
+    advice   text that the log has in place of the stack, as in ``Work``
+    """
+
+    watch: Watch
+    what: str
+    doing: str
+    worker: str
+    stack: Callable[[], str] | None = None
+    end: Callable[[StalledError], object] | None = None
+    least_s: float = 0.0
+    advice: str | None = None
+    _stalled: StalledError | None = None
+    _begin_s: float = 0.0
+    _thread: int = 0
 
     def __enter__(self) -> Self:
         self._begin_s, self._thread = time.monotonic(), threading.get_ident()
-        self._watch.own_tasks.now[self] = None
-        self._watch.wake()
+        self.watch.own_tasks.now[self] = None
+        self.watch.wake()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self._watch.own_tasks.now[self]
+        del self.watch.own_tasks.now[self]
         if self._stalled is not None and isinstance(error, Exception):
             raise self._stalled from error
 
     def work(self) -> Work:
         """Return this task in the form that the watchdog checks."""
-        what, doing, worker = self._texts
         return Work(
-            self, what, doing, worker, self._begin_s, self, least_s=self._least_s, advice=self._advice
+            self,
+            self.what,
+            self.doing,
+            self.worker,
+            self._begin_s,
+            self,
+            least_s=self.least_s,
+            advice=self.advice,
         )
 
     def where(self, work: Work) -> str:
         """Return the thread's stack."""
-        return stack_of_thread(self._thread) if self._where is None else self._where()
+        return stack_of_thread(self._thread) if self.stack is None else self.stack()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
         """End the task. Return False if that is impossible, or if the task has ended."""
-        if self._give_up is None or self not in self._watch.own_tasks.now:
+        if self.end is None or self not in self.watch.own_tasks.now:
             return False
         self._stalled = error
-        self._give_up(error)
+        self.end(error)
         return True
 
 

@@ -31,7 +31,7 @@ from standpipe.transform.pixels.element import Normalize
 
 @dataclass(frozen=True, slots=True)
 class ImageKernel:
-    """Adjacent image transforms, fused into one kernel. It satisfies ``contracts.Kernel``.
+    """Adjacent image transforms, fused into one kernel.
 
     stages     passes over the pixels, in order
     output     shape and dtype of the image in one row of the slot

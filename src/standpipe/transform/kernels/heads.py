@@ -32,7 +32,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class HeadsKernel:
-    """A kernel that decodes an image once and makes several outputs of it. It satisfies ``contracts.Kernel``.
+    """A kernel that decodes an image once and makes several outputs of it.
 
     heads  the outputs; those of one field follow each other
     """
