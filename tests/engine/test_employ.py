@@ -40,7 +40,7 @@ def workers_of(loader: sp.Loader) -> Any:
 def left_alone(loader: sp.Loader) -> Any:
     """Its workers, after a first batch; nobody tunes them."""
     next(iter(loader))
-    loader._run.monitor._adjuster.look = lambda _: None  # type: ignore[union-attr,method-assign]
+    loader._run.monitor._adjuster.look = lambda *_: None  # type: ignore[union-attr,method-assign]
     return workers_of(loader)
 
 

@@ -230,7 +230,7 @@ class Consumer:
     def _await_news(self, begin: float) -> None:
         queue = self._queue
         if queue.starved:
-            self._room.reclaim()
+            queue.ring.reclaim()  # slots of batches that the caller has dropped
             patience = begin + queue.plan.options.batch_release_timeout_s - time.perf_counter()
             if patience > 0:
                 queue.news.acquire(timeout=min(patience, INTERRUPTED_S))

@@ -102,7 +102,7 @@ class Meter:
             outside = tuple(self._seen(owner, uses[owner.name]) for owner in planned.outside)
             together = sum(owner.now for owner in owners)
             peak = self._peak("", max(together, *(owner.peak for owner in owners)))
-        parts = tuple(MemoryOwner(name, 0, use.now, use.peak, None) for name, use in memory.processes.items())
+        parts = tuple(MemoryOwner(name, 0, use.now, use.peak) for name, use in memory.processes.items())
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:

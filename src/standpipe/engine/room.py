@@ -21,10 +21,6 @@ class SlotBudget:
         self._ring, self._workers = ring, workers
         self.varies = plan.hands_over
 
-    def reclaim(self) -> None:
-        """Free the slots of batches that the caller has dropped."""
-        self._ring.reclaim()
-
     def no_slot(self) -> bool:
         """Return True if no slot can be filled until the caller drops a batch or a hanging thread finishes its row."""
         self._ring.reclaim()

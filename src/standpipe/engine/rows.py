@@ -221,9 +221,15 @@ class RowKey:
     asked: tuple[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartOfRows:
-    """Some rows of a batch, in the form that is sent to a worker process. ``BatchRows`` describes the fields."""
+    """Some rows of a batch, in the form that is sent to a worker process.
+
+    indices     (rows) record numbers
+    positions   (rows) positions in the epoch's global order
+    attempts    (rows) 0; 1 and more for a record that replaces a bad one
+    inputs      the source's values for each row
+    """
 
     epoch: int
     indices: list[int]
@@ -259,24 +265,15 @@ def _unpickled(
 
 
 @dataclass(slots=True)
-class BatchRows:
+class BatchRows(PartOfRows):
     """The rows of a batch that a worker makes: their records, and where their values are written.
 
-    indices     (rows) record numbers
-    positions   (rows) positions in the epoch's global order
-    attempts    (rows) 0; 1 and more for a record that replaces a bad one
-    inputs      the source's values for each row
     views       (rows, …) by field, for fields that are stored in the slot
     lists       (rows) values by field, for fields that are stored outside the slot
     given       (rows, …) by field, for the fields of every batch: ``index``, ``valid``
     known_from  the sample from which the layout is known: ``"in record 7"``
     """
 
-    epoch: int
-    indices: list[int]
-    positions: Sequence[int]
-    attempts: list[int]
-    inputs: Inputs
     views: Mapping[str, AnyArray]
     lists: Mapping[str, list[Any]]
     given: Mapping[str, AnyArray]

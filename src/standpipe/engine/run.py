@@ -16,15 +16,15 @@ from standpipe import _native
 from standpipe.engine.consumer import Consumer
 from standpipe.engine.deliver import Delivery
 from standpipe.engine.filling_thread import FillingThread
-from standpipe.engine.queue import BatchQueue, RunParts
+from standpipe.engine.queue import BatchQueue, Filled, Filling, RunParts
 from standpipe.engine.room import SlotBudget
 from standpipe.engine.run_monitor import RunMonitor
 from standpipe.engine.start import started
 from standpipe.engine.start_common import refusals
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.watchdog.watch import Unattended, Watch, Work
+from standpipe.engine.watchdog.watch import Watch, Work
 from standpipe.engine.workers import Workers, has_ended
-from standpipe.errors import StandpipeError, batch_name
+from standpipe.errors import StalledError, StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.stats.bad_samples import Ledger
@@ -70,7 +70,8 @@ class Run:
         self._pid = os.getpid()
         self._bell = _native.Bell()
         self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
-        self._unattended = Unattended(self._watch.end)
+        self._waits: Filling | Filled | None = None  # the batch that no worker begins
+        self._waits_since_s = 0.0
         self._lock = threading.RLock()  # guards start and end
         self._starts = self._closed = self._ended = False
         self._probe: Probe | None = None
@@ -135,13 +136,30 @@ class Run:
         return bool(self._queue.filling)
 
     def at_work(self) -> Sequence[Work]:
-        """Return the workers' current tasks for the watchdog; if workers have none, the batch that waits for them."""
+        """Return the workers' current tasks for the watchdog; if workers have none, the batch that waits for them.
+
+        It waits too long if every thread that could make it has ended.
+        """
         works = self._workers.at_work()
         waits = next((each for each in tuple(self._queue.filling) if not each.is_over), None)
         if works or self._workers.helps or waits is None:
-            self._unattended.forget()
+            self._waits = None
             return works
-        return [self._unattended.seen(waits, batch_name(waits.at.epoch, waits.at.consumed))]
+        if waits is not self._waits:
+            self._waits, self._waits_since_s = waits, time.monotonic()
+        hand = (self, self._waits_since_s)
+        what = batch_name(waits.at.epoch, waits.at.consumed)
+        doing, worker = "waiting for a worker", "no thread"
+        return [Work(hand, what, doing, worker, self._waits_since_s, self, waits=True)]
+
+    def where(self, work: Work) -> str:
+        """Return an empty string: no thread does the work that waits."""
+        return ""
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """End the run with ``error``, and return True."""
+        self._watch.end(error)
+        return True
 
     def close(self) -> None:
         """End all threads of the run. Held batches stay valid. A second call does nothing.

@@ -72,7 +72,8 @@ class GivenEpoch:
             try:
                 self._held = self._next()
             except (SampleError, StalledError, WorkerDiedError):
-                self._loader._leave_out()
+                loader = self._loader
+                loader._go_to(loader.plan.steps.after(loader._cursor))
                 self._go_on()
                 raise
         self._go_on()

@@ -278,12 +278,10 @@ class Loader(Observable):
         self._check_open()
         if self._entered is None and self._cursor.epoch == epoch:
             return
-        self._cursor = Cursor(epoch)
         self._entered = None
         self._iterator = None
         self._ledger.start(epoch, 0)
-        if self._run is not None:
-            self._run.consumer.seek(self._cursor)
+        self._go_to(Cursor(epoch))
 
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """Return an iterator over the next ``number`` batches, across epochs, for training by step.
@@ -362,11 +360,9 @@ class Loader(Observable):
         _check_number("skip_steps", number, "the number of batches", least=1)
         self._check_open()
         begin = self._cursor
-        self._cursor = self.plan.steps.after(begin, number)
         edit: Edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
         self._edits = (*self._edits, edit)
-        if self._run is not None:
-            self._run.consumer.seek(self._cursor)
+        self._go_to(self.plan.steps.after(begin, number))
 
     def reweigh(self, weights: Mapping[str, float] | Sequence[float]) -> None:
         """Change a mixture's weights from the next batch on.
@@ -589,11 +585,11 @@ class Loader(Observable):
                 self._run.consumer.leave()
                 self._run.consumer.seek(cursor)
 
-    def _leave_out(self) -> None:
-        """Skip the next batch, without a record in ``edits``."""
-        self._cursor = self.plan.steps.after(self._cursor)
+    def _go_to(self, cursor: Cursor) -> None:
+        """Make the batch at a cursor the next one."""
+        self._cursor = cursor
         if self._run is not None:
-            self._run.consumer.seek(self._cursor)
+            self._run.consumer.seek(cursor)
 
     def _look(self) -> None:
         """Let a started run look for further batches that it can begin to fill."""

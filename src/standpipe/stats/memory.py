@@ -48,9 +48,9 @@ class MemoryOwner:
 
     name: str
     forecast: int
-    now: int
-    peak: int
-    most: int | None
+    now: int = 0
+    peak: int = 0
+    most: int | None = None
     note: str = ""
 
 
@@ -133,26 +133,21 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         cost.shared + plan.pool.workers * plan.pool.worker_bytes if plan.in_processes else forecast.workers
     )
     slots = plan.memory.most_slots * plan.batch.layout.stride_bytes
+    waiting = plan.memory.batches_bytes if plan.in_processes else forecast.waiting
     owners = (
         MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
-        MemoryOwner(SLOTS, forecast.slots, 0, 0, slots),
-        MemoryOwner(
-            WAITING,
-            forecast.waiting,
-            0,
-            0,
-            plan.memory.batches_bytes if plan.in_processes else forecast.waiting,
-        ),
-        MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
-        MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
-        *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
-        *([MemoryOwner(CACHE, forecast.cache, 0, 0, forecast.cache)] if forecast.cache else []),
-        MemoryOwner(SIDE, forecast.whole, 0, 0, forecast.side),
-        MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
+        MemoryOwner(SLOTS, forecast.slots, most=slots),
+        MemoryOwner(WAITING, forecast.waiting, most=waiting),
+        MemoryOwner(worker_owner(plan), forecast.workers, most=workers),
+        MemoryOwner(READ_AHEAD, forecast.read_ahead, most=forecast.read_ahead),
+        *([MemoryOwner(FRAMES, forecast.frames, most=forecast.frames)] if forecast.frames else []),
+        *([MemoryOwner(CACHE, forecast.cache, most=forecast.cache)] if forecast.cache else []),
+        MemoryOwner(SIDE, forecast.whole, most=forecast.side),
+        MemoryOwner(ENGINE, forecast.engine, most=forecast.engine),
     )
     outside = (
-        MemoryOwner(START, forecast.process, forecast.process, forecast.process, None),
-        MemoryOwner(GROWTH, 0, 0, 0, None),
+        MemoryOwner(START, forecast.process, forecast.process, forecast.process),
+        MemoryOwner(GROWTH, 0),
     )
     return MemoryLedger(plan.memory.budget_bytes, owners, (), outside, forecast.index)
 

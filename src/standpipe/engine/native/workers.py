@@ -127,14 +127,12 @@ class NativeWorkers(Workers):
             self._maintainer.enter(assignment.at.epoch)
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
-        if not assignment.without:
-            natives = self._native_jobs(assignment, ring, assignment.records, assignment.positions)
-            rows = np.arange(len(assignment.positions))
-            return NativeJob(natives, assignment.records, rows, self._checks, self._values(assignment))
-        rows = assignment.rows_to_make
-        records, positions = assignment.records.take(rows), assignment.positions[rows]
-        some = self._native_jobs(assignment, ring, records, positions, rows) if len(rows) else (None, None)
-        return NativeJob(some, records, rows, self._checks, self._values(assignment))
+        rows, records, positions = assignment.rows_to_make, assignment.records, assignment.positions
+        some = rows if assignment.without else None
+        if some is not None:
+            records, positions = records.take(some), positions[some]
+        natives = self._native_jobs(assignment, ring, records, positions, some) if len(rows) else (None, None)
+        return NativeJob(natives, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make the rows in ``new.rows`` again from other records, before all queued jobs."""

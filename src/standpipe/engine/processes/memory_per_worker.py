@@ -30,6 +30,7 @@ class WorkerMemory:
     share         limit of the worker's own memory in bytes; a worker above the limit is replaced
     sharers       number of processes, this worker included, that began as copies of one process
     side          function that returns the worker's bytes in the side arena, which aren't the worker's own memory
+    use           the last known memory of this worker, and the peak of this worker and of those before it, in bytes
     over          True if the worker may be above the limit, and must be measured when it is idle
     over_at_once  True if the worker was above the limit at the first check, after one task
     """
@@ -37,12 +38,7 @@ class WorkerMemory:
     def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
         self.share, self._sharers, self._side = share, sharers, side
         self.over = self.over_at_once = False
-        self._use = Use()
-
-    @property
-    def use(self) -> Use:
-        """The last known memory of this worker, and the peak of this worker and of those before it, in bytes."""
-        return self._use
+        self.use = Use()
 
     def begin(self, process: int) -> None:
         """Start again with a new worker, whose process number is ``process``; the peak stays."""
@@ -58,7 +54,7 @@ class WorkerMemory:
         now = time.monotonic()
         if now < self._look_s or self.over:
             return
-        before, since = self._use.now, now - (self._look_s - self._pause_s)
+        before, since = self.use.now, now - (self._look_s - self._pause_s)
         with contextlib.suppress(OSError, ValueError):  # it has ended, which its driver notices
             own = self._measured + self._anonymous() - self._heap
             if own > self.share or now >= self._measure_s:
@@ -87,7 +83,7 @@ class WorkerMemory:
         return anonymous_bytes(self._process) - self._side()
 
     def _note(self, own: int) -> None:
-        self._use = Use(own, max(own, self._use.peak))
+        self.use = Use(own, max(own, self.use.peak))
 
 
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:

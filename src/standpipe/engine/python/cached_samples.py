@@ -7,22 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from standpipe._native import CachedRow, Stamp
-from standpipe.engine.cache import CacheMaintainer, store_counters
+from standpipe.engine.cache import CacheMaintainer
 from standpipe.engine.python.stored import NotStorable, NotStored, from_bytes, to_bytes
 from standpipe.engine.rows import CantWork, EncodedFile, Sample
 from standpipe.spec import UInt8Array
-from standpipe.stats.counters import Counts
 
 NO_FILE = Stamp()
 
 
 class SampleCache(CacheMaintainer):
     """The open cache of one process, as its sample makers use it."""
-
-    @property
-    def counters(self) -> Counts:
-        """The counters of the cache since it was opened."""
-        return store_counters(self.store)
 
     def has(self, record: int) -> bool:
         """Return True if the cache seems to have the row of a record. This doesn't count as a hit or miss."""

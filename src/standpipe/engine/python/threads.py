@@ -44,21 +44,18 @@ class SampleThread:
     """One thread that makes samples, and its current task.
 
     number    the thread's number; −1 for the training loop's thread
+    name      the thread in messages
     piece     the current task; None without one
     given_up  True if the thread hangs and another thread has replaced it; it ends when its task returns
     """
 
     def __init__(self, maker: SampleMaker, number: int) -> None:
         self.maker, self.number = maker, number
+        self.name = CALLER if number < 0 else f"thread {number}"
         self.piece: Piece | None = None
         self.given_up = False
         self.thread = 0
         self.rows, self.busy_s = 0, 0.0
-
-    @property
-    def name(self) -> str:
-        """Name of the thread in messages."""
-        return CALLER if self.number < 0 else f"thread {self.number}"
 
     def stats(self) -> WorkerStats:
         """Return the thread's counters."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.batch.collate import Collate
+from standpipe.engine.cache import store_counters
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
 from standpipe.plan.cache import CachePlan
@@ -97,7 +98,7 @@ class Supplies:
         """The counters of reads and of the cache so far."""
         reads = {name: getattr(self.reader, name) for name in COUNTED_READS}
         reads["slowest_read_s"] = self.reader.slowest_s
-        return reads if self.kept is None else {**reads, **self.kept.counters}
+        return reads if self.kept is None else {**reads, **store_counters(self.kept.store)}
 
     def close(self, patience_s: float = 0) -> None:
         """Close the reader and the side arena, so that waits for files and memory fail.

@@ -12,21 +12,15 @@ from standpipe.engine.remote.messages import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A maker is ready; ``contracts.Receiver`` documents the fields of these reports."""
+class Met:
+    """A maker is ready, or can't start; ``contracts.Receiver`` documents the fields of these reports.
+
+    facts  the facts about a maker that is ready, or the error because of which it can't start
+    """
 
     maker: int
     name: str
-    facts: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A maker can't start."""
-
-    maker: int
-    name: str
-    error: Exception
+    facts: Mapping[str, Any] | Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +33,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A maker has answered."""
+    """A maker has answered, or couldn't work on a task.
+
+    answer  the answer, or the error
+    """
 
     maker: int
     number: int
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A maker couldn't work on a task."""
-
-    maker: int
-    number: int
-    error: Exception
+    answer: Answer | Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,7 @@ class Alive:
     maker: int
 
 
-Report = Joined | Refused | Lost | Answered | Failed | Alive
+Report = Met | Lost | Answered | Alive
 
 
 class Inbox:
@@ -74,11 +62,11 @@ class Inbox:
 
     def joined(self, maker: int, name: str, facts: Mapping[str, Any]) -> None:
         """Report that a maker is ready."""
-        self._put(Joined(maker, name, facts))
+        self._put(Met(maker, name, facts))
 
     def refused(self, maker: int, name: str, error: Exception) -> None:
         """Report that a maker can't start."""
-        self._put(Refused(maker, name, error))
+        self._put(Met(maker, name, error))
 
     def lost(self, maker: int, reason: str) -> None:
         """Report that a maker has ended."""
@@ -90,15 +78,15 @@ class Inbox:
 
     def failed(self, maker: int, number: int, error: Exception) -> None:
         """Report that a maker couldn't work on a task."""
-        self._put(Failed(maker, number, error))
+        self._put(Answered(maker, number, error))
 
     def alive(self, maker: int) -> None:
         """Report a sign of life."""
         self._put(Alive(maker))
 
-    def first(self) -> Joined | Refused | None:
+    def first(self) -> Met | None:
         """Return the first report of a maker that is ready or can't start, which stays; None without one."""
-        return next((each for each in tuple(self._reports) if isinstance(each, Joined | Refused)), None)
+        return next((each for each in tuple(self._reports) if isinstance(each, Met)), None)
 
     def take(self) -> Iterator[Report]:
         """Remove and yield each report, the oldest first."""

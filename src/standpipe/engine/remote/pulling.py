@@ -79,6 +79,7 @@ class Pulling:
     loader      number of this one among them; each begins with other makers
     duplicates  number of batches that were given to a second maker
     answers     number of batches that were answered
+    tasks       number of batches that makers have, with those that aren't wanted any more
     """
 
     def __init__(self, rules: Rules = RULES, window: int = 0, loaders: int = 1, loader: int = 0) -> None:
@@ -91,7 +92,7 @@ class Pulling:
         self._unasked: list[int] = []  # ascending
         self._times: deque[float] = deque(maxlen=rules.remembered)
         self._usual_s = rules.least_s  # their median
-        self._tasks = 0  # batches that makers have
+        self.tasks = 0
         self._credit = rules.burst
 
     @property
@@ -103,11 +104,6 @@ class Pulling:
     def wanted(self) -> list[int]:
         """The batches that aren't answered, the first one first."""
         return sorted(self._wanted)
-
-    @property
-    def tasks(self) -> int:
-        """The number of batches that makers have, with those that aren't wanted any more."""
-        return self._tasks
 
     @property
     def entries(self) -> int:
@@ -129,7 +125,7 @@ class Pulling:
     def leave(self, maker: int) -> list[int]:
         """Remove a maker, and return the batches that no other maker has. They are asked for again."""
         gone = self._makers.pop(maker, _Maker(0))
-        self._tasks -= len(gone.numbers)
+        self.tasks -= len(gone.numbers)
         lost = []
         for number in gone.numbers:
             if (makers := self._wanted.get(number)) is not None:
@@ -154,7 +150,7 @@ class Pulling:
         """Yield batches and the maker that shall make each, and record that the maker has it."""
         while (
             self._unasked
-            and self._tasks < self._most
+            and self.tasks < self._most
             and (maker := self._free(self.rules.hands, now_s)) is not None
         ):
             yield self._give(self._unasked.pop(0), maker, now_s)
@@ -176,7 +172,7 @@ class Pulling:
                 self._times.append(known.took_s)
                 self._usual_s = sorted(self._times)[len(self._times) // 2]
             known.numbers.remove(number)
-            self._tasks -= 1
+            self.tasks -= 1
             known.since_s = now_s
         makers = self._wanted.pop(number, None)
         if makers is None:
@@ -239,6 +235,6 @@ class Pulling:
         if not made.numbers:
             made.since_s = now_s
         made.numbers.append(number)
-        self._tasks += 1
+        self.tasks += 1
         self._wanted[number].add(maker)
         return number, maker

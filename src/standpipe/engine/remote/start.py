@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 from standpipe import _native
 from standpipe.engine.remote.agreement import difference
-from standpipe.engine.remote.inbox import Inbox, Joined, Refused
+from standpipe.engine.remote.inbox import Inbox
 from standpipe.engine.remote.jobs import refusal
 from standpipe.engine.remote.workers import RemoteWorkers
 from standpipe.engine.start import started
@@ -38,7 +40,7 @@ def in_fleet(
         unless_workers_have_it.callback(fleet.close)
         local: Workers | None = None
         try:
-            first = _first(plan, inbox, bell, watch)
+            name, facts = _first(plan, inbox, bell, watch)
         except StalledError as error:
             if plan.options.fleet.fallback != "local":
                 raise
@@ -47,10 +49,10 @@ def in_fleet(
             unless_workers_have_it.callback(local.close, 0)
         else:
             if plan.is_open:
-                plan = measured_plan(plan, first.facts["measured"], first.facts["known_from"])
-            if warning := first.facts.get("warning"):
+                plan = measured_plan(plan, facts["measured"], facts["known_from"])
+            if warning := facts.get("warning"):
                 warn_user(warning)
-            if (differs := difference(plan, first.name, first.facts)) is not None:
+            if (differs := difference(plan, name, facts)) is not None:
                 raise differs
             with refusals(plan):
                 ring = new_ring(plan, bell)
@@ -60,8 +62,8 @@ def in_fleet(
     return plan, workers, ring
 
 
-def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> Joined:
-    """Wait for the first maker, and return its report. Raises the error of one that can't start."""
+def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> tuple[str, Mapping[str, Any]]:
+    """Wait for the first maker, and return its name and facts. Raises the error of one that can't start."""
     stalled: list[StalledError] = []
 
     def give_up(error: StalledError) -> None:
@@ -78,6 +80,6 @@ def _first(plan: Plan, inbox: Inbox, bell: _native.Bell, watch: Watch) -> Joined
             if stalled:
                 raise stalled[0]
             seen = bell.wait_for(seen, INTERRUPTED_S)
-        if isinstance(report, Refused):
-            raise refusal(report.error)
-        return report
+        if isinstance(report.facts, Exception):
+            raise refusal(report.facts)
+        return report.name, report.facts

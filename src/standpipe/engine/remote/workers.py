@@ -11,9 +11,10 @@ from standpipe.contracts import OpenFleet
 from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.copying import copying
-from standpipe.engine.remote.inbox import Alive, Answered, Failed, Inbox, Joined, Lost, Refused, Report
+from standpipe.engine.remote.inbox import Answered, Inbox, Lost, Met, Report
 from standpipe.engine.remote.jobs import TRIES, RemoteJob, died, named, refusal
 from standpipe.engine.remote.local import Local
+from standpipe.engine.remote.messages import Answer
 from standpipe.engine.remote.pulling import Pulling
 from standpipe.engine.remote.tally import Tally
 from standpipe.engine.watchdog.watch import Watch, Work
@@ -188,22 +189,22 @@ class RemoteWorkers(Workers):
 
     def _take(self, report: Report) -> bool:
         """Take a report. Return True if a job is done by that."""
-        if isinstance(report, Answered):
-            return self._accept(report)
-        if isinstance(report, Failed):
-            return self._failed(report)
-        if isinstance(report, Lost):
-            return self._lost(report)
-        if isinstance(report, Joined | Refused):
-            self._met(report)
-        elif isinstance(report, Alive):
-            self._poked[report.maker] = time.monotonic(), self._poked.get(report.maker, (0.0, 0.0))[1]
+        match report:
+            case Answered(answer=Exception() as error):
+                return self._failed(report, error)
+            case Answered(answer=Answer() as answer):
+                return self._accept(report, answer)
+            case Lost():
+                return self._lost(report)
+            case Met():
+                self._met(report)
+            case _:  # a sign of life
+                self._poked[report.maker] = time.monotonic(), self._poked.get(report.maker, (0.0, 0.0))[1]
         return False
 
-    def _met(self, report: Joined | Refused) -> None:
-        error = (
-            report.error if isinstance(report, Refused) else difference(self._plan, report.name, report.facts)
-        )
+    def _met(self, report: Met) -> None:
+        facts = report.facts
+        error = facts if isinstance(facts, Exception) else difference(self._plan, report.name, facts)
         if error is None:
             self._names[report.maker] = report.name
             self._restarted.discard(report.maker)
@@ -234,7 +235,7 @@ class RemoteWorkers(Workers):
         job.answer, job.over = replace(job.answer, failures=(died(job, [name]),)), True
         return True
 
-    def _failed(self, report: Failed) -> bool:
+    def _failed(self, report: Answered, error: Exception) -> bool:
         """Ask another maker for a batch on which one couldn't work. Return True if the batch fails by that."""
         job = self._jobs.get(report.number)
         if job is None:
@@ -243,11 +244,11 @@ class RemoteWorkers(Workers):
         if report.maker in self._restarted:
             return False  # all its tasks failed together, and are other makers' now
         job.errors += 1
-        if isinstance(report.error, PlanError) or job.errors >= MOST_ERRORS:
+        if isinstance(error, PlanError) or job.errors >= MOST_ERRORS:
             self._forget(job)
-            job.fail(report.error)
+            job.fail(error)
             return True
-        self._restart(report.maker, f"is started again after {report.error!r}")
+        self._restart(report.maker, f"is started again after {error!r}")
         return False
 
     def _restart(self, maker: int, why: str) -> None:
@@ -255,19 +256,17 @@ class RemoteWorkers(Workers):
         self._restarted.add(maker)
         self._fleet.restart(maker)
 
-    def _accept(self, report: Answered) -> bool:
+    def _accept(self, report: Answered, answer: Answer) -> bool:
         """Begin to copy an answer into its slot, if it is the first one. Return True if nothing is to be copied."""
         self._poked[report.maker] = time.monotonic(), 0.0
         name = self._names.get(report.maker, f"maker {report.maker}")
-        self._tally.add(name, report.answer.counts)
-        for slow in report.answer.slow:
+        self._tally.add(name, answer.counts)
+        for slow in answer.slow:
             self._watch.note(replace(slow, worker=f"{slow.worker} of {name}"))
         if not self._pulling.answer(report.maker, report.number, time.monotonic()):
             return False
         job = self._jobs.pop(report.number)
-        job.answer = replace(
-            report.answer, failures=tuple(named(each, name) for each in report.answer.failures)
-        )
+        job.answer = replace(answer, failures=tuple(named(each, name) for each in answer.failures))
         if job.answer.failures or not job.answer.arrays:
             job.over = True
             return True

@@ -340,42 +340,6 @@ class OwnTasks:
         return [own_task.work() for own_task in list(self.now)]
 
 
-class Unattended:
-    """Watches for work that no worker begins, because every thread that could do it has ended.
-
-    ends  called with the error if such work has waited for ``stall_timeout_s``
-    """
-
-    def __init__(self, ends: Callable[[StandpipeError], object]) -> None:
-        self._ends = ends
-        self._waits: object = None
-        self._since_s = 0.0
-
-    def seen(self, waits: object, what: str) -> Work:
-        """Return the waiting work for the watchdog, timed since no worker has begun it.
-
-        waits  the object that waits; with another object, the time starts again
-        what   the work, for messages
-        """
-        if waits is not self._waits:
-            self._waits, self._since_s = waits, time.monotonic()
-        hand = (self, self._since_s)
-        return Work(hand, what, "waiting for a worker", "no thread", self._since_s, self, waits=True)
-
-    def forget(self) -> None:
-        """Reset the time, because a worker works again."""
-        self._waits = None
-
-    def where(self, work: Work) -> str:
-        """Return an empty string: no thread does this work, so it has no stack."""
-        return ""
-
-    def give_up(self, work: Work, error: StalledError) -> bool:
-        """End the run with ``error``, and return True."""
-        self._ends(error)
-        return True
-
-
 class Overdue:
     """A queue of works that threads didn't finish in time, from the watchdog to the filling thread.
 
