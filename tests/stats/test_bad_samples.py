@@ -26,7 +26,8 @@ def add_all(ledger: Ledger, reasons: list[str]) -> None:
 
 
 def ledger_for(most: int, log: Path | None = None) -> Ledger:
-    return Ledger(sp.Replace(at_most=most), epoch_rows=10_000, world_size=1, rank=0, path=log)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10_000))).on_error(sp.Replace(at_most=most)).batch(BATCH)
+    return Ledger(pipeline.plan(memory="64MiB", error_log=log))
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("too short", 1000), ("x" * 10_000, 50)])

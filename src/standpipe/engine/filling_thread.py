@@ -169,7 +169,9 @@ class FillingThread:
         """
         queue = self._queue
         self._lacks_slot = False
-        while not queue.closed and queue.sought is None and queue.next_is_known:
+        while not queue.closed and queue.sought is None:
+            if not queue.plan.steps.is_known(queue.plan.order, queue.next):
+                return  # the caller names its records later
             with queue.lock:
                 needed = self._lends and queue.waiting and not queue.ready and not queue.filling
             has_room = not self._room.varies or self._room.has_room()

@@ -120,11 +120,6 @@ class BatchQueue:
         first = self.ready or self.filling
         return self.sought or (first[0].at if first else self.next)
 
-    @property
-    def next_is_known(self) -> bool:
-        """Return True if the records of the next batch to begin are known."""
-        return self.plan.steps.is_known(self.plan.order, self.next)
-
     def tell(self) -> None:
         """Wake the training loop if it waits for a batch."""
         with self.lock:

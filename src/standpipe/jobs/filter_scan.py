@@ -32,6 +32,7 @@ from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import planned_order
 from standpipe.plan.plan import Plan
 from standpipe.system.claims import NoRoom, claimed, publish_claimed
+from standpipe.system.logs import logger
 
 PROGRESS_S = 5.0  # time between two log lines about the progress
 
@@ -79,9 +80,7 @@ def _answer(question: Question, options: LoaderOptions) -> None:
 
 
 def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
-
-    log, name, total = logging.getLogger("standpipe"), question.condition.name, f"{question.num_records:,}"
+    log, name, total = logger(), question.condition.name, f"{question.num_records:,}"
     log.info("%s: filtering records %s to %s", name, f"{answers.records:,}", total)
     samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, last_batch="partial")
     begin = told = time.monotonic()

@@ -119,7 +119,8 @@ class GivenEpoch:
             ):  # of ``give``, for an invalid batch: others can come after it
                 self._broken = error
             raise
-        self._loader._look()
+        if self._loader._run is not None:
+            self._loader._run.consumer.look()
         return True
 
 

@@ -86,7 +86,7 @@ class Loader(Observable):
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
         self._step_rows_per_s: float | None = None  # speed of the training loop without waits
-        self._ledger = _ledger(plan)
+        self._ledger = Ledger(plan)
         self._entered: int | None = None  # the epoch of the last batch that was asked for
         self._returns = False  # True while batches are taken that will be delivered again
         self._by_steps = False  # True if the last batches were taken by ``steps()``
@@ -591,11 +591,6 @@ class Loader(Observable):
         if self._run is not None:
             self._run.consumer.seek(cursor)
 
-    def _look(self) -> None:
-        """Let a started run look for further batches that it can begin to fill."""
-        if self._run is not None:
-            self._run.consumer.look()
-
     def _follow(self, order: AnyOrder) -> None:
         """Replace the order of records from the next batch on."""
         self.plan = replace(self.plan, order=order)
@@ -685,13 +680,3 @@ class Loader(Observable):
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST_COUNT:
         raise PlanError(f"{name}: {what} must be an integer from {least}, got {number!r}")
-
-
-def _ledger(plan: Plan) -> Ledger:
-    return Ledger(
-        plan.pipeline.bad,
-        epoch_rows=plan.rows_per_epoch,
-        world_size=plan.steps.world_size,
-        rank=plan.steps.rank,
-        path=plan.options.log_path,
-    )

@@ -14,7 +14,8 @@ from pathlib import Path
 from standpipe.errors import PlanError, SampleError, TooManyBadSamples
 from standpipe.order import Cursor
 from standpipe.plan.memory import BAD_SAMPLES_BYTES
-from standpipe.spec import Raise, Replace
+from standpipe.plan.plan import Plan
+from standpipe.spec import Replace
 from standpipe.system.faults import faultpoint
 from standpipe.system.user_warnings import warn_user
 
@@ -93,18 +94,14 @@ class BadSample:
 class Ledger:
     """The bad samples in the batches that one rank has delivered, checked against the limit of ``Replace``.
 
-    policy      ``Raise`` or ``Replace``, which says how many bad rows an epoch may have
-    epoch_rows  number of rows of an epoch, all ranks together
-    world_size  number of data ranks
-    rank        this data rank
-    path        the file to which each bad sample is appended as a line of JSON; None: no file
+    plan  has ``Raise`` or ``Replace``, which says how many bad rows an epoch may have, the rank, and the file to which
+          each bad sample is appended as a line of JSON
     """
 
-    def __init__(
-        self, policy: Raise | Replace, *, epoch_rows: int, world_size: int, rank: int, path: Path | None
-    ) -> None:
-        self._most = policy.rows(epoch_rows, world_size) if isinstance(policy, Replace) else 0
-        self._policy, self._world, self._rank, self._path = policy, world_size, rank, path
+    def __init__(self, plan: Plan) -> None:
+        policy, self._world, self._rank = plan.pipeline.bad, plan.steps.world_size, plan.steps.rank
+        self._most = policy.rows(plan.rows_per_epoch, self._world) if isinstance(policy, Replace) else 0
+        self._policy, self._path = policy, plan.options.log_path
         self._taken = _Taken()
         self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
 

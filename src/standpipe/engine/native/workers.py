@@ -144,7 +144,7 @@ class NativeWorkers(Workers):
             assignment, ring, new.records, positions, new.rows, new.attempts
         )
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
-        self._submit(job, first=True)
+        self.submit(job, first=True)
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
         """Return views of the slot's fields, except those that the native kernel makes."""
@@ -217,9 +217,15 @@ class NativeWorkers(Workers):
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
         return job
 
-    def submit(self, job: NativeJob) -> None:
-        """Queue a job behind all jobs that were submitted before."""
-        self._submit(job, first=False)
+    def submit(self, job: NativeJob, *, first: bool = False) -> None:
+        """Queue a job behind all jobs that were submitted before, or before them."""
+        if job.native is None:  # all rows of the job are left out
+            self._bell.ring()
+            return
+        self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
+        natives = job.natives
+        for native in reversed(natives) if first else natives:
+            self._pool.submit(native, first=first)
 
     def cancel(self, job: NativeJob) -> None:
         """Drop the rows of a job that no thread has begun."""
@@ -318,15 +324,6 @@ class NativeWorkers(Workers):
         if self._maintainer is not None and all_ended:  # otherwise a thread may still look up a row in it
             all_ended = self._maintainer.close(max(ends - time.monotonic(), 0))
         return all_ended
-
-    def _submit(self, job: NativeJob, *, first: bool) -> None:
-        if job.native is None:  # all rows of the job are left out
-            self._bell.ring()
-            return
-        self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
-        natives = job.natives
-        for native in reversed(natives) if first else natives:
-            self._pool.submit(native, first=first)
 
     def _work(self, row: _native.AtWork) -> Work | None:
         # The records are read before the jobs are searched, as ``exchange`` may change both at any time.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from standpipe import _native
 from standpipe.carried import Report
@@ -34,6 +37,8 @@ from standpipe.system.logs import logger
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
 from standpipe.system.user_warnings import warn_user
 from standpipe.units import show_bytes
+
+Result = TypeVar("Result")
 
 FORK = f"To start workers as forks of this process, without imports, use {FORK_ARGUMENT}"
 
@@ -151,12 +156,22 @@ def _loaded(
         ):
             return worker.wait_until_loaded()
 
-    try:
-        report, seconds = loaded(workers[0])
-    except WorkerDiedError:
-        _replace_first(workers, server)
-        report, seconds = loaded(workers[0])
+    report, seconds = _tried_twice(workers, server, loaded, WorkerDiedError)
     return replace(report, starting=server.late.starting, threads=server.late.threads), seconds
+
+
+def _tried_twice(
+    workers: list[WorkerProcess],
+    server: WorkerServer,
+    attempt: Callable[[WorkerProcess], Result],
+    *errors: type[Exception],
+) -> Result:
+    """Return ``attempt`` of the first worker. After one of ``errors``, replace the worker, and try once more."""
+    try:
+        return attempt(workers[0])
+    except errors:
+        _replace_first(workers, server)
+    return attempt(workers[0])
 
 
 def _replace_first(workers: list[WorkerProcess], server: WorkerServer) -> None:
@@ -201,11 +216,7 @@ def _measured_in(
             return worker.measure(*what)
 
     try:
-        return measured(workers[0])
-    except (WorkerDiedError, StalledError):
-        _replace_first(workers, server)
-    try:
-        return measured(workers[0])
+        return _tried_twice(workers, server, measured, WorkerDiedError, StalledError)
     except (WorkerDiedError, StalledError) as error:
         _replace_first(workers, server)
         place = "died" if isinstance(error, WorkerDiedError) else "stalled"
@@ -218,12 +229,9 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
     If that worker dies, replace it in ``workers`` and measure its successor. Raises ``WorkerDiedError`` if
     the successor dies too.
     """
+    measured = partial(_measured_cost, plan, server)
     try:
-        return _measured_cost(plan, server, workers[0])
-    except (Ended, OSError):
-        _replace_first(workers, server)
-    try:
-        return _measured_cost(plan, server, workers[0])
+        return _tried_twice(workers, server, measured, Ended, OSError)
     except (Ended, OSError) as error:
         raise WorkerDiedError(f"{workers[0]} {workers[0].death()} while its memory was measured") from error
 

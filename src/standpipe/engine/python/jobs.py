@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from standpipe import _native
 from standpipe.engine.cache import log_cache_warning
-from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
+from standpipe.engine.python.slot_job import Piece, Seat, SlotJob
 from standpipe.engine.rows import END
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import step_text
@@ -248,7 +248,7 @@ class JobQueue:
             self._end(job, self._dropped(job))
         self._bell.ring()
 
-    def give_up(self, seat: HasPiece, piece: Piece) -> bool:
+    def give_up(self, seat: Seat, piece: Piece) -> bool:
         """Cancel the job of a thread that hangs in a task. Return False if the thread has finished the task since.
 
         seat  the thread, which ends when the task returns

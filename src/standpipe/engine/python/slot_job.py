@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from standpipe.engine.rows import BatchRows, Inputs, as_range
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
@@ -160,15 +160,15 @@ class Piece:
         return max(self.stop - self.first, 1)
 
 
-class HasPiece(Protocol):
+class Seat:
     """A thread that does tasks.
 
     piece     its current task; None without one
-    given_up  True if the thread hangs and was replaced by another one
+    given_up  True if the thread hangs and was replaced by another one; it ends when its task returns
     """
 
-    piece: Piece | None
-    given_up: bool
+    piece: Piece | None = None
+    given_up = False
 
 
 def is_whole(piece: Piece, step: int) -> bool:

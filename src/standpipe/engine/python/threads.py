@@ -16,7 +16,7 @@ from standpipe.engine.python.calls import unforeseen
 from standpipe.engine.python.functions import apply_batch_functions, make_sample_list
 from standpipe.engine.python.jobs import QueueWorkers
 from standpipe.engine.python.samples import SampleMaker
-from standpipe.engine.python.slot_job import Piece, SlotJob, is_whole
+from standpipe.engine.python.slot_job import Piece, Seat, SlotJob, is_whole
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE, ROW, SINCE, STEP, TOGETHER, step_text
@@ -40,20 +40,16 @@ MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
 PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
 
 
-class SampleThread:
+class SampleThread(Seat):
     """One thread that makes samples, and its current task.
 
     number    the thread's number; −1 for the training loop's thread
     name      the thread in messages
-    piece     the current task; None without one
-    given_up  True if the thread hangs and another thread has replaced it; it ends when its task returns
     """
 
     def __init__(self, maker: SampleMaker, number: int) -> None:
         self.maker, self.number = maker, number
         self.name = CALLER if number < 0 else f"thread {number}"
-        self.piece: Piece | None = None
-        self.given_up = False
         self.thread = 0
         self.rows, self.busy_s = 0, 0.0
 
@@ -153,9 +149,7 @@ class ThreadWorkers(QueueWorkers):
         self._employ(min(number, self._wanted))
 
     def help(self) -> bool:
-        """Do one task in the calling thread; return False if other threads do the work, or there is no task."""
-        if not self.helps:
-            return False
+        """Do one task in the calling thread, which makes all rows; return False if there is no task."""
         with self._helping:
             return self._help()
 

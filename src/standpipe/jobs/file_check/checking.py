@@ -16,6 +16,7 @@ from standpipe.formats import FORMATS, HEAD_BYTES, format_of
 from standpipe.read import read_policy
 from standpipe.source import is_settled
 from standpipe.spec import Decoding, Int64Array, ReadOptions, UInt8Array
+from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
@@ -206,9 +207,7 @@ class FileCheckers:
             f"{path_text(path)} for {now - begin:.0f} s"
             for path, begin in sorted(self._at_work.copy().values())
         ]
-        import logging  # a tenth of what importing standpipe costs beside NumPy
-
-        logging.getLogger("standpipe").warning("still reading or decoding %s", ", ".join(slow))
+        logger().warning("still reading or decoding %s", ", ".join(slow))
         return now
 
 

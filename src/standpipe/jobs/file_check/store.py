@@ -22,6 +22,7 @@ from standpipe.errors import StandpipeError
 from standpipe.jobs.file_check.checking import Verdict
 from standpipe.spec import Int64Array
 from standpipe.system.claims import cache_folder, is_believed
+from standpipe.system.logs import logger
 
 # Version of the tables, of the words in them, and of the rules for files. Version 1 had no "smoothed", and accepted
 # JPEGs that Pillow 13 refuses; version 2 accepted images of more than 8 bits, which Pillow clips.
@@ -222,9 +223,7 @@ def _told() -> Iterator[None]:
 
 
 def _warn_of_no_place(path: bytes, error: Exception) -> None:
-    import logging  # a tenth of what importing standpipe costs beside NumPy
-
-    logging.getLogger("standpipe").warning(
+    logger().warning(
         "can't write %s (%s): the results are lost when this process ends, so a later check can't continue from "
         "them. Set XDG_CACHE_HOME to a folder that can be written",
         os.fsdecode(path),
