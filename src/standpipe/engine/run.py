@@ -147,7 +147,7 @@ class Run:
             return works
         if waits is not self._waits:
             self._waits, self._waits_since_s = waits, time.monotonic()
-        hand = (self, self._waits_since_s)
+        hand = Run, self._waits_since_s  # the watchdog keeps it, and would keep the run
         what = batch_name(waits.at.epoch, waits.at.consumed)
         doing, worker = "waiting for a worker", "no thread"
         return [Work(hand, what, doing, worker, self._waits_since_s, self, waits=True)]

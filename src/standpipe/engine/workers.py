@@ -209,7 +209,8 @@ class Job(Protocol):
 class Workers:
     """The threads or processes that fill slots, the oldest first. They ring the run's bell when a slot is done.
 
-    The methods here are those of no workers at all, whose threads would take their tasks themselves.
+    An object of this class itself is no workers: it only waits for the bell. Workers whose threads take their tasks
+    themselves keep its ``wait``.
 
     helps     True if the training loop's thread makes the rows, by calling ``help()``
     employed  number of workers that work in parallel

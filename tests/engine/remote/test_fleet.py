@@ -192,6 +192,17 @@ def test_bad_samples_are_replaced_and_counted_once(makers: int) -> None:
         assert loader.state_dict() == state
 
 
+def test_counters_of_makers_are_those_of_the_loader(tmp_path: Path) -> None:
+    photos = write_list(tmp_path, [encoded(picture(number)) for number in range(4)])
+    pipeline = sp.Pipeline(photos).map(sp.CenterCrop(16)).batch(2)
+    with pipeline.loader(fleet=fleet(pipeline), memory=MEMORY) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 4
+        stats = loader.stats()
+    assert stats.rows == stats.transform.rows == sum(maker.rows for maker in stats.workers) >= 4
+    assert stats.opens >= 4
+    assert 0 < stats.slowest_read_s <= stats.read.busy_s + stats.transform.busy_s
+
+
 def test_a_bad_sample_raises_with_its_record_and_the_loader_stays_usable(tmp_path: Path) -> None:
     broken = write_list(tmp_path, [encoded(picture(1)), b"no image", encoded(picture(2))])
     pipeline = sp.Pipeline(broken).map(sp.CenterCrop(16)).batch(1)
