@@ -263,9 +263,8 @@ class SampleMaker:
 
     def new_counters(self) -> dict[str, float]:
         """Return the counters of reads, and of damaged and truncated files, since the last call."""
-        now = self._images.counters
-        before, self._told = self._told, now
-        return counts_since(now, before)
+        before, self._told = self._told, self._images.counters
+        return counts_since(self._told, before)
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """Make the sample of a record, and return its values by field. Raises ``RowFailed`` if it can't be made.
