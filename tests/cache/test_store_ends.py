@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.test_f_environment import can_unshare, run_in
+from tests.faults.test_environment import can_unshare, run_in
 
 from forked import output
 from standpipe import _native

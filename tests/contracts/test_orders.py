@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from orders import check_order
 
 import standpipe as sp
+from orders import check_order
 from standpipe.contracts import Order
 from standpipe.order import BlockShuffled, Chain, Select, Selected, Sequential, Shuffled, Skip, Split, Take
 from standpipe.plan.order import once_each, order_of

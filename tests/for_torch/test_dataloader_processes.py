@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from tests.faults.test_f_environment import can_unshare, run_in
+from tests.faults.test_environment import can_unshare, run_in
 from tests.torchs import MEMORY, Of
 
 import standpipe as sp

@@ -15,7 +15,7 @@ from photos import write_photos
 from standpipe.hints import BATCH, NAMES, RUN
 from standpipe.plan.options import LoaderOptions
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RULE = runpy.run_path(str(ROOT / "scripts" / "layers.py"))
 breaches, core_breaches = RULE["breaches"], RULE["core_breaches"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 STUB = "src/standpipe/_native.pyi"
-RULE = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "words.py"))
+RULE = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "words.py"))
 
 
 @pytest.mark.parametrize(

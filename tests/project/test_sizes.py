@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 SIGNATURES = {  # of many options, each documented
     "src/standpipe/pipeline/description.py: batch",

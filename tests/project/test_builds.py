@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CMAKE = [sys.executable, "-m", "cmake"]
 FREE_THREADED = "import sysconfig; sysconfig.get_config_vars().update(ABIFLAGS='t', Py_GIL_DISABLED=1)"
 

@@ -75,7 +75,7 @@ def mode_changed(path: Path) -> None:
 def told(path: Path, kind: str, change: Callable[[Path], None]) -> str:
     """What a program tells of a batch that takes several reads, if the file changes before the second one."""
     text = f"""
-from test_b_records import *
+from test_storage_records import *
 with sp.Pipeline({kind}(Path({str(path)!r}))).batch(RECORDS).loader(memory="256MiB", num_workers=1) as loader:
     try:
         print(*sorted({{*next(iter(loader))["x"].ravel().tolist()}}))

@@ -11,18 +11,18 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from model.pictures import transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Geometric, Sample
-from model.pictures import transformed
 from standpipe.contracts import Transform
 from standpipe.spec import AnyArray
 from standpipe.transform import decoder_version
 
 # 500 photos of ImageNet, where they are at hand: STANDPIPE_SAMPLE, or beside the repository.
 SAMPLE = Path(
-    os.environ.get("STANDPIPE_SAMPLE", Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample")
+    os.environ.get("STANDPIPE_SAMPLE", Path(__file__).parents[3] / "shared" / "data" / "imagenet-sample")
 )
 needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; STANDPIPE_SAMPLE names its folder")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from standpipe.formats import SUFFIXES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = [
     path
     for pattern in ("src/**/*.py", "native/**/*.h", "native/**/*.cpp")

@@ -4,7 +4,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "src" / "standpipe"
+PACKAGE = Path(__file__).parents[2] / "src" / "standpipe"
 SAME_INTERFACE = {
     "add_arguments": "cli",  # every command has these
     "run": "cli",

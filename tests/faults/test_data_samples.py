@@ -78,7 +78,7 @@ def test_user_function_returns_none_has_a_wrong_arity_or_is_a_generator(
     source = sp.MapSource(Samples(lambda index: np.zeros(3)), fields="x")
     error = error_of(sp.Pipeline(source).map(change, field="x").batch(4), way)
     assert re.search(says, str(error))
-    assert "test_c_samples.<lambda>, field='x'" in str(error)
+    assert "test_data_samples.<lambda>, field='x'" in str(error)
 
 
 @pytest.mark.parametrize("way", PYTHON)
