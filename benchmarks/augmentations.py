@@ -28,9 +28,7 @@ from beside_torch import MEAN, STD, Pairs, Repeated, measured
 import standpipe as sp
 from standpipe.cli.bench import PeakMemory
 
-TESTS = (
-    Path(__file__).parents[1] / "tests" / "support"
-)  # torchvision_cpu imports torchvision beside any torch
+TESTS = Path(__file__).parents[1] / "tests" / "support"  # its torchvision_cpu goes beside any torch
 PEER = Path(__file__).with_name("_albumentations.py")
 RECIPES = ("randaugment", "simclr")
 

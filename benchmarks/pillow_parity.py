@@ -18,6 +18,7 @@ from pathlib import Path
 from _measure import parser, report
 from PIL import Image, features
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import parity

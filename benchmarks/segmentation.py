@@ -24,9 +24,7 @@ from PIL import Image
 import standpipe as sp
 from standpipe.cli.bench import PeakMemory
 
-TESTS = (
-    Path(__file__).parents[1] / "tests" / "support"
-)  # torchvision_cpu imports torchvision beside any torch
+TESTS = Path(__file__).parents[1] / "tests" / "support"  # its torchvision_cpu goes beside any torch
 CLASSES, LEAST_PX, MOST_PX, CROP_PX = 8, 260, 1040, 480
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.pictures import FILTERS, centred, resized
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 import standpipe as sp
 from draws import Sample, crop_box, crop_filter
 from jpegs import kinds, photo, saved
+from model.pictures import FILTERS, centred, resized
 from reference import SAMPLE, decoded, delivered, in_order, listed, needs_sample
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform

@@ -20,6 +20,7 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from fuzz.mutate import MOST_BYTES, mutated

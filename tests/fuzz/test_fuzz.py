@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz.targets import TARGETS
 
+from fuzz.targets import TARGETS
 from programs import LIMIT_S
 
 RUNS = 500  # not seconds, in which a busy machine would do too few

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import standpipe as sp
 from model.rows import Bad, Model
 from model.runs import Case, Leg, case
-
-import standpipe as sp
 from preloaded import SERVER
 
 POISON = 0xAB  # every byte of a batch that is released: what a row doesn't write shows

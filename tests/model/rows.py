@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.pictures import Picture, TooSmall, moved, written
 from PIL import Image, ImageFile, ImageOps
 
 import standpipe as sp
 from draws import Sample, ops
+from model.pictures import Picture, TooSmall, moved, written
 from standpipe.order import BlockShuffled, Shuffled
 from standpipe.spec import LastBatch
 from standpipe.transform import Function

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model.pictures import LAST
-from model.sources import CLASSES, Contents, contents
 
 import standpipe as sp
+from model.pictures import LAST
+from model.sources import CLASSES, Contents, contents
 from standpipe.transform.image import ImageTransform
 
 

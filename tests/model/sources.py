@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model.rows import Broken, Missing
 from PIL import Image
 
 import standpipe as sp
 from jpegs import Coding, encode
+from model.rows import Broken, Missing
 from photos import encoded, picture, write_list
 from samples import Samples
 from standpipe.spec import UInt8Array

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from model.compare import AT_ONCE, PROCESSES, SHARE_REFUSED, check
 
 SEEDS, MORE = 60, 1000

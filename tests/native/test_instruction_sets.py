@@ -101,4 +101,4 @@ def test_module_loads_on_the_first_x86_64() -> None:
 @pytest.mark.parametrize("cpu", KERNELS)
 def test_older_cpus_give_the_golden_pixels(cpu: str) -> None:
     tests = Path(__file__).parents[1]
-    assert on(cpu, GOLDEN, tests / "support", tests / "golden") == str(KERNELS[cpu])
+    assert on(cpu, GOLDEN, tests, tests / "support", tests / "golden") == str(KERNELS[cpu])

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.pictures import transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Sample
+from model.pictures import transformed
 from reference import decoded, explain_difference, in_order, listed
 from standpipe.spec import AnyArray
 

@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from model.pictures import transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Geometric, Sample
+from model.pictures import transformed
 from standpipe.contracts import Transform
 from standpipe.spec import AnyArray
 from standpipe.transform import decoder_version

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.pictures import blurred, turned_hue
 from PIL import Image, ImageEnhance, ImageOps
 
 import standpipe as sp
 from draws import Sample
 from jpegs import photo, saved
+from model.pictures import blurred, turned_hue
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
 from standpipe.transform import simd_paths, what_draws

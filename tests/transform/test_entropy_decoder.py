@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model.pictures import transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Sample
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import transformed
 from parity import CROP, SIZE_PX, damaged, delivered, small_photos
 from reference import decoded, delivered as rows_of, explain_difference, in_order, listed
 from standpipe import _native

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.pictures import erased_box
 
 import standpipe as sp
 from draws import Draws, Sample
+from model.pictures import erased_box
 from reference import in_order
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform import simd_paths

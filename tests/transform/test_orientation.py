@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model.pictures import centred
 from PIL import Image, ImageOps
 
 import standpipe as sp
 from jpegs import photo, saved
+from model.pictures import centred
 from reference import decoded, delivered, explain_difference, in_order, listed
 
 SIZE = (40, 40)

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from model.pictures import transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Sample
 from jpegs import marked, photo, saved
+from model.pictures import transformed
 from parity import CROP, SIZE_PX, Parity, damaged, delivered, small_photos
 from reference import decoded, in_order, listed
 from standpipe.transform import decoder_version

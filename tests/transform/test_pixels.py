@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from model.pictures import FILTERS, transformed
 from PIL import Image
 
 import standpipe as sp
 from draws import Geometric, Sample, crop_box, ops
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import FILTERS, transformed
 from reference import (
     SAMPLE,
     check_rows,

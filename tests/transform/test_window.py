@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.pictures import Picture, changed, padded
 from PIL import Image
 
 import standpipe as sp
 from draws import Sample
 from jpegs import Coding, encode, kinds, photo, saved
+from model.pictures import Picture, changed, padded
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
 from standpipe.transform import simd_paths
