@@ -4,9 +4,8 @@ A part is a package, a module of the first level, or what ``LAYERS`` names insid
 module is its part. A module may import its own part and everything in the rows of ``LAYERS`` above its own; parts of
 one row never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
 stands: they see the names in ``standpipe.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
-Pairs in ``LATE`` may import inside of a function or for the type checker; those in ``LAZY`` take a package that imports
-its modules when they are asked for. In native, a file includes those of its own folder and of the rows of ``CORE``
-above that.
+The pair in ``LAZY`` takes a package that imports its modules when they are asked for. In native, a file includes those
+of its own folder and of the rows of ``CORE`` above that.
 
 Prints one line per breach and exits with 1 if there is any; with ``--draw`` the rows, as docs/architecture.md and
 native/README.md show them.
@@ -80,10 +79,7 @@ BESIDE = {
     ("doctor", "system"),  # what the machine has is nobody's own
 }
 NATIVE = (*PLACES, "cache", "engine", "jobs", "system")
-LAZY = {("loader", "observe")}  # a package that imports its modules when they are asked for
-LATE = {
-    ("system", "engine"),
-}
+LAZY = ("loader", "observe")  # a package that imports its modules when they are asked for
 CORE = (
     ("simd",),
     ("system",),
@@ -104,9 +100,8 @@ def breaches(package: Path) -> Iterator[str]:
     for path in sorted({*package.rglob("*.py"), package / "__init__.pyi"}):
         owner = part_of(".".join(path.relative_to(package).with_suffix("").parts))
         owner = "cli" if owner == "__main__" else owner
-        for line, target, late in taken(path, package):
-            pair = owner.partition(".")[0], target.partition(".")[0]
-            allowed = pair in LAZY or (late and pair in LATE)
+        for line, target in taken(path, package):
+            allowed = (owner.partition(".")[0], target.partition(".")[0]) == LAZY
             if not allowed and (reason := objection(owner, target, public)):
                 yield f"{path.relative_to(package.parent)}:{line}: {reason}"
 
@@ -144,16 +139,14 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
     return f"{owner} must not import {target}, which is not below it"
 
 
-def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
+def taken(path: Path, package: Path) -> Iterator[tuple[int, str]]:
     """Yield all that a file takes from standpipe.
 
     line    where it does
     target  a part, a public name, or ``WHOLE``
-    late    whether only inside a function or for the type checker
     """
     folders = path.relative_to(package).parts[:-1]
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    late = {inner for outer in ast.walk(tree) if runs_late(outer) for inner in ast.walk(outer)}
     aliases: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -161,7 +154,7 @@ def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
                 root, *rest = name.name.split(".")
                 if root == "standpipe":
                     aliases.add(name.asname or root)
-                    yield node.lineno, part_of(".".join(rest)) if rest else WHOLE, node in late
+                    yield node.lineno, part_of(".".join(rest)) if rest else WHOLE
         elif isinstance(node, ast.ImportFrom):
             above = ["standpipe", *folders[: len(folders) + 1 - node.level]] if node.level else []
             seen: set[str] = set()
@@ -171,17 +164,10 @@ def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
                     target = part_of(".".join([*rest, name.name]))
                     if target not in seen:
                         seen.add(target)
-                        yield node.lineno, target, node in late
+                        yield node.lineno, target
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-            yield node.lineno, node.attr, node in late
-
-
-def runs_late(node: ast.AST) -> bool:
-    """Say whether importing the module doesn't run what is inside ``node``."""
-    if isinstance(node, ast.If):
-        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield node.lineno, node.attr
 
 
 def public_names(stub: Path) -> frozenset[str]:

@@ -13,6 +13,7 @@ from standpipe.cache import (
     list_caches as list_caches,
     verify_cache as verify_cache,
 )
+from standpipe.engine.processes.fork_server import ForkServer as ForkServer
 from standpipe.errors import (
     BudgetError as BudgetError,
     CacheError as CacheError,
@@ -88,7 +89,6 @@ from standpipe.stats.memory import (
     MemoryLedger as MemoryLedger,
     MemoryOwner as MemoryOwner,
 )
-from standpipe.system.fork_server import ForkServer as ForkServer
 from standpipe.system.workers import worker_id as worker_id
 from standpipe.transform.converted.composition import (
     from_timm as from_timm,

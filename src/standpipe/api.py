@@ -16,7 +16,7 @@ from standpipe.pipeline.serialized import NoSource, as_dict, described_by
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import DEFAULTS, JobArguments, LoaderArguments, LoaderOptions
 from standpipe.plan.plan import Plan
-from standpipe.plan.travel import sent
+from standpipe.plan.remote_images import sent
 from standpipe.spec import AnyArray, ExecutorName, ReadOptions, UInt8Array
 from standpipe.system.workers import WorkerContext
 

@@ -20,7 +20,7 @@ import standpipe.torch
 from gates import Gate, Log
 from photos import WAIT_S
 from programs import LIMIT_S, children, is_alive, output, wait_for_end
-from standpipe.system.fork_server import SHARED
+from standpipe.engine.processes.fork_server import SHARED
 from standpipe.system.machine import process_memory_bytes
 
 MODULE = """

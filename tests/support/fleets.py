@@ -9,7 +9,7 @@ from typing import Any
 
 import standpipe as sp
 from standpipe.engine.remote.maker import BatchMaker
-from standpipe.plan.travel import sent
+from standpipe.plan.remote_images import sent
 
 
 class Makers:

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from standpipe.contracts import Records
+from standpipe.engine.processes.packing import Luggage, pack
 from standpipe.engine.processes.server_handle import WorkerServer
-from standpipe.engine.processes.travel import Luggage, pack
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.start_common import first_record, worker_setup_of

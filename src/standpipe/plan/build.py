@@ -53,8 +53,8 @@ from standpipe.plan.order import (
 )
 from standpipe.plan.parts import BatchPlan, MeasuredSample, MemoryPlan, PoolPlan, SamplePlan, Segment
 from standpipe.plan.plan import Plan
+from standpipe.plan.remote_images import check_fleet
 from standpipe.plan.segments import Fields, Parts, first_of, in_segments
-from standpipe.plan.travel import check_can_travel
 from standpipe.plan.whole_frames import largest_frame
 from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
@@ -138,7 +138,7 @@ def make_plan(
         segments=described.segments,
     )
     if options.fleet is not None:
-        check_can_travel(plan)
+        check_fleet(plan)
     return plan
 
 

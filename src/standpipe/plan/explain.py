@@ -15,8 +15,8 @@ from standpipe.plan.cache import room_bytes
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
+from standpipe.plan.remote_images import sends_bytes, sent_bytes
 from standpipe.plan.storage import storage_costs
-from standpipe.plan.travel import sends_bytes, sent_bytes
 from standpipe.spec import Executor, ReadOptions, shape_text
 from standpipe.system import published
 from standpipe.transform import (

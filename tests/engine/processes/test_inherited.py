@@ -10,7 +10,7 @@ BEGIN = """
     from multiprocessing import sharedctypes
     import torch
     import standpipe.torch
-    from standpipe.system.fork_server import SHARED
+    from standpipe.engine.processes.fork_server import SHARED
 
     class Shares:
         def __init__(self, **objects): self.objects = objects

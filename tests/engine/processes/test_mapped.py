@@ -12,7 +12,7 @@ import torch
 import standpipe as sp
 from preloaded import SERVER
 from samples import Samples
-from standpipe.engine.processes.travel import pack, unpack
+from standpipe.engine.processes.packing import pack, unpack
 from standpipe.system.machine import anonymous_bytes
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ import torch
 import standpipe as sp
 from preloaded import TORCH
 from programs import open_files, output
-from standpipe.engine.processes.travel import pack, unpack
+from standpipe.engine.processes.packing import pack, unpack
 
 ROWS = 32
 PROCESSES: dict[str, Any] = {"executor": "process", "memory": "1GiB", "mp_context": TORCH}

@@ -22,7 +22,7 @@ from programs import census, started_since
 from samples import Samples
 from standpipe.engine.remote import workers as remote
 from standpipe.engine.remote.copying import copying
-from standpipe.plan.travel import sends_bytes
+from standpipe.plan.remote_images import sends_bytes
 from standpipe.spec import PIXEL_CONTRACT
 
 MEMORY = "400MiB"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from standpipe.engine.processes.fork_server import ForkServer
 from standpipe.engine.processes.inherited import Objects, keep_objects
 from standpipe.engine.processes.late import reason_for
 from standpipe.engine.processes.messages import Ended, channel_pair, hang_up, receive, send, talk
@@ -24,7 +25,6 @@ from standpipe.engine.processes.preloaded import ForkServerRequest, fork_on_dema
 from standpipe.engine.processes.server import bootstrap, forked, status_of
 from standpipe.engine.watchdog.where import Stacks
 from standpipe.errors import WorkerDiedError
-from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 from standpipe.system.workers import is_helper
 

@@ -40,7 +40,7 @@ from standpipe.engine.processes.messages import (
     send,
     send_parcel,
 )
-from standpipe.engine.processes.travel import unpack
+from standpipe.engine.processes.packing import unpack
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.calls import initialize, unforeseen
 from standpipe.engine.python.functions import apply_batch_functions, make_sample_list, probed

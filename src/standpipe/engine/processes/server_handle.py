@@ -14,6 +14,7 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.carried import Carried, Report, read
+from standpipe.engine.processes.fork_server import ForkServer
 from standpipe.engine.processes.forking import (
     Forked,
     Unforkable,
@@ -34,14 +35,13 @@ from standpipe.engine.processes.messages import (
     send_files,
     talk,
 )
+from standpipe.engine.processes.packing import Luggage, first_inherited, pack
 from standpipe.engine.processes.server import serve
-from standpipe.engine.processes.travel import Luggage, first_inherited, pack
 from standpipe.engine.python.worker_setup import WorkerSetup
 from standpipe.engine.watchdog.board import Board
 from standpipe.engine.watchdog.where import Stacks
 from standpipe.engine.workers import CantRebuildError
 from standpipe.errors import PlanError, WorkerDiedError
-from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import is_short_of_files
 from standpipe.system.threads import count_text
 from standpipe.system.workers import WorkerContext, is_helper, worker_id

@@ -10,6 +10,7 @@ from typing import TypeVar
 from standpipe import _native
 from standpipe.carried import Report
 from standpipe.engine.cache import opened
+from standpipe.engine.processes.fork_server import SHARED
 from standpipe.engine.processes.forking import own_threads
 from standpipe.engine.processes.messages import Ended
 from standpipe.engine.processes.server_handle import FORK_ARGUMENT, WorkerServer
@@ -32,7 +33,6 @@ from standpipe.plan.build import measured_plan
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
-from standpipe.system.fork_server import SHARED
 from standpipe.system.logs import logger
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
 from standpipe.system.user_warnings import warn_user

@@ -9,7 +9,7 @@ from typing import Any
 from standpipe.engine.remote.maker import forms_of
 from standpipe.errors import PlanError
 from standpipe.plan.plan import Plan
-from standpipe.plan.travel import sent
+from standpipe.plan.remote_images import sent
 
 
 def difference(plan: Plan, name: str, facts: Mapping[str, Any]) -> PlanError | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from standpipe.plan.parts import SamplePlan
 from standpipe.plan.plan import Plan
-from standpipe.plan.travel import sends_bytes
+from standpipe.plan.remote_images import sends_bytes
 from standpipe.spec import Executor
 from standpipe.transform import ImageKernel
 

@@ -52,7 +52,7 @@ def _unfinished(samples: SamplePlan, layout: SlotLayout, plan: Plan) -> tuple[Sa
     return replace(samples, kernel=kernel), slot_layout(contents, layout.rows, plan.steps.last_batch)
 
 
-def check_can_travel(plan: Plan) -> None:
+def check_fleet(plan: Plan) -> None:
     """Raise ``PlanError`` for a plan whose batches only this process can make."""
     reasons = {
         "a stream has a place in one process only": plan.samples.stream is not None,
