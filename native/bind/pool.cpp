@@ -59,24 +59,25 @@ struct SubmittedJob {
 void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
                 const std::optional<Column<int64_t>>& attempts) {
     if (slot_rows) {
+        job.slot_rows.emplace();
         check_rows(slot_rows->shape(0), job.rows, "slot_rows: one per row");
         for (size_t i = 0; i < slot_rows->shape(0); ++i) {
             const int64_t row = slot_rows->data()[i];
             if (row < 0 || static_cast<uint64_t>(row) >= job.arena->slot_bytes())
                 throw nb::value_error("a row is outside the slot");
-            job.slot_rows.push_back(static_cast<int>(row));
+            job.slot_rows->push_back(static_cast<int>(row));
         }
     }
     if (attempts) {
         check_rows(attempts->shape(0), job.rows, "attempts: one per row");
-        job.attempts.assign(attempts->data(), attempts->data() + attempts->shape(0));
+        job.attempts.emplace(attempts->data(), attempts->data() + attempts->shape(0));
     }
 }
 
 // Returns the number of rows in the slot up to the last one that the job makes.
 size_t rows_spanned(const Job& job) {
-    if (job.slot_rows.empty()) return static_cast<size_t>(job.rows);
-    return static_cast<size_t>(*std::max_element(job.slot_rows.begin(), job.slot_rows.end())) + 1;
+    if (!job.slot_rows) return static_cast<size_t>(job.rows);
+    return static_cast<size_t>(*std::ranges::max_element(*job.slot_rows)) + 1;
 }
 
 // Checks numbers of rows. `partial`: a row may be -1, which is in another array.
@@ -96,9 +97,10 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
     check_paths(blob, ends);
-    s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
+    FileInput& files = s.job->files.emplace(
+        FileInput{blob.data(), ends.data(), offset.data(), length.data(), std::nullopt, std::nullopt});
     for (const auto& [column, known] :
-         {std::pair(&s.job->files.file_bytes, &file_bytes), std::pair(&s.job->files.mtime_ns, &mtime_ns)}) {
+         {std::pair(&files.file_bytes, &file_bytes), std::pair(&files.mtime_ns, &mtime_ns)}) {
         if (!*known) continue;
         check_rows((*known)->shape(0), s.job->rows, "files: one size and one time per row");
         *column = (*known)->data();
@@ -141,14 +143,15 @@ void attach_pixels(SubmittedJob& s, Array array, Column<int64_t> rows, bool part
     if (!s.job->program || s.job->program->format().channels() != channels)
         throw nb::value_error("pixels: the program takes another number of channels");
     const Size size{static_cast<int>(array.shape(1)), static_cast<int>(array.shape(2))};
-    s.job->pixels.push_back({array.data(), rows.data(), size, channels});
+    s.job->pixels.push_back({array.data(), RecordsOfRows(rows.data()), size, channels});
     s.arrays.push_back(nb::cast(array));
     s.arrays.push_back(nb::cast(rows));
 }
 
 nb::list sizes_of(const SubmittedJob& s) {
     nb::list out;
-    for (const Size& size : s.job->sizes) out.append(nb::make_tuple(size.height, size.width));
+    if (s.job->sizes)
+        for (const Size& size : *s.job->sizes) out.append(nb::make_tuple(size.height, size.width));
     return out;
 }
 
@@ -160,8 +163,8 @@ void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t sl
     check_records(rows, array.shape(0), partial);
     if (slot_offset + row_bytes * rows_spanned(*s.job) > s.job->arena->slot_bytes())
         throw nb::value_error("copy: rows don't fit the slot");
-    s.job->copies.push_back(
-        {static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
+    s.job->copies.push_back({static_cast<const uint8_t*>(array.data()), RecordsOfRows(rows.data()), row_bytes,
+                             slot + slot_offset});
     s.arrays.push_back(nb::cast(array));
     s.arrays.push_back(nb::cast(rows));
 }
@@ -246,7 +249,7 @@ void bind_job(nb::module_& m) {
         .def("masks", &attach_pixels<Masks, 1>, "masks"_a, "rows"_a, "partial"_a = false,
              "Make rows from masks of an array; see ``pixels``.")
         .def(
-            "note_sizes", [](SubmittedJob& s) { s.job->sizes.resize(static_cast<size_t>(s.job->rows)); },
+            "note_sizes", [](SubmittedJob& s) { s.job->sizes.emplace(static_cast<size_t>(s.job->rows)); },
             "Record ``sizes`` when rows are made.")
         .def_prop_ro(
             "sizes", &sizes_of, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
@@ -264,9 +267,10 @@ void bind_job(nb::module_& m) {
             "for_gpu",
             [](SubmittedJob& s, Column<int64_t> records, double share, uint64_t most_pixels) {
                 check_rows(records.shape(0), s.job->rows, "for_gpu: one record per row");
+                GpuShare& gpu =
+                    s.job->gpu.emplace(GpuShare{std::vector<bool>(records.shape(0)), most_pixels});
                 for (size_t i = 0; i < records.shape(0); ++i)
-                    s.job->on_gpu.push_back(in_share(static_cast<uint64_t>(records.data()[i]), share));
-                s.job->most_gpu_pixels = most_pixels;
+                    gpu.rows[i] = in_share(static_cast<uint64_t>(records.data()[i]), share);
             },
             "records"_a, "share"_a, "most_pixels"_a,
             "Let a GPU decode a pseudorandom fraction of the records, if their JPEGs are baseline ones of\n"

@@ -26,17 +26,19 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
 Pool::~Pool() { close(std::chrono::milliseconds(0)); }
 
 void Job::sort_turns() {
-    if (!has_parts()) return;
-    turns.resize(static_cast<size_t>(rows));
-    std::iota(turns.begin(), turns.end(), 0);
-    std::ranges::sort(turns, {},
-                      [this](int row) { return std::tuple(path_text(row), files.offset[row], row); });
+    if (!reads_files()) return;
+    std::vector<int> order(static_cast<size_t>(rows));
+    std::iota(order.begin(), order.end(), 0);
+    if (std::ranges::none_of(order, [this](int row) { return files->is_part(row); })) return;
+    std::ranges::sort(order, {},
+                      [this](int row) { return std::tuple(files->path(row), files->offset[row], row); });
+    turns = std::move(order);
 }
 
 bool Job::are_neighbours(int row, int next) const noexcept {
-    const int64_t between = files.offset[next] - (files.offset[row] + files.length[row]);
-    return files.length[row] >= 0 && files.length[next] >= 0 && between >= 0 && between <= kMostBetween &&
-           path_text(row) == path_text(next);
+    const int64_t between = files->offset[next] - files->stop(row);
+    return files->is_part(row) && files->is_part(next) && between >= 0 && between <= kMostBetween &&
+           files->path(row) == files->path(next);
 }
 
 void Pool::submit(std::shared_ptr<Job> job, bool first) {

@@ -25,28 +25,60 @@ namespace standpipe {
 // The files of which a job makes its rows. The arrays are borrowed: the caller that submits the job keeps
 // them alive until it is done.
 struct FileInput {
-    const uint8_t* blob = nullptr;    // paths, one after another
-    const int64_t* ends = nullptr;    // (rows,) where each path ends
-    const int64_t* offset = nullptr;  // (rows,) first byte
-    const int64_t* length = nullptr;  // (rows,) bytes, -1: to the end
-    // (rows,) size and time of modification of the whole file when it was indexed; null: unknown.
-    const int64_t* file_bytes = nullptr;
-    const int64_t* mtime_ns = nullptr;
+    const uint8_t* blob;    // paths, one after another
+    const int64_t* ends;    // (rows,) where each path ends
+    const int64_t* offset;  // (rows,) first byte
+    const int64_t* length;  // (rows,) bytes, or below 0: see `is_part`
+    // (rows,) size and time of modification of the whole file when it was indexed, where they are known.
+    std::optional<const int64_t*> file_bytes, mtime_ns;
+
+    std::string_view path(int row) const noexcept {
+        const int64_t begin = row == 0 ? 0 : ends[row - 1];
+        return {reinterpret_cast<const char*>(blob) + begin, static_cast<size_t>(ends[row] - begin)};
+    }
+    // Returns whether the row is a part of a file; else it is the file from `offset` to its end.
+    bool is_part(int row) const noexcept { return length[row] >= 0; }
+    // Returns the byte behind a part.
+    int64_t stop(int row) const noexcept { return offset[row] + length[row]; }
+};
+
+// The record of each row in one of the arrays that together have all rows.
+class RecordsOfRows {
+  public:
+    explicit RecordsOfRows(const int64_t* numbers) : numbers_(numbers) {}
+    // Returns the number of a row's record; nothing if another array has the row.
+    std::optional<size_t> of(int row) const noexcept {
+        if (numbers_[row] < 0) return std::nullopt;
+        return static_cast<size_t>(numbers_[row]);
+    }
+
+  private:
+    const int64_t* numbers_;
 };
 
 struct PixelInput {
-    const uint8_t* base = nullptr;  // (records, height, width, 3), or without the 3 of masks
-    const int64_t* rows = nullptr;  // (rows,) record of each row; -1: it is in another array
+    const uint8_t* base;  // (records, height, width, 3), or without the 3 of masks
+    RecordsOfRows records;
     Size size;
-    size_t channels = 3;
+    size_t channels;
+
+    size_t record_bytes() const noexcept {
+        return channels * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+    }
 };
 
-// A field that is copied without changes: row i of `out` becomes record rows[i] of `base`, unless that is -1.
+// A field that is copied without changes from records of `base` to rows of `out`.
 struct CopyInput {
-    const uint8_t* base = nullptr;
-    const int64_t* rows = nullptr;
-    size_t row_bytes = 0;
-    uint8_t* out = nullptr;
+    const uint8_t* base;
+    RecordsOfRows records;
+    size_t row_bytes;
+    uint8_t* out;
+};
+
+// The part of a job that the GPU's decoder gets.
+struct GpuShare {
+    std::vector<bool> rows;
+    uint64_t most_pixels;  // of one image; larger ones are decoded as the other rows are
 };
 
 // The cache of a job's rows, and how rows are stored in it.
@@ -68,44 +100,36 @@ struct Failure {
 struct Job {
     std::shared_ptr<const Program> program;  // null: nothing but copies
     std::optional<JobCache> cache;           // with `before`: `program` goes on from what that made
-    FileInput files;
-    std::vector<PixelInput> pixels;
+    std::optional<FileInput> files;
+    std::vector<PixelInput> pixels;  // without files
     std::vector<CopyInput> copies;
     int rows = 0;
     uint64_t epoch_key = 0;
     std::vector<uint64_t> positions;  // of the rows in the epoch's global order
-    std::vector<uint64_t> attempts;   // of the rows that take a bad sample's place; empty: all are first ones
-    std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
-    std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
-    uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
-    std::vector<Size> sizes;          // of the rows' pictures, once they are made; empty: not wanted
-    std::vector<Output> outputs;      // of each head of `program`
-    std::shared_ptr<Arena> arena;     // holds them
+    std::optional<std::vector<uint64_t>>
+        attempts;  // of rows that take bad samples' places; else all are first ones
+    std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
+    std::optional<GpuShare> gpu;
+    std::optional<std::vector<Size>> sizes;  // of the rows' pictures, once they are made, if they are wanted
+    std::vector<Output> outputs;             // of each head of `program`
+    std::shared_ptr<Arena> arena;            // holds them
 
     SampleKey key(int row) const {
         const auto i = static_cast<size_t>(row);
-        return {epoch_key, positions[i], attempts.empty() ? 0 : attempts[i]};
+        return {epoch_key, positions[i], attempts ? (*attempts)[i] : 0};
     }
     size_t slot_row(int row) const {
-        return static_cast<size_t>(slot_rows.empty() ? row : slot_rows[static_cast<size_t>(row)]);
+        const auto i = static_cast<size_t>(row);
+        return slot_rows ? static_cast<size_t>((*slot_rows)[i]) : i;
     }
     RowPlace place(int row) const { return {outputs, slot_row(row)}; }
 
     uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
     bool keeps_images() const noexcept { return cache && cache->before; }
-    bool reads_files() const noexcept { return program && files.blob; }
-    std::string_view path_text(int row) const noexcept {
-        const int64_t begin = row == 0 ? 0 : files.ends[row - 1];
-        return {reinterpret_cast<const char*>(files.blob) + begin,
-                static_cast<size_t>(files.ends[row] - begin)};
-    }
-    std::string path(int row) const { return std::string(path_text(row)); }
-    bool has_parts() const noexcept {
-        return reads_files() &&
-               std::any_of(files.length, files.length + rows, [](int64_t n) { return n >= 0; });
-    }
+    bool reads_files() const noexcept { return program && files; }
+    std::string path(int row) const { return std::string(files->path(row)); }
     // Returns the row whose turn is number `turn`.
-    int row_at(int turn) const noexcept { return turns.empty() ? turn : turns[static_cast<size_t>(turn)]; }
+    int row_at(int turn) const noexcept { return turns ? (*turns)[static_cast<size_t>(turn)] : turn; }
     // Sorts the turns of rows that are parts of files by their place in the file.
     void sort_turns();
     // Returns whether row `next` follows `row` in the same file so closely that both are read together.
@@ -117,8 +141,9 @@ struct Job {
             cache->store->set_checked(record(row));
     }
 
-    std::vector<int> turns;  // the rows in the order in which they are begun; empty: in their own
-    int next_turn = 0;       // the first that no thread has begun; under the pool's lock
+    std::optional<std::vector<int>>
+        turns;          // the rows in the order in which they are begun; else in their own
+    int next_turn = 0;  // the first that no thread has begun; under the pool's lock
     std::atomic<int> remaining{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;

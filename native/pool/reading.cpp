@@ -13,13 +13,13 @@ namespace standpipe {
 size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
     if (!take_unread(out.front())) return 0;
     const Job& job = *out.front().job;
-    const FileInput& files = job.files;
+    const FileInput& files = *job.files;
     const int64_t begin = files.offset[out.front().row];
     size_t count = 1;
     while (count < out.size() && !job.cache && job.next_turn < job.rows) {
         const int row = job.row_at(job.next_turn);
         if (!job.are_neighbours(out[count - 1].row, row)) break;
-        if (files.offset[row] + files.length[row] - begin > kMostBytesTogether) break;
+        if (files.stop(row) - begin > kMostBytesTogether) break;
         take_unread(out[count++]);
     }
     return count;

@@ -169,8 +169,10 @@ void Pool::State::read(ReadyRow& row) {
 }
 
 FileRange Pool::State::range_of(const ReadyRow& row) const {
-    const FileInput& files = row.job->files;
-    const auto of_file = [&](const int64_t* column) { return column ? column[row.row] : -1; };
+    const FileInput& files = *row.job->files;
+    const auto of_file = [&](std::optional<const int64_t*> column) {
+        return column ? (*column)[row.row] : -1;
+    };
     return {row.job->path(row.row), files.offset[row.row],     files.length[row.row],
             max_encoded(),          of_file(files.file_bytes), of_file(files.mtime_ns)};
 }
@@ -217,7 +219,7 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
         counts.redecoded += outcome.redecoded;
         counts.foreign += outcome.by_pillow;
     }
-    if (!job.sizes.empty()) job.sizes[static_cast<size_t>(row)] = outcome.size;
+    if (job.sizes) (*job.sizes)[static_cast<size_t>(row)] = outcome.size;
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);
         job.failures.push_back({row, std::move(outcome)});
@@ -226,15 +228,13 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
 }
 
 const PixelInput* pixels_of(const Job& job, int row) noexcept {
-    const auto from =
-        std::ranges::find_if(job.pixels, [&](const PixelInput& input) { return input.rows[row] >= 0; });
+    const auto from = std::ranges::find_if(
+        job.pixels, [&](const PixelInput& input) { return input.records.of(row).has_value(); });
     return from == job.pixels.end() ? nullptr : &*from;
 }
 
 const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
-    const size_t record_bytes =
-        input.channels * static_cast<size_t>(input.size.height) * static_cast<size_t>(input.size.width);
-    return input.base + static_cast<size_t>(input.rows[row]) * record_bytes;
+    return input.base + input.records.of(row).value() * input.record_bytes();
 }
 
 Outcome without_file(ReadyRow& row) {
@@ -245,9 +245,9 @@ Outcome without_file(ReadyRow& row) {
 Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     for (const CopyInput& copy : job.copies) {
-        if (copy.rows[row.row] < 0) continue;
-        std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
-                    copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
+        if (const auto record = copy.records.of(row.row))
+            std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
+                        copy.base + *record * copy.row_bytes, copy.row_bytes);
     }
     if (!job.program) return {};
     const SampleKey key = job.key(row.row);
@@ -267,12 +267,12 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
 // Hands a row to the GPU's decoder, if it is one for it.
 bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
-    const bool chosen = !job.on_gpu.empty() && job.on_gpu[static_cast<size_t>(row.row)];
+    const bool chosen = job.gpu && job.gpu->rows[static_cast<size_t>(row.row)];
     if (!chosen || row.rgb || !row.read.error.empty()) return false;
     const Size size = maker.plain_jpeg(*job.program, {row.read.buffer.data(), row.read.size});
     const uint64_t pixels = static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
     // A file of more bytes than its pixels is none of a camera's.
-    if (pixels == 0 || pixels > job.most_gpu_pixels || row.read.size > 3 * pixels) return false;
+    if (pixels == 0 || pixels > job.gpu->most_pixels || row.read.size > 3 * pixels) return false;
     if (3 * pixels > options.frame_bytes) return false;
     StateLock lock(*this);
     if (closed) return false;

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.test_environment import can_unshare, run_in
 
+from faults.test_environment import can_unshare, run_in
 from forked import output
 from standpipe import _native
 from stores import Set, bytes_of, row_of

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -322,9 +323,9 @@ def test_only_the_first_evaluation_decodes(photos: Path, tmp_path: Path) -> None
     folders = both(aged(photos, tmp_path / "photos"))
     arguments = (*folders, "--size", "32", "--batch", "16", "--directory", tmp_path, "--epochs", "2")
     lines = run_in_turn("eval_cache.py", arguments, arguments)
-    assert [line.split(", ")[1] for line in lines] == [
-        f"{number} images decoded for it" for number in (21, 0, 0, 0)
-    ]
+    decoded = [int(re.search(r"(\d+) images decoded for it", line)[1]) for line in lines]  # type: ignore[index]
+    assert decoded[0] >= 20  # more if batches ahead are begun before all rows are stored
+    assert decoded[1:] == [0, 0, 0]
     accuracies = [line.partition(",")[0] for line in lines]
     assert accuracies[:2] == accuracies[2:]  # whoever decoded them, pixels are the same
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.torchs import MEMORY, ROWS, THREADS, Count, Eager, Of, Table, Tensors, same, told
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, ROWS, THREADS, Count, Eager, Of, Table, Tensors, same, told
 
 ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "nothing": lambda loader: loader(Table()),

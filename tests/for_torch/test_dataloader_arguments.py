@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.torchs import MEMORY, ROWS, THREADS, Count, Of, Table, same, told
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, ROWS, THREADS, Count, Of, Table, same, told
 
 
 @pytest.fixture(scope="module", autouse=True)

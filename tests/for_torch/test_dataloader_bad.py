@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.torchs import MEMORY, ROWS, THREADS, Count, Of
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, ROWS, THREADS, Count, Of
 
 
 def sample(index: int) -> Any:

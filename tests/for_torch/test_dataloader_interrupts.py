@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.torchs import MEMORY, THREADS
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
 from interrupts import interrupted
+from torchs import MEMORY, THREADS
 
 SIZE = 24
 AT = 2  # the batch of each epoch that is interrupted

@@ -8,13 +8,13 @@ import textwrap
 from typing import Any
 
 import pytest
-from tests.faults.test_environment import can_unshare, run_in
-from tests.torchs import MEMORY, Of
 
 import standpipe as sp
 import standpipe.torch
+from faults.test_environment import can_unshare, run_in
 from programs import Census, census, check_nothing_is_left, output, started_since
 from standpipe.system.machine import own_memory_bytes
+from torchs import MEMORY, Of
 
 FORKS = """
 import torch

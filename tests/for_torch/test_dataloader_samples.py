@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.torchs import MEMORY, ROWS, THREADS, Of, Pair, same, told
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
 from standpipe.torch.samples import Packed
+from torchs import MEMORY, ROWS, THREADS, Of, Pair, same, told
 
 SAMPLES: dict[str, Any] = {
     "number": lambda index: index,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.torchs import MEMORY, THREADS
 
 import standpipe as sp
 import standpipe.torch
@@ -22,6 +21,7 @@ from photos import WAIT_S
 from programs import LIMIT_S, children, is_alive, output, wait_for_end
 from standpipe.engine.processes.fork_server import SHARED
 from standpipe.system.machine import process_memory_bytes
+from torchs import MEMORY, THREADS
 
 MODULE = """
 import os

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.torchs import MEMORY, Count, Eager, Of, Table, told
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, Count, Eager, Of, Table, told
 
 STATES: dict[str, dict[str, Any]] = {
     "torch's generator": {"shuffle": True},

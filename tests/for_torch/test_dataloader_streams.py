@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.torchs import MEMORY, THREADS, Count, told
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, THREADS, Count, told
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.torchs import MEMORY, THREADS, Count, Of, Table, same
 from torch.utils import data
 
 import standpipe as sp
 import standpipe.torch
+from torchs import MEMORY, THREADS, Count, Of, Table, same
 
 
 @pytest.fixture(scope="module", autouse=True)

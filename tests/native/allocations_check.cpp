@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "system/faults.h"
 #include "fuzz/own_malloc.h"
 #include "pool_parts.h"
+#include "system/faults.h"
 
 namespace standpipe {
 namespace {
@@ -71,8 +71,7 @@ struct Run {
         job->rows = files.rows();
         job->positions.resize(rows);
         job->outputs.push_back({slot.data(), job->program->format().row_bytes()});
-        if (way.by_gpu) job->on_gpu.assign(rows, 1);
-        job->most_gpu_pixels = kFrameBytes / 3;
+        if (way.by_gpu) job->gpu = GpuShare{std::vector<bool>(rows, true), kFrameBytes / 3};
         for (size_t row = 0; row < rows; ++row) records.push_back(static_cast<int64_t>(row % kDifferent));
     }
 

@@ -1,4 +1,5 @@
-// What native tests of a pool share: a program, paths as a job has them, and the threads that Python would run.
+// What native tests of a pool share: a program, paths as a job has them, and the threads that Python would
+// run.
 #pragma once
 
 #include <fcntl.h>
@@ -70,7 +71,7 @@ struct Files {
         }
     }
     int rows() const { return static_cast<int>(ends.size()); }
-    FileInput input() const { return {blob.data(), ends.data(), offset.data(), length.data()}; }
+    FileInput input() const { return {blob.data(), ends.data(), offset.data(), length.data(), {}, {}}; }
 
     std::vector<uint8_t> blob;
     std::vector<int64_t> ends, offset, length;

@@ -1,9 +1,11 @@
-// Pools under random loads: every kind of row, injected faults, workers that are employed, given up and cancelled,
-// hedged reads, caches that spill, early closes. Every job ends, every row is right or has failed, and every thread
-// ends. Built with TSan, which sees data races.
+// Pools under random loads: every kind of row, injected faults, workers that are employed, given up and
+// cancelled, hedged reads, caches that spill, early closes. Every job ends, every row is right or has failed,
+// and every thread ends. Built with TSan, which sees data races.
 //
-//   pool_stress FOLDER RUNS SEED FILE…    files that become rows; a file that isn't JPEG is decoded as if by Pillow.
-//                                         Sets of caches are made in the folder. Prints the seed of a run that failed
+//   pool_stress FOLDER RUNS SEED FILE…    files that become rows; a file that isn't JPEG is decoded as if by
+//   Pillow.
+//                                         Sets of caches are made in the folder. Prints the seed of a run
+//                                         that failed
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -32,8 +34,9 @@ constexpr auto kPatience = std::chrono::seconds(60);  // more is a hang
 
 using Rows = std::vector<std::vector<uint8_t>>;
 
-uint64_t seed = 0;           // of the present run
-Rows in_one_go, in_two;      // a row of each file, made without faults; with a cache of images it's made in two steps
+uint64_t seed = 0;  // of the present run
+Rows in_one_go,
+    in_two;  // a row of each file, made without faults; with a cache of images it's made in two steps
 
 void check(bool right, const std::string& what) {
     if (right) return;
@@ -65,9 +68,8 @@ struct Work {
         const int rows = 1 + random.below(12);
         std::vector<std::string> chosen;
         for (int row = 0; row < rows; ++row) {
-            const int record = random.below(from == From::files || from == From::parts
-                                                ? static_cast<int>(paths.size())
-                                                : kRecords);
+            const int record = random.below(
+                from == From::files || from == From::parts ? static_cast<int>(paths.size()) : kRecords);
             records.push_back(record);
             if (from == From::files || from == From::parts)
                 chosen.push_back(paths[static_cast<size_t>(record)]);
@@ -84,17 +86,18 @@ struct Work {
         switch (from) {
             case From::parts:
                 for (size_t row = 0; row < chosen.size(); ++row) {
-                    struct stat found {};
+                    struct stat found{};
                     check(stat(chosen[row].c_str(), &found) == 0, "no file");
                     files->length[row] = found.st_size;
                 }
                 [[fallthrough]];
             case From::files: job->files = files->input(); break;
             case From::pictures:
-                job->pixels.push_back({pictures.bytes.data(), records.data(), {16, 16}});
+                job->pixels.push_back({pictures.bytes.data(), RecordsOfRows(records.data()), {16, 16}, 3});
                 break;
             case From::copies:
-                job->copies.push_back({pictures.bytes.data(), records.data(), row_bytes, slot.data()});
+                job->copies.push_back(
+                    {pictures.bytes.data(), RecordsOfRows(records.data()), row_bytes, slot.data()});
                 break;
         }
     }
@@ -213,8 +216,8 @@ void run_once(const std::vector<std::string>& paths, const std::string& folder) 
     for (int left = 4 + random.below(12); left > 0; --left) {
         Work& work = works.emplace_back(random, static_cast<From>(random.below(4)), paths);
         if (by_gpu && work.reads_files())
-            work.job->on_gpu.assign(static_cast<size_t>(work.job->rows), 1);
-        work.job->most_gpu_pixels = kFrameBytes / 3;
+            work.job->gpu =
+                GpuShare{std::vector<bool>(static_cast<size_t>(work.job->rows), true), kFrameBytes / 3};
         if (work.from == From::files && of_files && random.chance(0.5))
             work.job->cache = {of_files, work.records.data(), nullptr, true};
         else if (work.from == From::files && of_images)

@@ -185,9 +185,9 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
         assert trial.why in " ".join(loader.explain().split())
         run: Any = loader._run
         while True:  # until both are of one time: the thread that fills batches may begin another
-            since = run.since
+            since = run.monitor.since
             later, diagnosis = loader.stats() - since, loader.diagnose()
-            if run.since is since:
+            if run.monitor.since is since:
                 break
         assert since.step.steps > 0
         assert diagnosis.wait_share == pytest.approx(later.step.wait_share, abs=0.2)  # a step later

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -139,19 +139,14 @@ class OpenActors:
 
     def ask(self, maker: int, number: int, task: Any) -> None:
         """Send a task."""
-        if self._left():
-            self._receiver.failed(maker, number, _left_error())
-        else:
+        if not self._fails(maker, [number]):
             self._call(("make", maker, number), self._handles[maker].make.remote(task))
 
     def poke(self, maker: int) -> None:
         """Ask for a sign of life, in a thread of the actor that makes no batches."""
-        if self._left():
-            with self._lock:
-                asked = [number for kind, of, number in self._waiting if kind == "make" and of == maker]
-            for number in asked:
-                self._receiver.failed(maker, number, _left_error())
-        else:
+        with self._lock:
+            asked = [number for kind, of, number in self._waiting if kind == "make" and of == maker]
+        if not self._fails(maker, asked):
             method = self._handles[maker].alive.options(concurrency_group="life")
             self._call(("alive", maker, 0), method.remote())
 
@@ -159,8 +154,19 @@ class OpenActors:
         """Return True if this process isn't connected to the cluster, or is again: a call would join one, or hang."""
         return not ray.is_initialized() or ray.get_runtime_context().get_job_id() != self._job
 
+    def _fails(self, maker: int, asked: Iterable[int]) -> bool:
+        """Return True, and report these tasks as failed, if this process has left the cluster."""
+        if not self._left():
+            return False
+        for number in asked:
+            error = sp.PlanError("ray.shutdown() was called before the loader's end")
+            self._receiver.failed(maker, number, error)
+        return True
+
     def restart(self, maker: int) -> None:
         """Let Ray end the actor and start it again."""
+        if self._left():
+            return
         ray.kill(self._handles[maker], no_restart=False)
         self._lost(maker, self._lives[maker], "it was started again")
 
@@ -181,9 +187,6 @@ class OpenActors:
 
     def _greet(self, maker: int) -> None:
         """Ask an actor for its facts, which it gives when it is running: now, or after Ray has restarted it."""
-        if self._left():
-            self._receiver.refused(maker, f"actor {maker}", _left_error())
-            return
         method = self._handles[maker].hello.options(max_task_retries=-1)
         self._call(("hello", maker, 0), method.remote(self._pipeline))
 
@@ -202,6 +205,8 @@ class OpenActors:
             self._waiting.pop(key, None)
             if self._closed:
                 return
+        if self._fails(maker, [number] if kind == "make" else []):
+            return
         try:
             result = future.result()
         except RayTaskError as error:
@@ -244,10 +249,6 @@ class OpenActors:
         self._receiver.lost(maker, reason)
         if back:
             self._greet(maker)
-
-
-def _left_error() -> sp.PlanError:
-    return sp.PlanError("ray.shutdown() was called before the loader's end")
 
 
 def _reason(error: RayError) -> str:

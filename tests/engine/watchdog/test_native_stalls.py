@@ -170,8 +170,9 @@ def test_slow_sample_is_named(folder: Path, point: str, doing: str, gate: Path) 
 
 @pytest.mark.parametrize("point", ["read.pread", "decode.row"])
 def test_thread_that_hangs_is_an_error(folder: Path, point: str, gate: Path) -> None:
-    """There is one decoding thread: another one goes on in its place."""
-    told = run(folder, held_up(gate, folder, point), gate=gate, stall_timeout_s=STALLED_S, waits=True)
+    """There is one decoding thread: another one goes on in its place. The two slots hold none of its next epoch."""
+    settings = {"stall_timeout_s": STALLED_S, "prefetch": 1}
+    told = run(folder, held_up(gate, folder, point), gate=gate, waits=True, **settings)
     assert told.error is not None
     assert (told.error["index"], told.error["path"]) == (STUCK, str(folder / "009.jpg"))
     assert told.error["seconds"] >= STALLED_S

@@ -56,22 +56,22 @@ class SortedNames:
             self._spill()
             self._merge()
         elif len(self._keys) >= SORTED_AT_ONCE:
-            self._put_sorted(self._sorted())
+            self._put_sorted(self._sorted(ROWS_AT_ONCE))
 
     def finish(self) -> None:
         """Sort and pass on the remaining names."""
-        self._put_sorted(self._sorted())
+        self._put_sorted(self._sorted(ROWS_AT_ONCE))
 
-    def _sorted(self) -> Iterator[Paths]:
-        """Yield the keys in memory in sorted order, in blocks, and empty the memory."""
+    def _sorted(self, rows: int) -> Iterator[Paths]:
+        """Yield the keys in memory in sorted order, in blocks of ``rows``, and empty the memory."""
         keys, self._keys = sorted(self._keys), []
-        for start in range(0, len(keys), ROWS_AT_ONCE):
-            yield Paths.pack(keys[start : start + ROWS_AT_ONCE])
+        for start in range(0, len(keys), rows):
+            yield Paths.pack(keys[start : start + rows])
 
     def _spill(self) -> None:
         """Write the keys in memory to a file as a sorted run."""
         file, at = self._writer.scratch(), 0
-        for keys in self._sorted():
+        for keys in self._sorted(ROWS_AT_ONCE // 4):  # merging has a block of each run in memory
             lengths = np.diff(keys.ends, prepend=0).astype("<u4")
             frame = FRAME.pack(len(keys), len(keys.blob)) + lengths.tobytes() + keys.blob.tobytes()
             self._writer.write(file, memoryview(frame), at)

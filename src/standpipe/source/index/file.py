@@ -212,9 +212,12 @@ def _row_bytes(kind: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 def read_fully(file: int, size: int, at: int) -> bytes:
     """Read ``size`` bytes from offset ``at``. Raises ``EOFError`` if the file ends before."""
-    data = bytearray(size)
-    read_all(file, memoryview(data), at)
-    return bytes(data)
+    data = os.pread(file, size, at)
+    if len(data) < size:
+        rest = bytearray(size - len(data))
+        read_all(file, memoryview(rest), at + len(data))
+        data += rest
+    return data
 
 
 def read_index(path: bytes) -> IndexFile:
