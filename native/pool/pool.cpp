@@ -43,6 +43,7 @@ bool Job::are_neighbours(int row, int next) const noexcept {
 
 void Pool::submit(std::shared_ptr<Job> job, bool first) {
     job->sort_turns();
+    job->first = first;
     job->remaining = job->rows;
     job->failures.reserve(static_cast<size_t>(job->rows));
     StateLock lock(*state_);

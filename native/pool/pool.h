@@ -142,8 +142,9 @@ struct Job {
     }
 
     std::optional<std::vector<int>>
-        turns;          // the rows in the order in which they are begun; else in their own
-    int next_turn = 0;  // the first that no thread has begun; under the pool's lock
+        turns;           // the rows in the order in which they are begun; else in their own
+    int next_turn = 0;   // the first that no thread has begun; under the pool's lock
+    bool first = false;  // rows that Pillow decodes go before those of other jobs
     std::atomic<int> remaining{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;

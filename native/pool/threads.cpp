@@ -285,8 +285,8 @@ bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
 bool Pool::State::goes_to_pillow(ReadyRow& row) {
     StateLock lock(*this);
     if (closed) return false;
-    foreign.push_back(
-        {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
+    foreign.insert(row.job->first ? foreign.begin() : foreign.end(),
+                   {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
     return true;
 }
 

@@ -142,7 +142,7 @@ class FillingThread:
                     self._quarantined.append((filling.slot, job))
                     other = self._filler.again(filling, failure) if again else Filled(None, filling.at)
                     self._queue.filling[place] = other
-                    self._start_on(other)
+                    self._start_on(other, first=True)
 
     def _collect(self) -> None:
         """Move finished batches from ``queue.filling`` to ``queue.ready``, oldest first, up to an unfinished one."""
@@ -191,10 +191,13 @@ class FillingThread:
                 queue.next = queue.plan.steps.after(filling.at)
             self._start_on(filling)
 
-    def _start_on(self, filling: Filling | Filled) -> None:
-        """Give a batch to the workers; if it is finished already, ring the bell so that it is collected."""
+    def _start_on(self, filling: Filling | Filled, *, first: bool = False) -> None:
+        """Give a batch to the workers; if it is finished already, ring the bell so that it is collected.
+
+        first  True: before the batches that workers already have
+        """
         if isinstance(filling, Filling):
-            self._workers.submit(filling.job)
+            self._workers.submit(filling.job, first=first)
             self._watch.wake()
             self._wake_helper()
         else:

@@ -236,8 +236,8 @@ class Workers:
         """Return a job for an assignment, which ``submit`` starts. Raises if the job can't be prepared."""
         raise NotImplementedError
 
-    def submit(self, job: Any) -> None:
-        """Queue a job behind all jobs that were submitted before."""
+    def submit(self, job: Any, *, first: bool = False) -> None:
+        """Queue a job behind all jobs that were submitted before; with ``first``, before them."""
         raise NotImplementedError
 
     def exchange(self, job: Any, new: Substitutes, ring: _native.SlotRing) -> None:

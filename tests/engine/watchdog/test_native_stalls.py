@@ -245,5 +245,7 @@ def test_pillow_that_hangs(tmp_path: Path) -> None:
         r"record 5, .*, has taken .* decoding and transforming it, in Pillow thread \d\n(.*\n)*.*in waits",
         told,
     )
-    assert re.search(r"record 5, .*, was not done after \d+\.\d s", told)
+    hung = re.findall(r"record 5, .*, was not done after \d+\.\d s", told)
+    # 24 epochs are begun at once, and each hangs: their threads aren't waited for before the first is made again.
+    assert 1 <= len(hung) <= 8
     assert told.endswith("[5] [(4, 40, 56, 3), (4, 40, 56, 3)]\nTrue\n")

@@ -218,7 +218,7 @@ class NativeWorkers(Workers):
         return job
 
     def submit(self, job: NativeJob, *, first: bool = False) -> None:
-        """Queue a job behind all jobs that were submitted before, or before them."""
+        """Queue a job behind all jobs that were submitted before; with ``first``, before them."""
         if job.native is None:  # all rows of the job are left out
             self._bell.ring()
             return

@@ -49,9 +49,9 @@ class ProcessWorkers(QueueWorkers):
         """Open the descriptors that ``wait`` needs. Raises ``OSError`` if none is free."""
         self._bell.wait_among(0, [], 0.0)
 
-    def submit(self, job: SlotJob) -> None:
-        """Queue a job behind all jobs that were submitted before, and send tasks to idle workers."""
-        super().submit(job)
+    def submit(self, job: SlotJob, *, first: bool = False) -> None:
+        """Queue a job, and send tasks to idle workers."""
+        super().submit(job, first=first)
         with self._driving:
             self._ask()
 

@@ -73,12 +73,15 @@ class JobQueue:
             )
             return with_counts(stats, counts)
 
-    def put(self, job: SlotJob) -> None:
-        """Put a job into the queue, in the order in which jobs first came. A job comes again if rows are replaced."""
+    def put(self, job: SlotJob, *, first: bool = False) -> None:
+        """Put a job into the queue, in the order in which jobs first came. A job comes again if rows are replaced.
+
+        first  True: before all jobs so far
+        """
         with self._lock:
             if job.age == 0:
                 self._numbered += 1
-                job.age = self._numbered
+                job.age = -self._numbered if first else self._numbered
             if job.done:  # all its rows are left out
                 self._bell.ring()
                 return
@@ -331,9 +334,9 @@ class QueueWorkers(Workers):
         """Return a job with the records of an assignment's rows; ``submit`` starts it."""
         return SlotJob(assignment, self._plan)
 
-    def submit(self, job: SlotJob) -> None:
-        """Queue a job behind all jobs that were submitted before."""
-        self._queue.put(job)
+    def submit(self, job: SlotJob, *, first: bool = False) -> None:
+        """Queue a job behind all jobs that were submitted before; with ``first``, before them."""
+        self._queue.put(job, first=first)
 
     def exchange(self, job: SlotJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make the rows in ``new.rows`` again from other records, before all later jobs."""

@@ -17,7 +17,7 @@ from standpipe.plan.plan import Plan
 class SlotJob:
     """The work on one slot: make its rows, then call the functions of the batch; and the progress of that work.
 
-    age      number of the job in the order in which jobs came, from 1; 0 before it is queued
+    age      number of the job in the order in which jobs came, from 1, below 0 if it goes first; 0 before
     number   ``Cursor.consumed`` where the batch begins; with ``round_robin`` it chooses the worker
     content  the records of the rows, and where their values are written
     made     the result of the batch's functions; None without one

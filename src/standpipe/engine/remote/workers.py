@@ -82,7 +82,7 @@ class RemoteWorkers(Workers):
         self._age += 1
         return RemoteJob(assignment, self._age)
 
-    def submit(self, job: RemoteJob) -> None:
+    def submit(self, job: RemoteJob, *, first: bool = False) -> None:
         """Ask for a batch. Rows that are left out come with ``exchange``, and all others with them."""
         if job.assignment.without:
             job.over = True
