@@ -71,7 +71,7 @@ class SortedNames:
     def _spill(self) -> None:
         """Write the keys in memory to a file as a sorted run."""
         file, at = self._writer.scratch(), 0
-        for keys in self._sorted(ROWS_AT_ONCE // 4):  # merging has a block of each run in memory
+        for keys in self._sorted(-(-ROWS_AT_ONCE // 4)):  # merging has a block of each run in memory
             lengths = np.diff(keys.ends, prepend=0).astype("<u4")
             frame = FRAME.pack(len(keys), len(keys.blob)) + lengths.tobytes() + keys.blob.tobytes()
             self._writer.write(file, memoryview(frame), at)
