@@ -32,9 +32,8 @@ class FillingThread:
         self._delivery, self._room, self._monitor = delivery, room, monitor
         self._filler = Filler(run)
         self._ring = run.queue.ring
-        self._lends = (
-            run.queue.plan.device.lends
-        )  # otherwise a slot is free again once the device has read it
+        # Otherwise a slot is free again once the device has read it.
+        self._lends = run.queue.plan.device.lends
         self._lacks_slot = False  # True if there is no slot for the next batch
         self._quarantined: list[tuple[int, Job]] = []  # slots that a hanging thread may still write to
         self.thread = guarded("standpipe-fill", self._keep_filling, self._break)

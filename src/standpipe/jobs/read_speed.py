@@ -13,7 +13,7 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.options import MOST_WORKERS
 from standpipe.plan.plan import Plan
-from standpipe.read import ReadAhead, read_policy
+from standpipe.read import read_policy, read_threads
 from standpipe.units import is_count, is_seconds
 
 ROWS_AT_ONCE = 1 << 13  # rows that are handed to the reading threads together
@@ -120,7 +120,7 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
         raise PlanError(
             f"measure_reads(threads={threads!r}): threads must be an integer from 1 to {MOST_WORKERS}"
         )
-    most = threads or ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead).threads
+    most = threads or read_threads(plan.pool.workers)
     found: list[_native.ReadTimes] = []
     left = seconds  # of reading: the time to locate files doesn't count
     for files in _files(plan):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from standpipe.errors import BudgetError, PlanError
 from standpipe.plan.options import LoaderOptions
-from standpipe.read import ReadAhead
+from standpipe.read import read_threads
 from standpipe.units import show_bytes
 
 MIB = 1 << 20
@@ -152,7 +152,7 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
         return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
     filling = -(-cost.rows * workers // rows)
     if cost.images:  # rows that are being read, that wait, and that are being decoded
-        ahead = 3 * ReadAhead.for_workers(workers, 0).threads
+        ahead = 3 * read_threads(workers)
         filling = max(filling, min(-(-ahead // rows), 1 + MORE_SLOTS_BYTES // slot_bytes))
     return 1 + (workers if whole else max(cost.slots, filling))
 

@@ -151,7 +151,7 @@ class OpenActors:
             self._call(("alive", maker, 0), method.remote())
 
     def _left(self) -> bool:
-        """Return True if this process isn't connected to the cluster, or is again: a call would join one, or hang."""
+        """Return True if the connection to the cluster has ended: a call would join one, or hang in a later one."""
         return not ray.is_initialized() or ray.get_runtime_context().get_job_id() != self._job
 
     def _fails(self, maker: int, asked: Iterable[int]) -> bool:

@@ -19,8 +19,8 @@ class ReadAhead:
     limit_bytes: int
     threads: int
 
-    @classmethod
-    def for_workers(cls, workers: int, limit_bytes: int) -> ReadAhead:
-        """Return limits with enough reads in flight to keep ``workers`` decoding threads busy on slow storage."""
-        low, high = THREADS
-        return cls(limit_bytes, min(max(workers * THREADS_PER_WORKER, low), high))
+
+def read_threads(workers: int) -> int:
+    """Return the most reads in flight that keep ``workers`` decoding threads busy on slow storage."""
+    low, high = THREADS
+    return min(max(workers * THREADS_PER_WORKER, low), high)

@@ -34,7 +34,7 @@ from standpipe.engine.workers import (
 )
 from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
-from standpipe.read import ReadAhead, read_policy
+from standpipe.read import ReadAhead, read_policy, read_threads
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
@@ -80,7 +80,7 @@ class NativeWorkers(Workers):
         masks = [kernel.mask if isinstance(kernel, ImageKernel) else None for kernel in kernels]
         self._programs, self._mask_programs = (_compiled(some, plan) for some in (kernels, masks))
         self._makes_images, self._moves_masks = plan.samples.kernel is not None, masks[0] is not None
-        ahead = ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead)
+        ahead = ReadAhead(plan.memory.forecast.read_ahead, read_threads(plan.pool.workers))
         self._pool = _native.Pool(
             plan.pool.workers,
             # Each has a file open: a quarter of the limit is theirs, and another one that of files that stay open.
