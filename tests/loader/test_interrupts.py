@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from interrupts import interrupted
+from interrupts import STEPS, interrupted
 
 SIZE = 12
 AT = 2  # the batch of each epoch that is interrupted
@@ -31,8 +31,9 @@ class Numbers:
         return index
 
 
+@STEPS
 @pytest.mark.parametrize("executor", ["thread", "inline"])
-def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, tmp_path: Path) -> None:
+def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, step: int, tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
     pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).on_error(sp.Replace(at_most=100)).batch(2)
 
@@ -42,7 +43,7 @@ def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, tmp_path:
         )
 
     with loader() as whole, loader(error_log=log) as batches:
-        for moment in itertools.count(1):
+        for moment in itertools.count(1, step):
             expected = list(whole)
             epoch = batches.epoch
             iterator, delivered, was_interrupted = iter(batches), [], False
@@ -67,12 +68,13 @@ def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, tmp_path:
     assert moment > 50
 
 
+@STEPS
 @pytest.mark.parametrize("executor", ["thread", "inline"])
-def test_an_interrupted_look_loses_nothing(executor: Any) -> None:
+def test_an_interrupted_look_loses_nothing(executor: Any, step: int) -> None:
     pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).on_error(sp.Replace(at_most=100)).batch(2)
     settings: Any = {"memory": MEMORY, "num_workers": 1, "executor": executor, "stall_timeout_s": None}
     with pipeline.loader(**settings) as whole, pipeline.loader(**settings) as batches:
-        for moment in itertools.count(1):
+        for moment in itertools.count(1, step):
             expected, was_interrupted = [batch["x"].tolist() for batch in whole], False
             iterator, delivered = iter(batches), []
             for number in range(len(expected)):
@@ -90,8 +92,9 @@ def test_an_interrupted_look_loses_nothing(executor: Any) -> None:
     assert moment > 30
 
 
+@STEPS
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_named_batches_come_after_an_interrupt_or_are_an_error(ahead: int) -> None:
+def test_named_batches_come_after_an_interrupt_or_are_an_error(ahead: int, step: int) -> None:
     """One that falls into a generator of names ends it: what it would have named isn't left out in silence."""
 
     def names() -> Iterator[list[int]]:
@@ -101,7 +104,7 @@ def test_named_batches_come_after_an_interrupt_or_are_an_error(ahead: int) -> No
     expected = list(names())
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(SIZE))).batch(2, batch_sampler=True)
     with pipeline.loader(memory=MEMORY, num_workers=1, stall_timeout_s=None) as loader:
-        for moment in itertools.count(1):
+        for moment in itertools.count(1, step):
             batches, delivered, was_interrupted = loader.from_batches(names(), ahead=ahead), [], False
             while len(delivered) < len(expected):
                 batch = None
@@ -119,7 +122,7 @@ def test_named_batches_come_after_an_interrupt_or_are_an_error(ahead: int) -> No
             if not was_interrupted:
                 break
     assert moment > 30
-    assert 0 < errors < moment / 2
+    assert 0 < errors < moment / step / 2
 
 
 @pytest.mark.parametrize("at", range(SIZE))
@@ -149,8 +152,9 @@ def test_a_stream_goes_on_after_an_interrupt_of_its_generator(at: int) -> None:
     assert not interrupts
 
 
-def test_an_interrupt_at_any_moment_of_the_first_batch_inline() -> None:
-    for moment in itertools.count(1):
+@STEPS
+def test_an_interrupt_at_any_moment_of_the_first_batch_inline(step: int) -> None:
+    for moment in itertools.count(1, step):
         pipeline = sp.Pipeline(sp.MapSource(list(range(SIZE)), fields="x")).batch(2)
         with pipeline.loader(
             memory=MEMORY, executor="inline", stall_timeout_s=None, check_generators=False

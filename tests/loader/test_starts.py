@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from interrupts import STEPS
 from photos import Watched, numbers, write_photos
 from preloaded import SERVER
 from programs import at_call, census, check_nothing_is_left, interrupt
@@ -97,10 +98,11 @@ def test_a_close_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path)
     kept.close()
 
 
+@STEPS
 @pytest.mark.parametrize("kind", ["photos", "thread", "inline", "process"])
-def test_an_interrupt_at_any_moment_of_a_close(kind: str, tmp_path: Path) -> None:
+def test_an_interrupt_at_any_moment_of_a_close(kind: str, step: int, tmp_path: Path) -> None:
     """Everything ends, at the latest when it is closed again."""
-    for moment in itertools.count(0, 2 if kind == "process" else 1):
+    for moment in itertools.count(0, step):
         with loader(kind, tmp_path, SERVER) as first:  # modules are loaded, and the fork server is there
             next(iter(first))
         del first

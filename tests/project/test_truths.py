@@ -108,14 +108,16 @@ def test_suffixes_of_images_are_in_one_place() -> None:
     ]
 
 
-def texts() -> Iterator[tuple[Path, str]]:
-    """Every page, and every Python and C++ file with its comments and docstrings alone."""
+def texts(pattern: re.Pattern[str], *suffixes: str) -> Iterator[tuple[Path, str]]:
+    """Every page or file with such a suffix that has a match; of Python and C++ its comments and docstrings alone."""
     for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")) + sorted(
         ROOT.glob("*.md")
     ):
-        if path.suffix not in (".md", ".py", ".h", ".cpp") or {*path.parts} & {*OF_OTHERS}:
+        if path.suffix not in suffixes or {*path.parts} & {*OF_OTHERS}:
             continue
         text = path.read_text(encoding="utf-8")
+        if not pattern.search(text):
+            continue
         if path.suffix == ".py":
             yield path, "\n".join(comments_and_docstrings(text))
         else:
@@ -137,7 +139,8 @@ def meant(name: str, page: Path) -> list[Path]:
 
 
 def test_every_file_that_a_text_names_exists() -> None:
-    named = {(path, name) for path, text in texts() for name in NAMED_FILE.findall(text)}
+    every = texts(NAMED_FILE, ".md", ".py", ".h", ".cpp")
+    named = {(path, name) for path, text in every for name in NAMED_FILE.findall(text)}
     assert len(named) > 300
     missing = [(str(path.relative_to(ROOT)), name) for path, name in sorted(named) if not meant(name, path)]
     assert missing == []
@@ -145,10 +148,7 @@ def test_every_file_that_a_text_names_exists() -> None:
 
 def test_every_function_that_a_page_names_in_a_file_is_there() -> None:
     named = [
-        (path, *each)
-        for path, text in texts()
-        if path.suffix == ".md"
-        for each in NAMED_IN_FILE.findall(text)
+        (path, *each) for path, text in texts(NAMED_IN_FILE, ".md") for each in NAMED_IN_FILE.findall(text)
     ]
     assert len(named) > 10
     for path, name, file in named:

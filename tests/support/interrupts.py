@@ -17,6 +17,9 @@ UNHEARD = {
     "<genexpr>",
 }  # callbacks of the collector, generators that are dropped: errors there reach nobody
 
+# Every fifth moment is enough to see that a step is unprotected; scripts/test long takes each.
+STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+
 
 def names_from(frame: FrameType | None) -> Iterator[str]:
     """Names of a function that runs, and of those that wait for it, up to the test."""

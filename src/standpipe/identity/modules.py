@@ -129,6 +129,8 @@ def _imports_of(code: types.CodeType, package: str) -> Iterator[str]:
     import dis  # imports many modules, which importing standpipe doesn't need
     import importlib.util
 
+    if dis.opmap["IMPORT_NAME"] not in code.co_code[::2]:
+        return  # as most code: disassembling it takes far longer
     before: list[Any] = [None, None]  # level of a relative import, and the imported names
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":
