@@ -2,12 +2,15 @@
 
 import gc
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import cloudpickle
 import pytest
 from hypothesis import settings
+
+from standpipe.system import machine
 
 # A shell without job control, such as a script that runs the tests in the background, has its children ignore
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
@@ -42,10 +45,37 @@ def no_garbage() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Indexes that tests build go to a folder of theirs."""
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes that tests build go to a folder of theirs, and so do temporary files: what is left there is theirs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)
+        patch.setenv("RAY_TMPDIR", "/tmp")  # paths of its sockets are long
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _memory_is_counted_seldom() -> Iterator[None]:
+    """Count this process's memory again when it has changed by 3%, not for each plan.
+
+    The kernel walks all pages. That takes 15 ms for a process that has imported what all tests together need, which is
+    longer than most loaders of tests live.
+    """
+    count, known = machine._rollup, {"resident": 0}
+    counts: dict[str, int] = {}
+
+    def seldom(process: int | str) -> dict[str, int]:
+        if process != "self" or machine.PROC != Path("/proc"):
+            return count(process)
+        resident = machine._resident(process)[0]
+        if abs(resident - known["resident"]) > resident // 32:
+            known["resident"] = resident
+            counts.update(count(process))
+        return counts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "_rollup", seldom)
         yield
 
 

@@ -23,9 +23,8 @@ import pytest
 
 from standpipe.system.machine import process_memory_bytes
 
-# Semaphores of multiprocessing, which standpipe has none of, and folders of the doctor, of benchmarks and of the cache:
-# other tests make them at the same time.
-OF_OTHERS = ("sem.", "standpipe-doctor-", "standpipe-bench-", f"standpipe-{os.geteuid()}", "standpipe-group-")
+# Folders of caches and of what loaders tell ``standpipe top``: other tests and programs make them at the same time.
+OF_OTHERS = (f"standpipe-{os.geteuid()}", "standpipe-group-")
 PLACES = ("standpipe/engine/", "standpipe/loader/")  # of ``at_call``
 LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
 
@@ -126,7 +125,8 @@ def census() -> Census:
     """Return the present resources, after collecting garbage, such as loaders in the frames of a traceback."""
     gc.collect()
     files = [Path(link).name.partition(":[")[0] for link in open_files()]  # without the number of a pipe
-    shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*standpipe*")]
+    folders = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+    shared = [path for folder in folders for path in folder.glob("*standpipe*")]
     shared = [path for path in shared if not path.name.startswith(OF_OTHERS)]
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import resource
@@ -244,6 +245,7 @@ def _groups(root: Path, controller: str, process: int | str = "self") -> Iterato
         yield from (_mount(root, kind) or _usual_mount(root, kind, controllers)).groups(path)
 
 
+@functools.cache
 def _mount(root: Path, kind: str) -> _Mount | None:
     """Return the mount of cgroup version 2 (``"cgroup2"``), or of a controller of version 1; None if unknown."""
     try:
@@ -251,9 +253,7 @@ def _mount(root: Path, kind: str) -> _Mount | None:
     except OSError:
         return None
     for line in lines:
-        place, _, what = line.partition(" - ")
-        _, _, _, inner, folder, *_ = place.split()
-        system, _, options = what.split(" ", 2)
+        _, _, _, inner, folder, *_, system, _, options = line.split()
         if system == kind or (system == "cgroup" and kind in options.split(",")):
             return _Mount(root / folder.lstrip("/"), inner)
     return None
