@@ -66,7 +66,7 @@ def _memory_is_counted_seldom() -> Iterator[None]:
     counts: dict[str, int] = {}
 
     def seldom(process: int | str) -> dict[str, int]:
-        if process != "self" or machine.PROC != Path("/proc"):
+        if process != "self" or Path("/proc") != machine.PROC:
             return count(process)
         resident = machine._resident(process)[0]
         if abs(resident - known["resident"]) > resident // 32:
