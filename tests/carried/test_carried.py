@@ -220,6 +220,76 @@ def test_names_that_share_an_object_share_it_in_workers(tmp_path: Path) -> None:
     output(script(tmp_path, MODULES, program))
 
 
+LIBRARIES = {
+    "settings_node": """
+    class Node(dict):
+        def __init__(self, **values):
+            super().__init__(values)
+            self.__dict__["_frozen"] = False
+
+        def __getattr__(self, name):
+            if name not in self:
+                raise AttributeError(name)
+            return self[name]
+
+        def __setattr__(self, name, value):
+            assert name not in self.__dict__ and not self._frozen, name
+            self[name] = value
+
+        def freeze(self):
+            self.__dict__["_frozen"] = True
+    """,
+    "ml_collections": """
+    class ConfigDict:
+        def __init__(self, **values):
+            object.__setattr__(self, "_fields", values)
+
+        def __getattr__(self, name):
+            return self._fields[name]
+
+        def __setattr__(self, name, value):
+            self._fields[name] = value
+
+        def __getstate__(self):
+            return self._fields
+
+        def __setstate__(self, fields):
+            object.__setattr__(self, "_fields", fields)
+    """,
+}
+
+
+def test_settings_objects_of_libraries_travel(tmp_path: Path) -> None:
+    """Classes like those of yacs and EasyDict, which are dicts, and of OmegaConf and ml_collections, which aren't."""
+    config = """
+    from ml_collections import ConfigDict
+    from settings_node import Node
+    cfg, frozen, other = Node(size=1, inner=Node(names=[])), Node(size=1), ConfigDict(size=1)
+    """
+    data = """
+    from config import cfg, frozen, other
+    """
+    program = """
+    import config, data
+
+    def seen():
+        values = data.cfg, data.cfg.inner.names, data.frozen, data.frozen._frozen, data.other.size
+        return *values, data.cfg is config.cfg, data.frozen is config.frozen, data.other is config.other
+
+    config.cfg.size = config.frozen.size = config.other.size = 7
+    config.cfg.inner.names.append("a")
+    config.frozen.freeze()
+    theirs = of_workers()[0]
+    assert theirs == seen(), (theirs, seen())
+    """
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    for name, text in LIBRARIES.items():
+        (installed / f"{name}.py").write_text(textwrap.dedent(text))
+    text = script(tmp_path, {"config": config, "data": data}, program)
+    output(f"sys.path.insert(0, {str(installed)!r})\n{text}")
+
+
 def test_a_registry_has_what_other_modules_and_the_script_have_registered(tmp_path: Path) -> None:
     registry = """
     ITEMS = {}
@@ -391,6 +461,16 @@ def test_objects_that_the_script_has_not_changed_stay_and_others_take_their_plac
 
         SIZE = Size(1)
 
+        class Only(dict):
+            its = None
+
+            def __new__(cls):
+                cls.its = cls.its or super().__new__(cls)
+                return cls.its
+
+        ONLY = Only()
+        ONLY.size, ONLY["size"] = 1, 1
+
         @dataclasses.dataclass(frozen=True, slots=True)
         class Slotted:
             size: int = 1
@@ -419,11 +499,12 @@ def test_objects_that_the_script_has_not_changed_stay_and_others_take_their_plac
 
         def seen():
             sizes = config.SIZE, config.SLOTTED.size, config.FROZEN.size, config.default()
-            return config.is_missing(), *sizes
+            return config.is_missing(), *sizes, config.ONLY.size, config.ONLY["size"], config.Only() is config.ONLY
 
         socket.setdefaulttimeout(0.05)
         config.SIZE, config.SLOTTED, config.FROZEN = config.Size(5), config.Slotted(6), config.Frozen(7)
+        config.ONLY.size = config.ONLY["size"] = 8
         theirs = of_workers()[0]
-        assert theirs == seen() == (True, 5, 6, 7, 1), theirs
+        assert theirs == seen() == (True, 5, 6, 7, 1, 8, 8, True), theirs
     """
     output(script(tmp_path, {"config": config}, program))

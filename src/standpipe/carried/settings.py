@@ -126,9 +126,7 @@ SETTINGS = (
     _pair("sys", "get_int_max_str_digits", "set_int_max_str_digits"),
     _attribute("tempfile", "tempdir"),
     _pair("socket", "getdefaulttimeout", "setdefaulttimeout"),
-    Setting(
-        "csv", "csv.field_size_limit", lambda m: m.field_size_limit(), lambda m, v: m.field_size_limit(v)
-    ),
+    _pair("csv", "field_size_limit", "field_size_limit"),
     Setting(
         "locale",
         "locale.setlocale",

@@ -97,12 +97,8 @@ def _named(name: str, module: ModuleType) -> Iterator[tuple[str, Any]]:
     for attribute, value in _items(module):
         kind = type(value)  # not isinstance(), which asks the object's own __class__
         is_own = issubclass(kind, type | FunctionType) and value.__module__ == name
-        if (
-            is_own
-            and issubclass(kind, type)
-            and value.__qualname__ == attribute
-            and not issubclass(value, Enum)
-        ):
+        is_class = is_own and issubclass(kind, type) and not issubclass(value, Enum)
+        if is_class and value.__qualname__ == attribute:
             for inner, held in _items(value):
                 if not issubclass(type(held), type | FunctionType | staticmethod | classmethod | property):
                     yield f"{attribute}.{inner}", held

@@ -12,15 +12,17 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from standpipe.spec import AnyArray
+
 MOST_PICKLED_BYTES = 64 << 10  # size of a pickled value
-# Classes of others whose objects are plain values. A bare object() isn't: its copy would be another object.
+# Classes of others whose objects are plain values, beside dicts and tensors. A bare object() isn't: its copy would be
+# another object.
 _PLAIN = frozenset(
     f"{module}.{name}"
     for module, names in {
         "builtins": ("range", "slice", "bytearray"),
         "pathlib": ("PosixPath", "PurePosixPath"),
-        "pathlib._local": ("PosixPath", "PurePosixPath"),
-        "collections": ("OrderedDict", "defaultdict", "Counter", "deque"),
+        "collections": ("deque",),
         "decimal": ("Decimal",),
         "fractions": ("Fraction",),
         "datetime": ("datetime", "date", "time", "timedelta", "timezone"),
@@ -32,6 +34,7 @@ _PLAIN = frozenset(
     }.items()
     for name in names
 )
+_OF_SETTINGS = ("omegaconf", "ml_collections")  # libraries whose objects hold settings, and aren't dicts
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 # Objects of these classes can't be changed in place.
 FIXED = (int, float, complex, str, bytes, tuple, frozenset, type(None), np.ndarray, Enum, type, FunctionType)
@@ -57,17 +60,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, value: Any) -> Any:
         """Return how to pickle a value, as the ``pickle`` module defines it. Raises ``PicklingError`` to refuse it."""
         kind = type(value)
+        package = kind.__module__.partition(".")[0]
         if issubclass(kind, type | FunctionType):
             if value.__module__ == "__main__":  # by value, with whatever that takes
                 return cloudpickle.loads, (cloudpickle.dumps(value),)
             if _is_found(value):
                 return NotImplemented
+        elif package == "torch" and kind.__qualname__ == "Tensor" and not value.is_shared():
+            return _tensor, (value.numpy(),)
         elif (
-            issubclass(kind, BuiltinFunctionType | Enum | np.generic | np.dtype)
+            issubclass(kind, BuiltinFunctionType | Enum | np.generic | np.dtype | dict)
             or kind.__module__ in self._own
+            or package in _OF_SETTINGS
         ) or (
-            f"{kind.__module__}.{kind.__qualname__}" in _PLAIN
-            and getattr(value, "nbytes", 0) < MOST_PICKLED_BYTES
+            f"{package}.{kind.__qualname__}" in _PLAIN and getattr(value, "nbytes", 0) < MOST_PICKLED_BYTES
         ):
             return NotImplemented
         raise pickle.PicklingError(f"a {kind.__name__} isn't a plain value")
@@ -91,31 +97,34 @@ def kind_of(value: Any) -> str:
     kind = type(value)  # not isinstance(), which asks the object's own __class__
     if issubclass(kind, type | FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
-    sized = next((each for each in _SIZED if issubclass(kind, each)), None)
-    size = "" if sized is None else f" of {sized.__len__(value):,} items"
+    size = f" of {len(value):,} items" if issubclass(kind, _SIZED) else ""
     return f"a {kind.__module__}.{kind.__qualname__}{size}".replace("builtins.", "")
 
 
 def fill(there: Any, value: Any) -> bool:
     """Make an object equal to another one in place, for all that refers to it. Return False if that isn't possible."""
-    if type(there) is not type(value) or isinstance(value, FIXED):
+    if there is value:  # unpickled: its class has one object
+        return True
+    kind: Any = type(value)
+    attributes = getattr(value, "__dict__", None)
+    guards = bool(attributes) and kind.__setattr__ is not object.__setattr__  # as a frozen dataclass does
+    if type(there) is not kind or issubclass(kind, FIXED) or guards:
         return False
-    if isinstance(value, list | bytearray):
+    if issubclass(kind, list | bytearray):
         there[:] = value
-    elif isinstance(value, dict | set):
+    elif issubclass(kind, dict | set):
         there.clear()
         there.update(value)
-    elif not hasattr(value, "__dict__"):
+    elif not attributes:
         return False
-    if hasattr(value, "__dict__"):
-        try:
-            for name, attribute in vars(value).items():
-                setattr(there, name, attribute)
-            for name in vars(there).keys() - vars(value).keys():
-                delattr(there, name)
-        except AttributeError:  # a frozen dataclass refuses it
-            return False
+    if attributes is not None:
+        vars(there).clear()
+        vars(there).update(attributes)
     return True
+
+
+def _tensor(array: AnyArray) -> Any:
+    return sys.modules["torch"].from_numpy(array)  # imported by the module that has one
 
 
 def _is_found(value: Any) -> bool:
