@@ -1,5 +1,6 @@
 """Native transforms that move an image refuse fields that they would leave behind."""
 
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -89,6 +90,7 @@ def test_fields_that_are_there_at_another_time_are_no_matter(transforms: tuple[A
 
 
 BOXES = np.array([[1.0, 2, 5, 6], [0, 0, 3, 3]])
+Target = namedtuple("Target", "labels boxes")
 LAYOUTS: dict[str, tuple[dict[str, Any] | tuple[Any, ...], str]] = {
     "bbox": ({"bbox": BOXES[0]}, "'bbox'"),
     "mmdetection": ({"gt_bboxes": BOXES}, "'gt_bboxes'"),
@@ -110,6 +112,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any] | tuple[Any, ...], str]] = {
     "a Pillow image": ({"depth": Image.new("L", (16, 12))}, "'depth'"),
     "flow": ({"flow": np.zeros((2, 12, 16))}, "'flow'"),
     "a small heatmap": ({"heatmap": np.zeros((3, 4))}, "'heatmap'"),
+    "a named tuple": ({"target": Target(np.array([1, 2]), BOXES)}, 'target["boxes"]'),
     "a mask inside": ({"target": {"mask": IMAGES[0, :, :, 0]}}, 'target["mask"]'),
 }
 
@@ -208,7 +211,8 @@ def test_the_trainer_judges_what_the_makers_of_a_fleet_found(collate_fn: Any) ->
 
 
 @pytest.mark.parametrize(
-    "others", [{"right": IMAGES[0]}, {"pair": [{"other": IMAGES[0, :, :, 0].astype(float)}]}]
+    "others",
+    [{"right": IMAGES[0]}, {"pair": [{"other": IMAGES[0, :, :, 0].astype(float)}]}, {"frames": IMAGES[:2]}],
 )
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_value_of_the_images_size_is_warned_of_once(others: dict[str, Any], executor: Any) -> None:

@@ -288,9 +288,9 @@ class Transformed(Ordered):
             ...
         standpipe.errors.PlanError: ...
         """
-        if not is_count(num_classes, 1, 1 << 62):
+        labels = Labels(field, num_classes, ignore)
+        if not is_count(labels.classes, 1, 1 << 62):
             raise PlanError(f"check_labels: num_classes must be an integer from 1 on, got {num_classes!r}")
-        if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
+        if labels.ignore is not None and type(labels.ignore) is not int:
             raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
-        others = tuple(labels for labels in self.labels if labels.field != field)
-        return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
+        return replace(self, labels=(*(each for each in self.labels if each.field != field), labels))

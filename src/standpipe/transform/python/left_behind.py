@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from standpipe.contracts import Transform
@@ -20,16 +20,9 @@ OF_POINTS = (
     *("polygon", "polygons", "contour", "contours"),
 )
 OF_PICTURES = (
-    *(
-        "mask",
-        "masks",
-        "instance_masks",
-        "segmentation",
-        "segmentations",
-        "segmentation_mask",
-        "semantic_seg",
-    ),
-    *("seg_map", "heatmap", "heatmaps", "depth", "depth_map", "disparity", "flow", "optical_flow"),
+    *("mask", "masks", "instance_masks", "segmentation", "segmentations", "segmentation_mask"),
+    *("semantic_seg", "seg_map", "heatmap", "heatmaps", "depth", "depth_map", "disparity"),
+    *("flow", "optical_flow"),
 )
 OF_PLACES = frozenset(name for each in (*OF_BOXES, *OF_POINTS, *OF_PICTURES) for name in (each, f"gt_{each}"))
 
@@ -139,6 +132,8 @@ def _parts(value: Any, path: str, name: str, depth: int = 0) -> Iterator[tuple[s
     """Yield a value and the values inside it, each with its path and its name."""
     yield path, name, value
     inside: Iterable[tuple[str, str, Any]] = ()
+    if hasattr(value, "_asdict"):  # a named tuple
+        value = value._asdict()
     if isinstance(value, Mapping):
         inside = ((f'["{key}"]', str(key), part) for key, part in value.items())
     elif isinstance(value, list | tuple):
@@ -177,5 +172,4 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _has_size(value: Any, size_px: Size | None) -> bool:
-    shape = _shape(value) or ()
-    return len(shape) > 1 and size_px in (shape[:2], shape[-2:])
+    return size_px in tuple(pairwise(_shape(value) or ()))  # frames may be (n, H, W, 3) or (n, 3, H, W)
