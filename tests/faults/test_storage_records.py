@@ -57,6 +57,12 @@ def rewritten(path: Path) -> None:
         file.write(content(NEW))
 
 
+def rewritten_with_its_time(path: Path) -> None:
+    before = path.stat().st_mtime_ns
+    rewritten(path)
+    age(path, at_ns=before)
+
+
 def truncated(path: Path) -> None:
     os.truncate(path, 5000)
 
@@ -100,6 +106,7 @@ with sp.Pipeline({kind}(Path({str(path)!r}))).batch(RECORDS).loader(memory="256M
 
 CHANGES = [
     (rewritten, CHANGED),
+    (rewritten_with_its_time, str(NEW)),  # all of it is read again
     (truncated, "can't read records of {path}: it ends too soon"),
     (renamed_over, str(OLD)),  # it was open before
     (mode_changed, str(OLD)),
