@@ -22,7 +22,7 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, index):
         precision, certain = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
         values = config.SIZE, config.DEVICE, config.MEAN, config.TABLE
-        return repr((torch.zeros(2).dtype, precision, certain, *values))
+        return repr((torch.zeros(2).dtype, precision, certain, torch.is_grad_enabled(), *values))
 
 torch.set_default_dtype(torch.float64)
 torch.set_float32_matmul_precision("medium")
@@ -34,6 +34,10 @@ ours = Data()[0]
 loader = standpipe.torch.DataLoader(Data(), batch_size=4, num_workers=1)
 for batch in loader:
     assert batch == [ours] * 4, (batch, ours)
+with torch.no_grad():
+    without = Data()[0]
+    for batch in loader:
+        assert batch == [without] * 4 != [ours] * 4, batch
 torch.set_default_dtype(torch.float32)
 torch.use_deterministic_algorithms(False)
 config.SIZE = 1

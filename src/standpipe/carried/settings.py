@@ -152,6 +152,7 @@ SETTINGS = (
     _attribute("PIL.GifImagePlugin", "LOADING_STRATEGY"),
     _attribute("PIL.TiffImagePlugin", "READ_LIBTIFF"),
     _pair("torch", "get_default_dtype", "set_default_dtype"),
+    _pair("torch", "is_grad_enabled", "set_grad_enabled"),
     _pair("torch", "get_float32_matmul_precision", "set_float32_matmul_precision"),
     Setting(
         "torch",
