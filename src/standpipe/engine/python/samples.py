@@ -37,7 +37,7 @@ from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
-from standpipe.transform import DATASET_OP, MASK, FunctionStep, Move, NativeStep
+from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep, moves
 
 _VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
 
@@ -112,8 +112,7 @@ class SampleMaker:
         def make() -> MeasuredSample | Failure:
             self.at(0)
             self._proves = self.setup.keeps_samples
-            moved: list[Move] = []
-            self._images.moved = moved
+            moved = self._images.moved = []
             try:
                 return measured(with_arrays(self.make(key, inputs.row(0), {}), self.setup.collate), moved)
             except Exception as error:
@@ -325,13 +324,14 @@ class SampleMaker:
             step = self._steps[number]
             self.heartbeat[STEP] = 1 + number
             if isinstance(step, PythonCall):
+                if self._images.moved is not None:
+                    self._images.moved += moves(self._own_steps[number].transforms, sample)
                 sample = self.call(step, key, self._images.with_bytes(sample))
             else:
                 there = out if number == len(self._steps) - 1 else {}
                 made = self._images.make(number, step, key, sample, there)
                 if MASK in sample and step.moves_mask:
-                    mask = self._images.move_mask(number, step, key, sample[MASK], there.get(MASK))
-                    made = {**made, MASK: mask}
+                    made[MASK] = self._images.move_mask(number, step, key, sample[MASK], there.get(MASK))
                 sample = made
             if since:
                 since = self.laps.step(1 + number, since)

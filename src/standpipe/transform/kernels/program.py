@@ -81,6 +81,11 @@ class FunctionStep:
     function: Function
     op: int
 
+    @property
+    def transforms(self) -> tuple[Function]:
+        """The function, as the transforms of a native step."""
+        return (self.function,)
+
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         return self.function.describe()
@@ -113,9 +118,8 @@ class SampleProgram:
 
     @property
     def moves_unknown(self) -> bool:
-        """True if a native step moves images, and only a sample shows which fields are beside them."""
-        native = [step for step in self.steps if isinstance(step, NativeStep)]
-        return self.fields is None and any(True for step in native for _ in moves(step.transforms, {}))
+        """True if a step moves images, and only a sample shows which fields are beside them."""
+        return self.fields is None and any(True for step in self.steps for _ in moves(step.transforms, {}))
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -153,12 +157,12 @@ def sample_program(
     if encoded and not _starts_native(first):
         first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
+        moved += moves([segment] if isinstance(segment, Function) else segment, known or {})
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
             known = _after_function(segment, known)
             continue
-        moved += moves(segment, known or {})
         step, known = _native_step(segment, tuple(earlier), known, decodes=encoded and not steps)
         steps.append(step)
         earlier += segment

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,13 @@ InputFormat = Literal["numpy", "pil", "tensor"]
 LONGEST_NAME = 120  # characters of a callable's repr; it is part of the loader's state, which must stay small
 FORMS = ("numpy", "pil", "tensor")
 Rng = Literal["numpy", "torch"]
+# Transforms of torchvision that move pixels. In map() they get the image alone, and move nothing beside it.
+MOVING = {
+    *("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "FiveCrop", "TenCrop", "Pad"),
+    *("RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation", "RandomAffine", "RandomPerspective"),
+    *("ElasticTransform", "ScaleJitter", "RandomShortestSize", "RandomResize", "RandomIoUCrop"),
+    *("RandomZoomOut", "AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "ImageClassification"),
+}
 _TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
 
 
@@ -84,6 +91,11 @@ class Function:
     def writes(self) -> tuple[str, ...]:
         """The name of the field that the callable writes, in a tuple; empty if it returns the whole sample."""
         return self.reads
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The fields whose pixels it is known to move: the image, for a transform of torchvision."""
+        return self.reads if self.kind == "torchvision" and _moves(self.fn) else ()
 
     @property
     def takes_rng(self) -> Rng | None:
@@ -168,6 +180,11 @@ def takes_rng(fn: Callable[..., Any]) -> Rng | None:
             annotation = inspect.signature(fn, eval_str=True).parameters["rng"].annotation
     shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return "torch" if _TORCH_GENERATOR.search(shown) else "numpy"
+
+
+def _moves(part: Any) -> bool:
+    inside = getattr(part, "transforms", None)
+    return any(map(_moves, inside)) if isinstance(inside, Iterable) else type(part).__name__ in MOVING
 
 
 def callable_name(fn: object) -> str:

@@ -11,6 +11,7 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.image import ImageTransform, Size
+from standpipe.transform.python.function import Function
 from standpipe.transform.python.values import MOST_DEPTH, MOST_PARTS, as_array
 
 # Names of values with places in an image, as data sets and their readers write them.
@@ -72,7 +73,7 @@ def moves(
     if size_px is None and len(shape) == 3:
         size_px = shape[0], shape[1]
     for transform in transforms:
-        if isinstance(transform, ImageTransform) and transform.moves:
+        if isinstance(transform, ImageTransform | Function) and transform.moves:
             yield Move(transform.describe(), frozenset(sample).difference(transform.moves), size_px)
 
 

@@ -28,18 +28,8 @@ from standpipe.transform.python.schedule import is_scheduled
 # torchvision's random classes whose names don't begin with Random.
 TORCHVISION = frozenset(
     [
-        "AugMix",
-        "AutoAugment",
-        "ColorJitter",
-        "CutMix",
-        "ElasticTransform",
-        "GaussianBlur",
-        "GaussianNoise",
-        "JPEG",
-        "MixUp",
-        "RandAugment",
-        "ScaleJitter",
-        "TrivialAugmentWide",
+        *("AugMix", "AutoAugment", "ColorJitter", "CutMix", "ElasticTransform", "GaussianBlur"),
+        *("GaussianNoise", "JPEG", "MixUp", "RandAugment", "ScaleJitter", "TrivialAugmentWide"),
     ]
 )
 # albumentations' classes that aren't random if p is 1. All others are, or may be.
