@@ -141,6 +141,25 @@ def test_the_first_sample_shows_a_value_that_would_no_longer_fit(others: Any, pa
     assert batches(pipeline.map(sp.RandomInvert(), sp.Normalize()))[2][field] is not None
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("version", ["transforms", "v2"])
+def test_torchvisions_transforms_get_the_image_alone(version: str, declared: bool) -> None:
+    """``map()`` passes them no boxes, so they leave them behind, in groups too; those of colours don't."""
+    torchvision = pytest.importorskip("torchvision_cpu").torchvision
+    made = torchvision.transforms if version == "transforms" else torchvision.transforms.v2
+    source = (
+        sp.Pipeline(sp.Arrays(image=IMAGES, boxes=np.zeros((6, 2, 4))))
+        if declared
+        else sampled({"boxes": BOXES})
+    )
+    flip, colour = made.RandomHorizontalFlip(), made.ColorJitter(0.1)
+    for moving in (flip, made.Compose([colour, made.RandomApply([flip])])):
+        with pytest.raises(sp.PlanError, match="moves the image's pixels but not .*'boxes'"):
+            batches(source.map(moving))
+        batches(source.map(moving, unmoved=("boxes",)))
+    batches(source.map(colour))
+
+
 def test_text_and_single_numbers_have_no_places_whatever_their_names() -> None:
     others = {
         "segmentation": "cat",
