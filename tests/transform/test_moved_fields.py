@@ -154,7 +154,7 @@ def test_torchvisions_transforms_get_the_image_alone(version: str, declared: boo
     )
     flip, colour = made.RandomHorizontalFlip(), made.ColorJitter(0.1)
     for moving in (flip, made.Compose([colour, made.RandomApply([flip])])):
-        with pytest.raises(sp.PlanError, match="moves the image's pixels but not .*'boxes'"):
+        with pytest.raises(sp.PlanError, match=r"moves the image's pixels but not .*'boxes'"):
             batches(source.map(moving))
         batches(source.map(moving, unmoved=("boxes",)))
     batches(source.map(colour))
