@@ -239,7 +239,7 @@ def test_a_place_of_ones_own(listed: Path, photos: Path) -> None:
 @pytest.fixture
 def read_only(listed: Path) -> Iterator[Path]:
     """The list in a folder that this user can't write to, beside one that it can."""
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own are for root alone
     shutil.copy2(listed, folder / "list.txt")
     (folder / "cache").mkdir()
     (folder / "cache").chmod(0o777)

@@ -283,7 +283,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
     """A folder that another user may enter, which pytest's own temporary folders aren't."""
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own are for root alone
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

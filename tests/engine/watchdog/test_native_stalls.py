@@ -248,4 +248,5 @@ def test_pillow_that_hangs(tmp_path: Path) -> None:
     hung = re.findall(r"record 5, .*, was not done after \d+\.\d s", told)
     # 24 epochs are begun at once, and each hangs: their threads aren't waited for before the first is made again.
     assert 1 <= len(hung) <= 8
-    assert told.endswith("[5] [(4, 40, 56, 3), (4, 40, 56, 3)]\nTrue\n")
+    assert "\n[5] [(4, 40, 56, 3), (4, 40, 56, 3)]\n" in told  # more threads may be named afterwards
+    assert told.endswith("\nTrue\n")
