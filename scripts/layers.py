@@ -23,6 +23,7 @@ PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
     ("spec", "formats", "hints", "units"),
+    ("answers",),
     ("contracts",),
     ("system",),
     ("source.index", "source.packed", "source.python", "transform.image", "cache.description"),
@@ -61,6 +62,8 @@ BESIDE = {
     ("cli", "formats"),  # one list for all
     ("cli", "spec"),
     ("torch", "spec"),
+    ("torch", "answers"),
+    ("jax", "answers"),
     ("torch", "loader"),  # what their loaders have of ours
     ("jax", "loader"),
     ("torch", "plan.options"),  # the types of arguments that they pass on

@@ -50,7 +50,11 @@ def __getattr__(name: str) -> object:
         return version("standpipe")
     if name not in _MODULES:
         raise unknown_name(name, __all__)
+    from standpipe.answers import answering
+
     found = getattr(import_module(_MODULES[name]), name)
+    if isinstance(found, type) and not issubclass(found, Exception):
+        answering(found)
     globals()[name] = found
     return found
 

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
+from standpipe.answers import answering
 from standpipe.contracts import Device, Fleet, Source
+from standpipe.hints import ARGUMENTS, unknown_argument
 from standpipe.jobs.audit import AuditReport, audit
 from standpipe.jobs.fill_cache import loader_of
 from standpipe.jobs.filter_scan import scan
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from standpipe.jobs.show import Sheet
 
 
+@answering
 class Pipeline(Description):
     """A description of the batches that a loader delivers: source → order → transform → batch.
 
@@ -59,6 +62,8 @@ class Pipeline(Description):
     __slots__ = ()
 
     def __init__(self, source: Source, *, seed: int = 0, **described: Any) -> None:
+        if unknown := described.keys() - self.__dataclass_fields__.keys():
+            raise unknown_argument("Pipeline()", unknown, ("source", "seed"), ARGUMENTS["Pipeline"])
         super().__init__(source, seed=seed, **described)
 
     def __dir__(self) -> list[str]:

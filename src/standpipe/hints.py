@@ -29,9 +29,62 @@ RUN = {  # arguments of plan() and loader()
 }
 BATCH = {  # arguments of batch()
     "drop_last": "write last_batch='drop'",
+    "drop_remainder": "write last_batch='drop'",
     "shuffle": "write .shuffle(seed=…) on the pipeline",
     "sampler": "write batch_sampler=True, and iterate over loader.from_batches(batches)",
     "num_workers": "write .loader(num_workers=…)",
+}
+_MAP = "write .map(transform) on the pipeline"
+ARGUMENTS = {  # of other calls
+    "batch": BATCH,
+    "shuffle": {"buffer_size": "leave it out: .shuffle(seed=…) shuffles all records, without a buffer"},
+    "Pipeline": {
+        "transform": _MAP,
+        "batch_size": "write .batch(batch_size) on the pipeline",
+        "shuffle": "write .shuffle(seed=…) on the pipeline",
+        "num_workers": "write .loader(num_workers=…) on the pipeline",
+    },
+    "ImageFolder": {
+        "transform": _MAP,
+        "target_transform": "write .map(function, field='label') on the pipeline",
+    },
+    "Resize": {"antialias": "leave it out: Resize always antialiases, as Pillow does"},
+    "RandomResizedCrop": {"antialias": "leave it out: RandomResizedCrop always antialiases, as Pillow does"},
+    "MixUp": {"classes": "write num_classes="},
+    "Mixture": {"weights": "write .sample(…)"},
+}
+CALLS = {  # what to write where arguments are missing, or have no names
+    "shuffle": "write .shuffle(seed=7), which shuffles all records, without a buffer",
+    "split": "write .split(0.9, seed=7), for 90% of the records and the rest",
+    "sample": "write .sample(seed=7, balance='label')",
+    "batch": "write .batch(256, last_batch='drop')",
+    "cache": "write .cache('auto'), or .cache(sp.Cache('imagenet', memory='8GiB'))",
+    "loader": "write .loader(num_workers=4)",
+    "plan": "write .plan(num_workers=4)",
+    "Pipeline": "write sp.Pipeline(sp.ImageFolder('photos'))",
+    "MixUp": "write sp.MixUp(0.2, num_classes=1000)",
+    "CutMix": "write sp.CutMix(1.0, num_classes=1000)",
+}
+_LOADER = "write standpipe.torch.loader(pipeline, device='cuda')"
+METHODS = {  # of a pipeline
+    "repeat": "leave it out: each iter(loader) is the next epoch, and loader.steps(n) goes on across epochs",
+    "prefetch": "write .loader(prefetch=4)",
+    "padded_batch": "write .batch(8, collate={'tokens': sp.Pad()})",
+    "to": _LOADER,
+    "cuda": _LOADER,
+    "to_tuple": "write standpipe.torch.loader(pipeline, fields=('image', 'label'))",
+    "with_format": "write standpipe.torch.loader(pipeline)",
+    "set_format": "write standpipe.torch.loader(pipeline)",
+    "set_transform": _MAP,
+    "with_transform": _MAP,
+    "interleave": "write sp.Mixture(…), or sp.Concat(…)",
+    "concatenate": "write sp.Pipeline(sp.Concat(first, second))",
+    "random_split": "write .split(0.9, seed=7)",
+    "train_test_split": "write .split(0.9, seed=7)",
+    "as_numpy_iterator": "write .loader()",
+    "enumerate": "write enumerate(loader)",
+    "build": "leave it out, and write .loader()",
+    "run": "write 'for batch in pipeline.loader(): …'",
 }
 NAMES = {  # of the package
     "Dataset": "wrap yours: sp.MapSource(dataset)",
@@ -49,6 +102,15 @@ NAMES = {  # of the package
     "Compose": "write .map(first, second) on the pipeline",
     "ElasticTransform": "give torchvision's ElasticTransform to .map()",
     "ToTensor": "write sp.ToDtype('float32', scale=True), which gives (3, H, W) from 0 to 1, or sp.Normalize()",
+    "datasets": "write sp.ImageFolder(…), or sp.MapSource(dataset) for an object of torchvision.datasets",
+    "load_dataset": "write sp.MapSource(datasets.load_dataset(…, split='train'))",
+    "transforms": "its transforms are names of the package, such as sp.CenterCrop",
+    "WebDataset": "write sp.TarShards('train-{000..146}.tar')",
+    "CIFAR10": "write sp.MapSource(torchvision.datasets.CIFAR10(…))",
+    "MNIST": "write sp.IdxFiles(…), or sp.MapSource(torchvision.datasets.MNIST(…))",
+    "AUTOTUNE": "write num_workers='auto', which is the default",
+    "pipeline_def": "write sp.Pipeline(source).map(…).batch(…)",
+    "CropMirrorNormalize": "write .map(sp.CenterCrop(224), sp.RandomHorizontalFlip(), sp.Normalize())",
     "torch": "write import standpipe.torch",
     "jax": "write import standpipe.jax",
 }
@@ -71,11 +133,16 @@ def unknown_argument(
     return TypeError("; ".join(told))
 
 
-def unknown_name(name: str, known: Collection[str]) -> AttributeError:
-    """Return the error for a name that the package doesn't have, with what to write instead."""
+def unknown_name(
+    name: str, known: Collection[str], owner: str = "module 'standpipe'", there: str = "sp."
+) -> AttributeError:
+    """Return the error for a name that the package or a pipeline doesn't have, with what to write instead.
+
+    owner  what has no such name, for the message
+    there  text before a name that it has
+    """
     by_case = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.8)
-    hint = NAMES.get(name, f"did you mean sp.{by_case[near[0]]}?" if near else "")
-    return AttributeError(
-        f"module 'standpipe' has no attribute {name!r}" + (f": {hint}" if hint else ""),
-    )
+    hints = NAMES if there == "sp." else METHODS
+    hint = hints.get(name, f"did you mean {there}{by_case[near[0]]}?" if near else "")
+    return AttributeError(f"{owner} has no attribute {name!r}" + (f": {hint}" if hint else ""))

@@ -395,7 +395,8 @@ def stored_layout(
 def checked_collate(collate: object) -> Collate:
     """Return ``collate`` as a dict. Raises ``PlanError`` unless it maps names to ``Pad``, ``Ragged`` or list."""
     if not isinstance(collate, Mapping):
-        raise PlanError(f"batch: collate must be a dict such as {{'tokens': Pad()}}, got {collate!r}")
+        how = ". Give a function as collate_fn=" if callable(collate) else ""
+        raise PlanError(f"batch: collate must be a dict such as {{'tokens': Pad()}}, got {collate!r}{how}")
     for name, how in collate.items():
         if how is not list and not isinstance(how, Pad | Ragged):
             raise PlanError(f"batch: collate for {name!r} must be Pad(…), Ragged(…) or list, got {how!r}")

@@ -26,7 +26,7 @@ from standpipe.engine.start_common import (
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import OwnTask, Watch
 from standpipe.engine.watchdog.where import stack_of_thread
-from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, too_long
+from standpipe.engine.workers import CALLER, INTERRUPTED_S, CantWorkError, Failure, Workers, too_long
 from standpipe.errors import StalledError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
@@ -65,7 +65,10 @@ def started(
         )
 
         return in_processes(plan, at, bell, watch, ring)
-    initialize(plan.options.initializer)
+    try:
+        initialize(plan.options.initializer)
+    except CantWorkError as error:
+        raise error.public() from error.__cause__
     with refusals(plan):
         watch.start()
     if plan.samples.program is not None:

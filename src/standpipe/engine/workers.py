@@ -48,8 +48,14 @@ CALLER = "the thread that asks for a batch"  # name of the caller's thread in me
 class CantWorkError(PlanError):
     """Raised for a plan that can't work, as was found when a sample was made.
 
-    Examples: no cache can store the sample, or a field would be lost.
+    Examples: no cache can store the sample, or a field would be lost. Users get it as a ``PlanError``.
     """
+
+    def public(self) -> PlanError:
+        """Return the error to raise."""
+        made = PlanError(str(self))
+        made.__cause__ = self.__cause__
+        return made
 
 
 class CantRebuildError(CantWorkError):
@@ -324,7 +330,9 @@ def raised_for(failure: Failure, records: Records, row: int, source: OpenSource)
     row  the failed row's number in ``records``
     """
     known = failure.cause
-    if isinstance(known, WorkerDiedError | StalledError | CantWorkError):
+    if isinstance(known, CantWorkError):
+        return known.public()
+    if isinstance(known, WorkerDiedError | StalledError):
         return known
     return error_of(failure, records, row, source)
 

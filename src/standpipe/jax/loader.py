@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 import standpipe as sp
+from standpipe.answers import answering
 from standpipe.jax.lent import Lent
 from standpipe.jax.placing import Placing
 from standpipe.loader.wrapping import WrapsLoader
@@ -99,6 +100,7 @@ def _are_numbers(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
+@answering
 def loader(
     pipeline: sp.Pipeline,
     sharding: jax.sharding.Sharding | None = None,

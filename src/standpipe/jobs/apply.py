@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,14 +77,17 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
         except OSError as error:
             raise ReadError(error.strerror or str(error), place="read", index=index, path=path) from error
         return np.frombuffer(data, np.uint8), path
+    if callable(getattr(image, "read", None)):
+        image = image.read()
+    elif "PIL.Image" in sys.modules and isinstance(image, sys.modules["PIL.Image"].Image):
+        image = np.asarray(image.convert("RGB"))
     if isinstance(image, bytes | bytearray | memoryview):
         return np.frombuffer(image, np.uint8), None
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
         return np.ascontiguousarray(image), None
     got = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise PlanError(
-        f"apply() takes paths, encoded bytes and arrays (H, W, 3) uint8, but input {index} is {got}. For a Pillow "
-        "image, write np.asarray(image.convert('RGB'))"
+        f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, 3) uint8, but input {index} is {got}"
     )
 
 

@@ -11,6 +11,7 @@ from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from standpipe.answers import answering
 from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.edits import in_order, reweighed
 from standpipe.loader.iterators import EpochIterator, GivenEpoch, SomeSteps, repeated_steps
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from standpipe.engine.run import Run
 
 
+@answering
 class Loader(Observable):
     """An iterable over the batches of a plan: each ``iter()`` is the next epoch.
 
@@ -607,6 +609,7 @@ class Loader(Observable):
         if self._closed:
             raise StandpipeError("the loader is closed")
 
+    @answering
     def _rest(self, *, by_steps: bool = False) -> EpochIterator:
         """Return an iterator over the rest of the epoch that the next batch belongs to; start the run if needed."""
         self._check_open()
@@ -639,6 +642,7 @@ class Loader(Observable):
             self._sampler.close()
             raise
 
+    @answering
     def _deliver(self, iterator: EpochIterator) -> Delivered | None:
         """Return the next batch, or None if the epoch has ended. The iterator advances the loader.
 

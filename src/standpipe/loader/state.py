@@ -38,6 +38,11 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     if not isinstance(state, Mapping):
         raise StateError(f"a state must be a dict from state_dict(), not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
+    if "version" not in state:
+        raise StateError(
+            f"a dict with the keys {shown_value(list(state), 100)} isn't a loader's state: it has no 'version'. Give "
+            "what loader.state_dict() returned, such as checkpoint['loader']"
+        )
     if type(version) is not int or version != STATE_VERSION:
         raise StateError(
             f"the state has version {shown_value(version)}, this standpipe reads version {STATE_VERSION}"

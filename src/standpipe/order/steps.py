@@ -137,7 +137,7 @@ class Steps:
             "rank": (0, MAX_ROWS),
         }
         for field, (low, high) in limits.items():
-            number = whole_number(field, getattr(self, field), low=low, high=high)
+            number = whole_number("batch_size" if field == "batch" else field, getattr(self, field), low=low, high=high)
             object.__setattr__(self, field, number)
         if self.rank >= self.world_size:
             raise PlanError(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import signature
-from typing import Any, Literal, Never, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from standpipe.batch.collate import Collate, checked_collate
 from standpipe.errors import PlanError
-from standpipe.hints import BATCH, unknown_argument
+from standpipe.hints import unknown_name
 from standpipe.order import Budget
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
@@ -41,6 +40,28 @@ class Description(Transformed):
             "a Pipeline is only a description and has no batches. Iterate over its loader: "
             "'with pipeline.loader() as loader: for batch in loader: …'"
         )
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise ``TypeError``: a pipeline has no samples by number."""
+        raise TypeError(
+            f"pipeline[{index!r}]: a Pipeline has no samples by number. pipeline.select([{index!r}]) selects a "
+            "record, and pipeline.loader().peek() returns the first batch"
+        )
+
+    def __len__(self) -> NoReturn:
+        """Raise ``TypeError``: a loader and a plan know their numbers of batches and records."""
+        raise TypeError(
+            "len(pipeline): a Pipeline is only a description. len(pipeline.loader()) is the number of batches, and "
+            "pipeline.plan().rows_per_epoch the number of records"
+        )
+
+    def __bool__(self) -> bool:
+        """Return True, although ``len()`` fails."""
+        return True
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise ``AttributeError`` with what to write instead, for methods of other libraries."""
+        raise unknown_name(name, [] if name.startswith("_") else dir(self), "a Pipeline", ".")
 
     def __repr__(self) -> str:
         """Return one line with the steps in the order in which they happen; long text lacks its middle."""
@@ -87,7 +108,6 @@ class Description(Transformed):
         collate: Collate | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
-        **unknown: Never,
     ) -> Self:
         """Set the batch size per rank and step, or a length budget for batches of varying size.
 
@@ -128,8 +148,6 @@ class Description(Transformed):
             (batch_size,) bool, that is False for the repeats (default otherwise). ``"partial"`` makes the
             last batch smaller (one rank only). With ``budget`` it applies to whole batches that don't fill a
             step.
-        **unknown
-            Any other argument raises ``TypeError``, which names the right one, such as for ``drop_last``.
 
         Raises
         ------
@@ -153,11 +171,6 @@ class Description(Transformed):
         ...     print([batch["length"].tolist() for batch in loader])
         [[5], [3, 3], [2, 1, 1]]
         """
-        if unknown:
-            names = [
-                name for name in signature(Description.batch).parameters if name not in ("self", "unknown")
-            ]
-            raise unknown_argument("batch()", unknown, names, BATCH)
         if last_batch is not None and last_batch not in (each.value for each in LastBatch):
             raise PlanError(f"batch: last_batch must be 'drop', 'pad' or 'partial', got {last_batch!r}")
         within = _within(batch_size, budget, length_column, max_batch_size, packing)

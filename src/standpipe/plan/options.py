@@ -175,7 +175,10 @@ class LoaderOptions:
 
 def _check_workers(workers: object, prefetch: object) -> None:
     if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
-        raise PlanError(f"num_workers must be 'auto' or an integer from 1 to {MOST_WORKERS}, got {workers!r}")
+        here = ". To make batches in the calling thread, write executor='inline'" if workers == 0 else ""
+        raise PlanError(
+            f"num_workers must be 'auto' or an integer from 1 to {MOST_WORKERS}, got {workers!r}{here}"
+        )
     if prefetch != "auto" and not is_count(prefetch, 1, MOST_PREFETCH):
         raise PlanError(
             f"prefetch must be 'auto' or an integer from 1 to {MOST_PREFETCH} (batches that are made "
@@ -300,6 +303,8 @@ def checked_source(given: object, asked_by: str) -> Source:
 
 def _source_for(given: object) -> str:
     """Suggest the source for a value of another type."""
+    if isinstance(getattr(given, "source", None), Source):
+        return "It is a pipeline: give its source, or mix pipelines by sp.Mixture"
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         return (
             "Give a source such as ImageFolder(path)"

@@ -78,7 +78,7 @@ def _given(pipeline: Description, source: OpenSource) -> Given:
             "each batch"
         )
     assert pipeline.batch_size is not None
-    return Given(whole_number("batch", pipeline.batch_size, low=1, high=MAX_ROWS))
+    return Given(whole_number("batch_size", pipeline.batch_size, low=1, high=MAX_ROWS))
 
 
 def _of_stream(pipeline: Description, source: StreamSource) -> Order:

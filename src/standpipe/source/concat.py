@@ -77,11 +77,12 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
 
     Raises ``PlanError`` if they differ.
     """
-    if len(sources) < 2:
-        raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     for source in sources:
         if isinstance(source, type) or not isinstance(source, Source):
-            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), got {source!r}")
+            how = f". Write {asked_by}(first, second)" if isinstance(source, list | tuple) else ""
+            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), got {source!r}{how}")
+    if len(sources) < 2:
+        raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     opened: list[OpenSource] = []
     for number, source in enumerate(sources):
         same = next((i for i in range(number) if sources[i] is source), None)

@@ -13,6 +13,7 @@ from torch.utils import data
 from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
 
 import standpipe as sp
+from standpipe.answers import answering
 from standpipe.plan.options import RunArguments
 from standpipe.torch.epoch import Course, DataLoaderIterator, ResumePoint, generator_state, set_state
 from standpipe.torch.samples import Samples
@@ -21,9 +22,11 @@ from standpipe.torch.turns import shares_itself_out
 STATE_VERSION = 2
 DEFAULTS = sp.LoaderOptions()
 RAISE = sp.Raise()
+OTHERS = sp.Pipeline | sp.Loader | sp.ImageFolder | sp.FileList | sp.TarShards
 Sample = TypeVar("Sample", covariant=True)
 
 
+@answering
 class DataLoader(data.DataLoader[Sample]):
     """torch's ``DataLoader`` with standpipe's engine: the same arguments, order and batches.
 
@@ -132,6 +135,7 @@ class DataLoader(data.DataLoader[Sample]):
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
     ) -> None:
+        _check_dataset(dataset)
         # Every argument becomes an attribute, as in torch's class: Lightning copies a loader by its attributes.
         self.executor, self.share_lists, self.split_by_worker = executor, share_lists, split_by_worker
         self.on_error, self.error_log, self.stall_timeout_s = on_error, error_log, stall_timeout_s
@@ -342,3 +346,14 @@ class DataLoader(data.DataLoader[Sample]):
                 "an IterableDataset that divides itself among workers needs processes from a worker server. "
                 "Leave out executor='thread' and multiprocessing_context='fork', or use num_workers=1"
             )
+
+
+def _check_dataset(dataset: object) -> None:
+    """Raise ``PlanError`` for a class, and for what ``standpipe.torch.loader`` takes."""
+    if isinstance(dataset, type):
+        raise sp.PlanError(f"DataLoader({dataset.__name__}) got a class. Write {dataset.__name__}(…)")
+    if isinstance(dataset, OTHERS):
+        raise sp.PlanError(
+            f"standpipe.torch.DataLoader() takes a data set of torch, got a {type(dataset).__name__}. Write "
+            "standpipe.torch.loader(pipeline), where sp.Pipeline(source).map(…).batch(…) is a pipeline"
+        )

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import standpipe as sp
+from standpipe.answers import answering
 from standpipe.loader.wrapping import WrapsLoader
 from standpipe.plan.options import RunArguments
 from standpipe.torch.accelerate import InAccelerate
@@ -66,6 +67,7 @@ class TorchLoader(WrapsLoader, InAccelerate, DataLoader[Any]):  # type: ignore[m
         self.dataset.load_state_dict(state)
 
 
+@answering
 def loader(
     pipeline: sp.Pipeline,
     *,
@@ -132,6 +134,12 @@ def loader(
     >>> shapes
     (torch.Size([8, 3, 32, 32]), torch.Size([8]))
     """
+    if not isinstance(pipeline, sp.Pipeline):
+        got = type(pipeline).__name__
+        raise sp.PlanError(
+            f"standpipe.torch.loader() takes a Pipeline, got {got}. Write sp.Pipeline(source).map(…).batch(…), or "
+            "standpipe.torch.DataLoader(dataset, batch_size=…) for a data set of torch"
+        )
     form = Form.of(fields, device, dtype, memory_format)
     if pipeline.gpu is not None and form.device.type == "cuda":
         settings.setdefault("decode_device", str(form.device))

@@ -13,6 +13,7 @@ from standpipe.transform.image import RowForm, ValueTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+MOST_PLAUSIBLE = 10  # times 255: larger means and deviations are those of bytes
 
 LayoutName = Literal["NCHW", "NHWC"]
 
@@ -61,6 +62,9 @@ class Normalize(ValueTransform):
                 self.refuse(name, "three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
             self.refuse("std", "deviations above 0")
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if max(map(abs, value)) > MOST_PLAUSIBLE:
+                self.refuse(name, "on the scale where 255 is 1. Divide numbers for bytes by 255")
         with np.errstate(all="ignore"):
             fits = np.isfinite(self.table()).all()
         if not fits:

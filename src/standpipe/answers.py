@@ -1,0 +1,110 @@
+"""Answers to misuse: errors of public calls come without standpipe's own lines, and name arguments as people write them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from types import FunctionType, TracebackType
+from typing import Any, TypeVar
+
+from standpipe.errors import SampleError, StandpipeError, TransformError, key_name
+from standpipe.hints import ARGUMENTS, CALLS, unknown_argument
+
+Public = TypeVar("Public", bound=Callable[..., Any])
+
+SPECIAL = ("__init__", "__iter__")
+OURS = frozenset({"standpipe", *sys.stdlib_module_names})  # modules whose lines an error doesn't show
+
+
+def answering(public: Public) -> Public:
+    """Let a public function, or the methods of a public class, answer misuse. Use it as a decorator.
+
+    - A ``StandpipeError`` leaves the call with the caller's lines and those of the caller's own functions, without
+      standpipe's. Errors in its chain stay if the caller's code had a part in them.
+    - Wrong arguments raise a ``TypeError`` that says what to write, instead of Python's own.
+    """
+    if not isinstance(public, type):
+        return _answering(public, public.__name__)
+    for name in dir(public):
+        method = inspect.getattr_static(public, name)
+        shown = public.__name__ if name == "__init__" else name
+        if name.startswith("_") and name not in SPECIAL:
+            continue
+        if isinstance(method, FunctionType) and method.__module__.startswith("standpipe."):
+            setattr(public, name, _answering(method, shown))
+        elif isinstance(method, classmethod):
+            setattr(public, name, classmethod(_answering(method.__func__, shown)))
+    return public
+
+
+def _answering(call: Callable[..., Any], shown: str) -> Any:
+    if hasattr(call, "_answers"):
+        return call
+
+    @functools.wraps(call)
+    def answered(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except StandpipeError as error:
+            raise _shortened(error)  # noqa: B904 (it is the same error)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # by the call's own code
+        raise _misused(call, shown, args, kwargs)  # out here, its context is what the caller handles, and nothing of ours
+
+    answered._answers = True  # type: ignore[attr-defined]
+    return answered
+
+
+def _shortened(error: StandpipeError) -> StandpipeError:
+    """Leave standpipe's lines out of an error's traceback, and errors that were raised and caught inside of it."""
+    # The cause of a TransformError is public. It may be an error of a built-in function, which has no lines.
+    if not isinstance(error, TransformError):
+        if _is_inside(error.__cause__):
+            error.__cause__ = None
+        if _is_inside(error.__context__):
+            error.__suppress_context__ = True
+    short: TracebackType | None = None
+    for line in reversed(_lines_of_others(error.__traceback__)):
+        short = TracebackType(short, line.tb_frame, line.tb_lasti, line.tb_lineno)
+    return error.with_traceback(short)
+
+
+def _is_inside(error: BaseException | None) -> bool:
+    """Return True if an error and those before it were raised in standpipe's lines, and by none of the caller's."""
+    if error is None:
+        return True
+    raised_here = error.__traceback__ is not None and not _lines_of_others(error.__traceback__)
+    return raised_here and _is_inside(error.__cause__) and _is_inside(error.__context__)
+
+
+def _lines_of_others(traceback: TracebackType | None) -> list[TracebackType]:
+    lines = []
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in OURS:
+            lines.append(traceback)
+        traceback = traceback.tb_next
+    return lines
+
+
+def _misused(call: Callable[..., Any], shown: str, args: Sequence[Any], given: dict[str, Any]) -> TypeError:
+    """Return the error for arguments that don't fit a call, with what to write instead."""
+    parameters = [each for each in inspect.signature(call).parameters.values() if each.name not in ("self", "cls")]
+    known = [each.name for each in parameters if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    placed = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    hint = CALLS.get(shown, "")
+    if unknown := given.keys() - known:
+        return unknown_argument(f"{shown}()", unknown, known, ARGUMENTS.get(shown, {}))
+    values = args[len(inspect.signature(call).parameters) - len(parameters) :]
+    if len(values) > len(placed):
+        names = ", ".join(f"{name}=" for name in known if name not in placed)
+        wrong = f"{shown}() takes no argument {key_name(values[len(placed)])} without a name"
+        return TypeError(f"{wrong}: {hint or f'its names are {names}'}")
+    if twice := [name for name in placed[: len(values)] if name in given]:
+        return TypeError(f"{shown}() got {twice[0]} twice: leave out {twice[0]}={key_name(given[twice[0]])}")
+    missing = [each.name for each in parameters if each.default is each.empty and each.name in known]
+    missing = [name for name in missing if name not in given and name not in placed[: len(values)]]
+    needs = " and ".join(f"{name}=" for name in missing)
+    return TypeError(f"{shown}() needs {needs}: {hint or f'write {shown}({missing[0]}=…)'}")
