@@ -13,6 +13,7 @@ from standpipe.errors import SampleError, StandpipeError, TransformError, key_na
 from standpipe.hints import ARGUMENTS, CALLS, unknown_argument
 
 Public = TypeVar("Public", bound=Callable[..., Any])
+AnError = TypeVar("AnError", bound=Exception)
 
 SPECIAL = ("__init__", "__iter__")
 OURS = frozenset({"standpipe", *sys.stdlib_module_names})  # modules whose lines an error doesn't show
@@ -50,6 +51,8 @@ def _answering(call: Callable[..., Any], shown: str) -> Any:
         except StandpipeError as error:
             raise _shortened(error)  # noqa: B904 (it is the same error)
         except TypeError as error:
+            if hasattr(error, "is_answer"):
+                raise _shortened(error)  # noqa: B904
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # by the call's own code
         raise _misused(call, shown, args, kwargs)  # out here, its context is what the caller handles, and nothing of ours
@@ -58,7 +61,7 @@ def _answering(call: Callable[..., Any], shown: str) -> Any:
     return answered
 
 
-def _shortened(error: StandpipeError) -> StandpipeError:
+def _shortened(error: AnError) -> AnError:
     """Leave standpipe's lines out of an error's traceback, and errors that were raised and caught inside of it."""
     # The cause of a TransformError is public. It may be an error of a built-in function, which has no lines.
     if not isinstance(error, TransformError):

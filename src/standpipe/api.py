@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
+from typing import IO, TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 from standpipe.answers import answering
 from standpipe.contracts import Device, Fleet, Source
@@ -23,6 +23,8 @@ from standpipe.spec import AnyArray, ExecutorName, ReadOptions, UInt8Array
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from standpipe.engine.remote.maker import BatchMaker
     from standpipe.jobs.show import Sheet
 
@@ -309,7 +311,7 @@ class Pipeline(Description):
         scan(self, LoaderOptions.of(options))
 
     def apply(
-        self, images: Sequence[str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array]
+        self, images: Sequence[str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array | Image | IO[bytes]]
     ) -> dict[str, AnyArray]:
         """Apply the transforms to given images, and return the batch that a loader would deliver.
 
@@ -318,8 +320,9 @@ class Pipeline(Description):
 
         Parameters
         ----------
-        images : sequence of path, bytes or array
-            Files, encoded images, and decoded images, (H, W, 3) uint8.
+        images : sequence of path, bytes, file object, Pillow image or array
+            Files, encoded images, and decoded images: (H, W, 3) uint8, or Pillow's. If transforms leave images of
+            different sizes, such as ``Resize(520)``, all must have one size in the end: give one at a time.
 
         Returns
         -------

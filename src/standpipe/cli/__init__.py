@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -24,10 +25,15 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
-COMMANDS = (  # the modules, in the order of the help
-    *("synth", "bench", "tune", "show", "explain", "audit", "index"),
-    *("scan", "pack", "unpack", "verify", "cache", "doctor", "top"),
-)
+GROUPS = {  # the modules, in the order of the help
+    "measure and look": ("bench", "doctor", "show", "explain"),
+    "check and prepare data": ("scan", "index", "pack", "unpack", "verify", "synth"),
+    "during training": ("top", "tune", "cache", "audit"),
+}
+EXAMPLES = """\
+  standpipe bench photos       How fast do batches of the images in photos/ come?
+  standpipe doctor train.py    What is wrong with the DataLoaders of train.py?
+"""
 # What people write who know other tools, and our words for it, of which a command has some.
 HABITS = {
     "--batch-size": ("--batch",),
@@ -39,6 +45,7 @@ HABITS = {
     "--output": ("--report", "--dtype"),
     "--epochs": ("--seconds",),
 }
+WORDS = {"help": "--help", "version": "--version", "benchmark": "bench", "check": "scan", "train": "bench"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +96,7 @@ def _run(argv: list[str]) -> int:
     try:
         try:
             command = _command(parser, argv)
+            argv = argv or ["--help"]
             own, of_script = _apart(argv)
             _check_options(command, own)
             args = parser.parse_args(own, argparse.Namespace(arguments=of_script))
@@ -120,15 +128,11 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the command's parser. Its default ``commands`` is a dict of the subcommands' parsers, by name."""
-    parser = _Parser(
-        prog="standpipe",
-        description="Feeds training batches: reads, decodes and augments samples into fixed memory.",
-        epilog="standpipe COMMAND --help tells more about one of them.",
-    )
+    parser = _Overview(prog="standpipe")
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     parser.set_defaults(failed=FAILED)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for name in chain(*GROUPS.values()):
         module = importlib.import_module(f"standpipe.cli.{name}")
         command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
         command.set_defaults(run=getattr(module, "run", None))  # cache has commands of its own
@@ -153,7 +157,8 @@ def _command(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.A
             if commands is None:
                 break
             if word not in commands:
-                parser.error(_unknown("command", repr(word), list(commands)))
+                known = [WORDS[word]] if word in WORDS and "bench" in commands else []
+                parser.error(_unknown("command", repr(word), list(commands), known))
             parser = commands[word]
     return parser
 
@@ -190,7 +195,22 @@ class _Parser(argparse.ArgumentParser):
         more = message.removeprefix("unrecognized arguments: ")
         if more != message and not more.startswith("-") and os.path.exists(more.split(" ")[-1]):  # noqa: PTH110
             message += "; put a pattern in quotation marks, such as 'train-*.tar'"
-        super().error(message)
+        self.exit(USAGE, f"{self.prog}: {message}. {self.prog} --help shows what there is\n".replace("?.", "?"))
+
+
+class _Overview(_Parser):
+    """The parser of the whole command, whose help has the commands in groups."""
+
+    def format_help(self) -> str:
+        """Return the commands, the most used first, with two examples."""
+        parts = ["usage: standpipe COMMAND …\n\nstandpipe feeds training batches, in fixed memory.\n"]
+        for title, names in GROUPS.items():
+            helps = (importlib.import_module(f"standpipe.cli.{name}").HELP for name in names)
+            lines = (f"    {name:8s}  {text}\n" for name, text in zip(names, helps, strict=True))
+            parts.append(f"{title}:\n{''.join(lines)}")
+        parts.append(f"examples:\n{EXAMPLES}")
+        parts.append("standpipe COMMAND --help describes a command. standpipe --version prints the version.\n")
+        return "\n".join(parts)
 
 
 class _Version(argparse.Action):

@@ -6,7 +6,7 @@ import argparse
 
 from standpipe.cli.terminal import print_json, say, verbatim
 
-HELP = "prove that ranks get disjoint rows, all of them, in equal steps"
+HELP = "check that each rank of a run gets its own records, and all come"
 DESCRIPTION = (
     "Count every record that every step of every rank names, without reading an image, and "
     "say whether each comes exactly once. Exits with 1 if not."
@@ -18,17 +18,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from standpipe.cli.task import WHERE
 
     parser.add_argument("path", metavar="PATH", help=WHERE)
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="data ranks (default: 1)")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="number of data ranks (default: 1)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="epochs to count (default: 2)")
     parser.add_argument(
         "--batch", type=int, default=256, metavar="N", help="rows per rank and step (default: 256)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order (default: 0)")
     parser.add_argument(
         "--last-batch",
         choices=("drop", "pad"),
         default="drop",
-        help="what becomes of the rest (default: drop)",
+        help="treatment of rows that fill no step of all ranks (default: drop)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -46,7 +46,7 @@ NEEDED = {
     "executor": "digest",
 }
 
-HELP = "measure a standard task on your images"
+HELP = "measure how fast batches of your images come"
 DESCRIPTION = (
     "Deliver batches of a standard task for some seconds and say how fast that went, in which "
     "memory, and what limits it. Loops over the data as often as the time asks."

@@ -9,6 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from standpipe.cli.terminal import (
+    COLUMNS as NARROW,
+)
+from standpipe.cli.terminal import (
     columns_of,
     harmless,
     in_columns,
@@ -45,8 +48,8 @@ COLUMNS = (
 
 HELP = "create, list, fill, check and destroy caches"
 DESCRIPTION = (
-    "What Pipeline.cache(…) keeps in memory and on disk. Nothing has to be started: a job creates what "
-    "it needs, and these commands are for limits set ahead, for looking, and for giving the memory back."
+    "Manage what Pipeline.cache(…) keeps in memory and on disk. Nothing has to be started: a job creates the cache "
+    "that it needs. These commands set limits ahead of the first job, show caches, and free their memory."
 )
 
 
@@ -56,14 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(commands=commands.choices)
     _add_create(commands)
     _add(commands, "list", _list, "list all caches", named=False)
-    _add(commands, "info", _info, "tell all about one")
+    _add(commands, "info", _info, "print everything about a cache")
     from standpipe.cli import cache_fill
 
-    fill = _add(commands, "fill", cache_fill.run, "fill one ahead of the jobs that read it", named=False)
+    fill = _add(commands, "fill", cache_fill.run, "fill a cache ahead of the jobs that read it", named=False)
     cache_fill.add_arguments(fill)
-    _add(commands, "verify", _verify, "read every row and its checksum; exit with 1 if any is wrong")
-    _add(commands, "destroy", _destroy, "destroy one; jobs that use it go on reading")
-    _add(commands, "stop", _stop, "destroy all, and say how much memory that freed", named=False)
+    _add(commands, "verify", _verify, "compare every row with its checksum; exit with 1 if any is wrong")
+    _add(commands, "destroy", _destroy, "destroy a cache; jobs that use it continue to read it")
+    _add(commands, "stop", _stop, "destroy all caches, and print how much memory that freed", named=False)
 
 
 def _add(
@@ -72,15 +75,15 @@ def _add(
     """Add one subcommand of ``standpipe cache``, with the arguments that all of these take."""
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     if named:
-        parser.add_argument("name", metavar="NAME", help="of the cache, as in sp.Cache(NAME)")
+        parser.add_argument("name", metavar="NAME", help="name of the cache, as in sp.Cache(NAME)")
     parser.add_argument(
-        "--directory", metavar="FOLDER", help="where it is, as directory= of sp.Cache (default: /dev/shm)"
+        "--directory", metavar="FOLDER", help="folder of the caches, as directory= of sp.Cache (default: /dev/shm)"
     )
     parser.add_argument(
         "--shared-group",
         type=_group,
         metavar="GROUP",
-        help="that of a group of users, as shared_group= of sp.Cache",
+        help="group of users who share the cache, as shared_group= of sp.Cache",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -88,20 +91,20 @@ def _add(
 
 
 def _add_create(commands: Subparsers) -> None:
-    parser = _add(commands, "create", _create, "create one ahead of its first use, for its limits")
+    parser = _add(commands, "create", _create, "create a cache with limits, ahead of its first use")
     parser.add_argument(
-        "--memory", metavar="SIZE", help="that it may take, such as 8GiB (default: half of what is free)"
+        "--memory", metavar="SIZE", help="memory that the cache may take, such as 8GiB (default: half of what is free)"
     )
-    parser.add_argument("--spill", metavar="FOLDER", help="on a disk, for rows that don't fit")
+    parser.add_argument("--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit into memory")
     parser.add_argument(
-        "--spill-limit", metavar="SIZE", help="that it may take there (default: what there is)"
+        "--spill-limit", metavar="SIZE", help="bytes that the cache may take in that folder (default: all that are free)"
     )
     parser.add_argument(
         "--idle-after",
         type=_seconds_or_never,
         default=600.0,
         metavar="SECONDS",
-        help="after which a set that nobody uses may be evicted, or never (default: 600)",
+        help="time after which an unused set may be evicted, or never (default: 600)",
     )
 
 
@@ -273,9 +276,8 @@ def _told(each: CachedSet) -> list[str]:
 
 
 def _label(label: str, indent: int) -> str:
-    """Return a set's label, on one line of a terminal."""
-    columns = columns_of(sys.stdout)
-    return verbatim(harmless(label) if columns is None else shortened(harmless(label), columns - indent))
+    """Return a set's label, on one line of 80 columns or of the terminal."""
+    return verbatim(shortened(harmless(label), (columns_of(sys.stdout) or NARROW) - indent))
 
 
 def _nodes(each: CachedSet) -> str:

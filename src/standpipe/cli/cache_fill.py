@@ -19,25 +19,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from standpipe.cli.task import TASKS, WHERE
 
     parser.add_argument("path", metavar="PATH", help=WHERE)
-    parser.add_argument("--cache", required=True, metavar="NAME", help="as in sp.Cache(NAME)")
+    parser.add_argument("--cache", required=True, metavar="NAME", help="name of the cache, as in sp.Cache(NAME)")
     parser.add_argument(
         "--task",
         choices=TASKS,
         default="train",
-        help="train: any that reads these files; eval: resize to 256, centre crop of 224 (default: train)",
+        help="train: any task that reads these files; eval: resize to 256, centre crop of 224 (default: train)",
     )
     parser.add_argument(
         "--place",
         choices=("bytes", "images"),
-        help="what is kept: the bytes of files, as .cache(…) right after the source does, or images, as it does "
+        help="what the cache keeps: the bytes of files, as .cache(…) right after the source does, or images, as it does "
         "behind the transforms of eval (default: bytes for train, images for eval)",
     )
     parser.add_argument(
         "--memory",
         metavar="SIZE",
-        help="that the cache may take (default: as it was created, or half of what is free)",
+        help="memory that the cache may take (default: as it was created, or half of what is free)",
     )
-    parser.add_argument("--spill", metavar="FOLDER", help="on a disk, for rows that don't fit")
+    parser.add_argument("--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit into memory")
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
 
 

@@ -6,14 +6,15 @@ import argparse
 
 UNABLE = 2  # the exit code where nothing could be examined: 1 says that something was found
 
-HELP = "say what is wrong with a PyTorch script's DataLoaders, or with a folder of images"
+HELP = "find what is wrong with a script's DataLoaders, or with images"
 DESCRIPTION = (
-    "Say what is wrong, by what that was measured, and what to do. A script is run for a few steps, as "
-    "it is: an epoch ends after --steps batches, the run when a loader begins its third epoch "
-    "(later where epochs are short); what it prints goes to stderr; torch.save writes scratch files, and older "
-    "files that it would replace or remove stay; all else that it does it does. Of a folder or list, files are "
-    "read and decoded for a few seconds. A process is looked at, not stopped or changed. Exits with 1 if there are "
-    "problems or warnings, and with 2 if it can't look."
+    "Report what is wrong, the measurement that shows it, and what to do. The doctor runs a script unchanged for a "
+    "few steps: each epoch ends after --steps batches, and the run ends when a loader begins its third epoch (later "
+    "where epochs are short). What the script prints goes to stderr. torch.save writes temporary files, and older "
+    "files stay where the script would replace or remove them. Everything else in the script happens, so a script "
+    "that sends mail sends it. For a folder or list, the doctor reads and decodes files for a few seconds. It looks "
+    "at a running process without stopping or changing it. The exit code is 1 for problems or warnings, and 2 if the "
+    "doctor can't look."
 )
 
 
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=_above_zero,
         metavar="S",
-        help="how long, about (default: 120 for a script, from its first epoch on, which may take 15 minutes to come; "
+        help="seconds to look, about (default: 120 for a script, from its first epoch on, which may take 15 minutes to come; "
         "9 for files, 2 for a process)",
     )
     parser.add_argument(

@@ -7,7 +7,7 @@ import argparse
 from standpipe.cli.task import add_task_arguments, standard_task
 from standpipe.cli.terminal import print_json, say, verbatim
 
-HELP = "print the plan of a standard task"
+HELP = "print the steps and the memory of a run, without running it"
 DESCRIPTION = (
     "Print what a standard task would do with your images: source, order, kernels, slots, "
     "workers, and every byte of the memory forecast. Decodes no image."

@@ -14,7 +14,7 @@ from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 if TYPE_CHECKING:
     import standpipe as sp
 
-HELP = "write the index file of a list, folder or tar shards, or check it"
+HELP = "write or check an index, with which training starts at once"
 DESCRIPTION = (
     "Write the index file of a list, folder or tar shards beside it, or to the user's cache folder "
     "where that can't be written. Training starts that find it there needn't read the list or walk the folder. "

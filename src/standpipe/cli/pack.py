@@ -8,7 +8,7 @@ import time
 from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-HELP = "write images into tar shards"
+HELP = "write a folder of images into tar shards"
 DESCRIPTION = (
     "Write the image files of a folder or list into plain tar files in WebDataset's format, with their "
     "labels and columns, an index, and a checksum of every member. If it is interrupted or killed, the same "

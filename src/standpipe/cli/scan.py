@@ -35,7 +35,7 @@ GROUPS = (  # as the report has them
     ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "repeated-key", "suffix")),
 )
 
-HELP = "find bad files, copies and odd labels"
+HELP = "find images that can't be decoded, copies and odd labels"
 DESCRIPTION = (
     "Read and decode every image of a folder, list or tar shards completely, on all CPUs, and say "
     "which ones a loader would refuse, and why. Interrupted, the same command goes on where it was; run again "
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"with --output, name these too: {', '.join(GROUPS[1][1])}; may be given again",
     )
-    parser.add_argument("--fresh", action="store_true", help="forget what is known, and look at all files")
+    parser.add_argument("--fresh", action="store_true", help="read all files again, also those that an earlier scan has read")
     parser.add_argument(
         "--workers", type=int, default=None, metavar="N", help="threads (default: one per CPU)"
     )
@@ -65,16 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-duplicates", action="store_true", help="don't look for files with the same bytes"
     )
     parser.add_argument(
-        "--allow-truncated", action="store_true", help="files that end too soon are no bad ones"
+        "--allow-truncated", action="store_true", help="accept files that end too soon"
     )
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="cap of an image (default: 178956970)")
+    parser.add_argument("--max-pixels", type=int, metavar="N", help="largest width × height of an image (default: 178956970)")
     parser.add_argument(
-        "--large-image-memory", metavar="SIZE", help="for whole frames, as a loader's (default: 256MiB)"
+        "--large-image-memory", metavar="SIZE", help="memory for images that are decoded as a whole, such as PNGs (default: 256MiB)"
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print a JSON object a line: one for each finding, and last one with the sums",
+        help="print a JSON object per line: one for each finding, and at the end one with the totals",
     )
     parser.set_defaults(failed=UNABLE)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-HELP = "draw augmented samples on a contact sheet"
+HELP = "draw images as training sees them, on one sheet"
 DESCRIPTION = (
     "Draw images of a folder, spread over its classes, as a training run would see them: one row "
     "per image, one column per epoch, each a RandomResizedCrop and a flip. With --recipe, the transforms of a "

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pid", nargs="?", type=int, metavar="PID", help="show this process's loaders in detail"
     )
-    parser.add_argument("--once", action="store_true", help="show them once, as where stdout is no terminal")
+    parser.add_argument("--once", action="store_true", help="show the loaders once, as without a terminal")
     parser.add_argument("--json", action="store_true", help="print one JSON object, once")
 
 

@@ -7,7 +7,7 @@ import time
 
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-HELP = "restore the files of packed shards"
+HELP = "write the files of tar shards into a folder again"
 DESCRIPTION = (
     "Restore the files that standpipe pack wrote into shards, with the same names and bytes. Each "
     "file's bytes are compared with their checksum."

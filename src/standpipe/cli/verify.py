@@ -7,7 +7,7 @@ import time
 
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-HELP = "check the bytes of packed shards"
+HELP = "compare tar shards with their checksums"
 DESCRIPTION = (
     "Read all shards that standpipe pack wrote, and compare each member with the CRC-32C that it had "
     "then. Exits with 1 if anything differs. It decodes no image: standpipe scan does."

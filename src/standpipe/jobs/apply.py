@@ -30,8 +30,11 @@ def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
     given = [_given(index, each) for index, each in enumerate(images)]
     if not given:
         raise PlanError("apply() got no images")
-    sizes = {(each.shape[0], each.shape[1]) if each.ndim == 3 else None for each, _ in given}
-    kernel = fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None)
+    try:
+        kernel = _kernel(pipeline, given)
+    except PlanError:  # perhaps as the size of the images matters, which only their pixels say
+        given = [(_decoded(pipeline, index, *each), each[1]) for index, each in enumerate(given)]
+        kernel = _kernel(pipeline, given)
     batch: dict[str, AnyArray] = {
         name: np.empty((len(given), *spec.shape), spec.dtype) for name, spec in kernel.outputs.items()
     }
@@ -77,7 +80,7 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
         except OSError as error:
             raise ReadError(error.strerror or str(error), place="read", index=index, path=path) from error
         return np.frombuffer(data, np.uint8), path
-    if callable(getattr(image, "read", None)):
+    if hasattr(image, "read"):
         image = image.read()
     elif "PIL.Image" in sys.modules and isinstance(image, sys.modules["PIL.Image"].Image):
         image = np.asarray(image.convert("RGB"))
@@ -89,6 +92,19 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
     raise PlanError(
         f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, 3) uint8, but input {index} is {got}"
     )
+
+
+def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]]) -> NativeKernel:
+    sizes = {(each.shape[0], each.shape[1]) if each.ndim == 3 else None for each, _ in given}
+    return fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None)
+
+
+def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | None) -> UInt8Array:
+    """Return an image as pixels, (H, W, 3) uint8: Pillow's, which ``decode("exact")`` has too."""
+    try:
+        return image if image.ndim == 3 else decode_foreign(image, pipeline.decoding, lambda *_: "").rgb
+    except Undecodable as error:
+        raise DecodeError(str(error), place="transform", index=index, path=path) from error
 
 
 class _Maker:

@@ -36,7 +36,9 @@ class Saved:
 def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     """Return the contents of a state. Raises ``StateError`` if it is damaged or was saved by another recipe."""
     if not isinstance(state, Mapping):
-        raise StateError(f"a state must be a dict from state_dict(), not a {type(state).__name__}")
+        raise StateError(
+            f"a state must be a dict from state_dict(), got {shown_value(state, 100)}. Load a file first: torch.load(path)"
+        )
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if "version" not in state:
         raise StateError(

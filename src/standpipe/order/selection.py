@@ -73,7 +73,7 @@ class Skip:
     def count(self, num_records: int) -> int:
         """Return the number of remaining records. Raises ``PlanError`` if there are none."""
         if self.number >= num_records:
-            raise PlanError(f"skip({self.number}) leaves nothing of {num_records} records")
+            raise PlanError(f"skip({self.number}) leaves nothing of {num_records} records: skip fewer")
         return num_records - self.number
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
@@ -106,7 +106,7 @@ class Select:
     def count(self, num_records: int) -> int:
         """Return the number of listed records. Raises ``PlanError`` for one that doesn't exist."""
         if (largest := int(self.rows.max())) >= num_records:
-            raise PlanError(f"select() names record {largest}, but the last record is {num_records - 1}")
+            raise PlanError(f"select() names record {largest}, but the last record is {num_records - 1}: they count from 0")
         return len(self.rows)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:

@@ -92,6 +92,11 @@ class Mixture:
         names: Sequence[str] | None = None,
     ) -> None:
         pairs = list(components.items() if isinstance(components, Mapping) else components)
+        if wrong := [each for each in pairs if not isinstance(each, tuple | list) or len(each) != 2]:
+            raise PlanError(
+                f"Mixture takes pipelines with their weights, got {wrong[0]!r} without one. Write "
+                "sp.Mixture({first: 0.7, second: 0.3})"
+            )
         self.components = tuple(pipeline for pipeline, _ in pairs)
         self.weights = tuple(plain(weight) for _, weight in pairs)
         self.stopping = plain(stopping)

@@ -354,6 +354,6 @@ def _check_dataset(dataset: object) -> None:
         raise sp.PlanError(f"DataLoader({dataset.__name__}) got a class. Write {dataset.__name__}(…)")
     if isinstance(dataset, OTHERS):
         raise sp.PlanError(
-            f"standpipe.torch.DataLoader() takes a data set of torch, got a {type(dataset).__name__}. Write "
+            f"standpipe.torch.DataLoader() takes a data set of torch, got {type(dataset).__name__}. Write "
             "standpipe.torch.loader(pipeline), where sp.Pipeline(source).map(…).batch(…) is a pipeline"
         )

@@ -11,7 +11,7 @@ import time
 
 from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
 
-HELP = "make a folder of photo-like JPEGs"
+HELP = "make a folder of photo-like JPEGs, to try the commands with"
 DESCRIPTION = (
     "Make a folder of photo-like JPEGs in class folders, distributed as ImageNet's files in "
     "size, JPEG settings and bytes per pixel. An interrupted run is completed by the same command."
