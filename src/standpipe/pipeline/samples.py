@@ -14,7 +14,7 @@ from standpipe.plan.options import checked_gpu
 from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
 from standpipe.transform import Function
 from standpipe.transform.converted.automatic import automatic, is_python
-from standpipe.transform.python.function import InputFormat
+from standpipe.transform.python.function import InputFormat, Mixing
 from standpipe.units import is_count
 
 
@@ -97,6 +97,8 @@ class Transformed(Ordered):
         ...     print(loader.peek()["image"].shape)
         (8, 32, 32, 3)
         """
+        if mixing := [each for each in transforms if isinstance(each, Mixing)]:
+            raise PlanError(f"map({mixing[0]!r}): it mixes the images of a batch. Write .batch(…).map_batch(…)")
         if native not in (None, "auto"):
             raise PlanError(f"map: native must be 'auto' or None, got {native!r}")
         if any(option is not None for option in (field, input_format, spec, native)) and not any(

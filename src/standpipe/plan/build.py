@@ -170,7 +170,8 @@ def _check(pipeline: Description) -> None:
     """Raise ``PlanError`` for faults of a pipeline that don't depend on the source's content."""
     if pipeline.batch_size is None and pipeline.budget is None:
         raise PlanError(
-            "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…)"
+            "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…), before "
+            ".loader()"
         )
     checked_source(pipeline.source, "Pipeline")
     first_epochs(pipeline.transforms)

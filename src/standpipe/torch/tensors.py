@@ -101,7 +101,7 @@ class Form:
         for name in self._names():
             if name not in known and name != VALID:
                 raise PlanError(
-                    f"fields={self.fields!r} names an unknown field. A batch has {', '.join(known)}. None gives all"
+                    f"fields={self.fields!r} names an unknown field. A batch has {', '.join(known)}; None gives all"
                 )
 
     def batch(self, arrays: Mapping[str, Any]) -> Any:

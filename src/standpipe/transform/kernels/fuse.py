@@ -268,7 +268,7 @@ def _unnormalized(scale: bool) -> Float32Array:
 
 
 def _hint(transform: object) -> str:
-    if isinstance(transform, list | tuple):
+    if hasattr(transform, "__iter__"):
         return ": give transforms one by one, or .map(*transforms)"
     if isinstance(transform, type) and issubclass(transform, ImageTransform):
         return f": it is a class, write {transform.__name__}(…)"
