@@ -1,4 +1,4 @@
-"""Answers to misuse: errors of public calls come without standpipe's own lines, and name arguments as people write them."""
+"""Answers to misuse: errors of public calls come without standpipe's own lines, and say what to write instead."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from types import FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from standpipe.errors import SampleError, StandpipeError, TransformError, key_name
+from standpipe.errors import StandpipeError, TransformError, key_name
 from standpipe.hints import ARGUMENTS, CALLS, unknown_argument
 
 Public = TypeVar("Public", bound=Callable[..., Any])
@@ -27,7 +27,7 @@ def answering(public: Public) -> Public:
     - Wrong arguments raise a ``TypeError`` that says what to write, instead of Python's own.
     """
     if not isinstance(public, type):
-        return _answering(public, public.__name__)
+        return cast(Public, _answering(public, public.__name__))
     for name in dir(public):
         method = inspect.getattr_static(public, name)
         shown = public.__name__ if name == "__init__" else name
@@ -55,7 +55,8 @@ def _answering(call: Callable[..., Any], shown: str) -> Any:
                 raise _shortened(error)  # noqa: B904
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # by the call's own code
-        raise _misused(call, shown, args, kwargs)  # out here, its context is what the caller handles, and nothing of ours
+        # Out here, its context is an error that the caller handles, or none.
+        raise _misused(call, shown, args, kwargs)
 
     answered._answers = True  # type: ignore[attr-defined]
     return answered
@@ -65,9 +66,9 @@ def _shortened(error: AnError) -> AnError:
     """Leave standpipe's lines out of an error's traceback, and errors that were raised and caught inside of it."""
     # The cause of a TransformError is public. It may be an error of a built-in function, which has no lines.
     if not isinstance(error, TransformError):
-        if _is_inside(error.__cause__):
+        if error.__cause__ is not None and _is_inside(error.__cause__):
             error.__cause__ = None
-        if _is_inside(error.__context__):
+        if error.__context__ is not None and _is_inside(error.__context__):
             error.__suppress_context__ = True
     short: TracebackType | None = None
     for line in reversed(_lines_of_others(error.__traceback__)):
@@ -94,20 +95,20 @@ def _lines_of_others(traceback: TracebackType | None) -> list[TracebackType]:
 
 def _misused(call: Callable[..., Any], shown: str, args: Sequence[Any], given: dict[str, Any]) -> TypeError:
     """Return the error for arguments that don't fit a call, with what to write instead."""
-    parameters = [each for each in inspect.signature(call).parameters.values() if each.name not in ("self", "cls")]
-    known = [each.name for each in parameters if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
-    placed = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    every = inspect.signature(call).parameters
+    known = [name for name, each in every.items() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    placed = [name for name in known if every[name].kind is not inspect.Parameter.KEYWORD_ONLY]
+    needed = [name for name in known if every[name].default is inspect.Parameter.empty]
     hint = CALLS.get(shown, "")
     if unknown := given.keys() - known:
+        known = [name for name in known if name != "self"]
         return unknown_argument(f"{shown}()", unknown, known, ARGUMENTS.get(shown, {}))
-    values = args[len(inspect.signature(call).parameters) - len(parameters) :]
-    if len(values) > len(placed):
+    if len(args) > len(placed):
         names = ", ".join(f"{name}=" for name in known if name not in placed)
-        wrong = f"{shown}() takes no argument {key_name(values[len(placed)])} without a name"
+        wrong = f"{shown}() takes no argument {key_name(args[len(placed)])} without a name"
         return TypeError(f"{wrong}: {hint or f'its names are {names}'}")
-    if twice := [name for name in placed[: len(values)] if name in given]:
+    if twice := [name for name in placed[: len(args)] if name in given]:
         return TypeError(f"{shown}() got {twice[0]} twice: leave out {twice[0]}={key_name(given[twice[0]])}")
-    missing = [each.name for each in parameters if each.default is each.empty and each.name in known]
-    missing = [name for name in missing if name not in given and name not in placed[: len(values)]]
+    missing = [name for name in needed if name not in given and name not in placed[: len(args)]]
     needs = " and ".join(f"{name}=" for name in missing)
     return TypeError(f"{shown}() needs {needs}: {hint or f'write {shown}({missing[0]}=…)'}")

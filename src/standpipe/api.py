@@ -311,7 +311,10 @@ class Pipeline(Description):
         scan(self, LoaderOptions.of(options))
 
     def apply(
-        self, images: Sequence[str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array | Image | IO[bytes]]
+        self,
+        images: Sequence[
+            str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array | Image | IO[bytes]
+        ],
     ) -> dict[str, AnyArray]:
         """Apply the transforms to given images, and return the batch that a loader would deliver.
 

@@ -41,8 +41,6 @@ ARGUMENTS = {  # of other calls
     "Pipeline": {
         "transform": _MAP,
         "batch_size": "write .batch(batch_size) on the pipeline",
-        "shuffle": "write .shuffle(seed=…) on the pipeline",
-        "num_workers": "write .loader(num_workers=…) on the pipeline",
     },
     "ImageFolder": {
         "transform": _MAP,
@@ -51,7 +49,10 @@ ARGUMENTS = {  # of other calls
     "Resize": {"antialias": "leave it out: Resize always antialiases, as Pillow does"},
     "RandomResizedCrop": {"antialias": "leave it out: RandomResizedCrop always antialiases, as Pillow does"},
     "MixUp": {"classes": "write num_classes="},
-    "Mixture": {"weights": "write sp.Mixture({first: 0.7, second: 0.3})", "seed": "write sp.Pipeline(mixture, seed=…)"},
+    "Mixture": {
+        "weights": "write sp.Mixture({first: 0.7, second: 0.3})",
+        "seed": "write sp.Pipeline(mixture, seed=…)",
+    },
 }
 CALLS = {  # what to write where arguments are missing, or have no names
     "shuffle": "write .shuffle(seed=7), which shuffles all records, without a buffer",
@@ -62,7 +63,6 @@ CALLS = {  # what to write where arguments are missing, or have no names
     "loader": "write .loader(num_workers=4)",
     "Pipeline": "write sp.Pipeline(sp.ImageFolder('photos'))",
     "MixUp": "write sp.MixUp(0.2, num_classes=1000)",
-    "CutMix": "write sp.CutMix(1.0, num_classes=1000)",
 }
 METHODS = {  # of a pipeline
     "repeat": "leave it out: each iter(loader) is the next epoch, and loader.steps(n) goes on across epochs",
@@ -72,7 +72,6 @@ METHODS = {  # of a pipeline
     "to_tuple": "write standpipe.torch.loader(pipeline, fields=('image', 'label'))",
     "with_format": "write standpipe.torch.loader(pipeline)",
     "set_transform": _MAP,
-    "concatenate": "write sp.Pipeline(sp.Concat(first, second))",
     "random_split": "write .split(0.9, seed=7)",
 }
 NAMES = {  # of the package

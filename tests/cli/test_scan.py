@@ -206,7 +206,7 @@ def test_a_list_that_cannot_be_written_is_said_before_anything_is_read(here: Pat
 def test_wrong_usage_is_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["photos", "--also", "empty"], ["photos", "--workers", "many"]):
         assert main(["scan", *arguments]) == 2
-    assert "usage: standpipe scan" in capsys.readouterr().err
+    assert "standpipe scan --help shows" in capsys.readouterr().err
 
 
 def command(*arguments: str) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ from torchvision_cpu import torchvision
 PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "mistakes.md"
 OURS = str(Path(sp.__file__).parent)
 PYTHONS = (TypeError, ValueError, AttributeError)  # where Python's convention, or torch's, asks for it
-GIVEN = {"sp", "np", "torch", "torchvision", "v2", "standpipe", "os", "photos", "train", "evaluation", "numbers"}
 CLASS = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*")
+MODULE = re.compile(r"standpipe\.(?!torch\b)\w+\.\w+")
 SENTENCE = re.compile(r"[.?!] (?=[A-Z])")
 BEGIN = """# Everyday mistakes
 
-What people type who come from other libraries, and what standpipe answers. `tests/docs/test_mistakes.py` types them, and
-compares this page with the answers. An answer has one or two sentences with the words that were typed, and says what to
+What people type who come from other libraries, and what standpipe answers. `tests/docs/test_mistakes.py` types
+them, and compares this page with the answers. An answer has one or two sentences with the words that were typed, and says what to
 write instead. No class of standpipe's inside is named, and the traceback has at most two lines of standpipe's own.
 
 `photos` is a pipeline of an `ImageFolder` with 24 images, `train` has a shuffle, a random crop and `Normalize` too,
@@ -49,7 +49,7 @@ batches of eight.
 
 @dataclass(frozen=True)
 class Answer:
-    """What somebody gets for a mistake.
+    """An answer to a mistake.
 
     error  the error; None from a shell
     """
@@ -59,7 +59,7 @@ class Answer:
 
     @property
     def shown(self) -> str:
-        """As the page has it."""
+        """Return the answer as the page has it."""
         kind = "" if self.error is None else f"{type(self.error).__name__}: "
         text = re.sub(r" at 0x\w+", " at 0x…", self.text.replace(str(Path.cwd()), "/data"))
         return (kind + text).replace("|", "\\|").replace("<", "&lt;")
@@ -80,12 +80,24 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         for name in ("RANK", "WORLD_SIZE"):
             patch.delenv(name, raising=False)
         photos = sp.Pipeline(sp.ImageFolder("photos"))
-        train = photos.shuffle(seed=7).map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize())
+        train = photos.shuffle(seed=7).map(
+            sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize()
+        )
         yield {
-            **{"__name__": "__main__", "np": np, "torch": torch, "torchvision": torchvision, "os": os},
-            **{"v2": torchvision.transforms.v2, "sp": sp, "standpipe": standpipe, "photos": photos, "train": train},
-            **{"Dataset": datasets.Dataset, "DatasetDict": datasets.DatasetDict},
-            **{"evaluation": photos.map(sp.CenterCrop(32)), "numbers": sp.Pipeline(sp.Arrays(x=np.arange(8)))},
+            "__name__": "__main__",
+            "np": np,
+            "os": os,
+            "torch": torch,
+            "torchvision": torchvision,
+            "v2": torchvision.transforms.v2,
+            "Dataset": datasets.Dataset,
+            "DatasetDict": datasets.DatasetDict,
+            "sp": sp,
+            "standpipe": standpipe,
+            "photos": photos,
+            "train": train,
+            "evaluation": photos.map(sp.CenterCrop(32)),
+            "numbers": sp.Pipeline(sp.Arrays(x=np.arange(8))),
         }
 
 
@@ -119,7 +131,7 @@ def run(code: str, names: dict[str, Any]) -> None:
         (value if value.batch_size is not None or value.budget is not None else value.batch(8)).plan()
 
 
-def words_of(code: str) -> set[str]:
+def words_of(code: str, given: Collection[str]) -> set[str]:
     """The names and values that somebody typed, without those that were there before."""
     if code.startswith("$"):
         return set(shlex.split(code)[2:])
@@ -130,26 +142,24 @@ def words_of(code: str) -> set[str]:
                 words.add(str(value))
             case ast.Attribute(attr=name) | ast.keyword(arg=str(name)) | ast.arg(arg=name):
                 words.add(name)
-            case ast.Name(id=name) if name not in GIVEN:
+            case ast.Name(id=name) if name not in given:
                 words.add(name)
     return words
 
 
-ALL = [(section, name, code) for section, rows in MISTAKES.items() for name, code in rows.items()]
-
-
-def faults(code: str, answer: Answer) -> Iterator[str]:
+def faults(code: str, answer: Answer, given: Collection[str]) -> Iterator[str]:
     """Say what is wrong with an answer."""
-    error, text = answer.error, answer.text
+    error, text, typed = answer.error, answer.text, words_of(code, given)
     if not text:
         yield "no answer"
     if len(SENTENCE.findall(text)) > 1:
         yield "more than two sentences"
-    if not any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in words_of(code)):
+    if not any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in typed):
         yield "none of the words that were typed"
-    known = {*sp.__all__, *words_of(code), "DataLoader", "TypeError", "NoneType", "NumPy"}
-    known |= {word for each in words_of(code) for word in CLASS.findall(each)}
-    if inside := [name for name in CLASS.findall(text) if name not in known]:
+    known = {*sp.__all__, *given, *typed, "DataLoader", "TypeError", "NoneType", "NumPy"}
+    known |= {word for each in typed for word in CLASS.findall(each)}
+    inside = [name for name in CLASS.findall(text) if name not in known]
+    if inside := inside + MODULE.findall(text):
         yield f"names {inside}"
     if error is None:
         return
@@ -163,18 +173,20 @@ def faults(code: str, answer: Answer) -> Iterator[str]:
         yield f"{len(lines)} lines of standpipe's"
 
 
-def test_mistakes_are_answered(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mistakes_are_answered(
+    names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     wrong, page = [], [BEGIN]
     for section, rows in MISTAKES.items():
         page.append(f"\n## {section}\n\n| mistake | typed | answer |\n|---|---|---|\n")
         for name, code in rows.items():
             with monkeypatch.context() as patch:
                 answer = answer_of(code, names, patch)
-            wrong += [f"{name}: {code}\n    {fault}: {answer.shown}" for fault in faults(code, answer)]
+            wrong += [f"{name}: {code}\n    {fault}: {answer.shown}" for fault in faults(code, answer, names)]
             typed = code.removeprefix("$ ").replace("|", "\\|")
             page.append(f"| {name} | `{typed}` | {answer.shown} |\n")
     now = tmp_path / "mistakes.md"
     now.write_text("".join(page), encoding="utf-8")
     assert not wrong, "\n".join(wrong)
-    assert len(ALL) >= 110
+    assert sum(map(len, MISTAKES.values())) >= 110
     assert PAGE.read_text(encoding="utf-8") == "".join(page), f"copy {now} to {PAGE}"

@@ -168,9 +168,9 @@ def test_a_billion_positions_cost_no_more_than_ten() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"batch": 0}, "batch must be .* got 0"),
-        ({"batch": 2.5}, "batch must be .* got 2.5"),
-        ({"batch": True}, "batch must be .* got True"),
+        ({"batch": 0}, "batch_size must be .* got 0"),
+        ({"batch": 2.5}, "batch_size must be .* got 2.5"),
+        ({"batch": True}, "batch_size must be .* got True"),
         ({"world_size": 0}, "world_size must be .* got 0"),
         ({"rank": -1}, "rank must be .* got -1"),
         ({"rank": 2, "world_size": 2}, "got rank=2 and world_size=2"),

@@ -150,3 +150,25 @@ def test_other_inputs_are_refused() -> None:
         pipeline.apply([np.zeros((4, 4, 3), np.float32)])  # type: ignore[list-item]
     with pytest.raises(sp.PlanError, match="input 0 is int"):
         pipeline.apply([3])  # type: ignore[list-item]
+
+
+def test_apply_takes_pillow_images_and_files() -> None:
+    pixels = picture(1)
+    evaluation = sp.Pipeline(sp.ImageFolder("photos")).map(*EVALUATION)
+    expected = evaluation.apply([pixels])["image"].tobytes()
+    image = Image.fromarray(pixels)
+    for given in (image, image.convert("RGBA"), io.BytesIO(encoded(pixels, "PNG"))):
+        assert evaluation.apply([given])["image"].tobytes() == expected
+
+
+def test_apply_takes_files_whose_size_only_their_pixels_say() -> None:
+    pixels = picture(1)
+    evaluation = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(20), sp.Normalize())
+    expected = evaluation.apply([pixels])["image"]
+    assert expected.shape == (1, 3, 20, 28)
+    assert evaluation.apply([encoded(pixels, "PNG")])["image"].tobytes() == expected.tobytes()
+    with pytest.raises(sp.DecodeError, match="not an image") as caught:
+        evaluation.apply([encoded(pixels, "PNG"), b"text"])
+    assert caught.value.index == 1
+    with pytest.raises(sp.PlanError, match="size isn't fixed"):
+        evaluation.apply([encoded(pixels), encoded(picture(1, 40, 30))])

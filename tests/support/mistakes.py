@@ -1,4 +1,4 @@
-"""What people type who come from other libraries, for ``tests/docs/test_mistakes.py`` and its page."""
+"""Everyday mistakes, for ``tests/docs/test_mistakes.py`` and its page: code by name, in sections."""
 
 MISTAKES = {
     "Order and selection": {
@@ -77,7 +77,7 @@ MISTAKES = {
         "a list of transforms": "photos.map([sp.CenterCrop(32), sp.Normalize()])",
         "None as transform": "photos.map(None)",
         "a generator": "photos.map(x for x in [sp.CenterCrop(32)])",
-        "means of bytes": "photos.map(sp.CenterCrop(32), sp.Normalize(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4)))",
+        "means of bytes": "photos.map(sp.CenterCrop(32), sp.Normalize(mean=(123.7, 116.3, 103.5)))",
         "stds of bytes": "photos.map(sp.CenterCrop(32), sp.Normalize(std=(58.4, 57.1, 57.4)))",
         "two means": "photos.map(sp.CenterCrop(32), sp.Normalize(mean=(0.5, 0.5)))",
         "std of zero": "photos.map(sp.CenterCrop(32), sp.Normalize(std=(0, 0, 0)))",
@@ -91,7 +91,7 @@ MISTAKES = {
         "scale as one number": "photos.map(sp.RandomResizedCrop(32, scale=0.5))",
         "scale the wrong way round": "photos.map(sp.RandomResizedCrop(32, scale=(1.0, 0.08)))",
         "an unknown interpolation": "photos.map(sp.Resize(40, interpolation='cubic'), sp.CenterCrop(32))",
-        "torchvision's InterpolationMode": "photos.map(sp.Resize(40, interpolation=v2.InterpolationMode.BICUBIC), sp.CenterCrop(32))",
+        "torchvision's InterpolationMode": "photos.map(sp.Resize(40, v2.InterpolationMode.BICUBIC))",
         "torchvision's antialias=": "photos.map(sp.Resize(40, antialias=True))",
         "a parameter with a typo": "sp.RandomResizedCrop(32, scales=(0.5, 1.0))",
         "Resize to one side only": "photos.map(sp.Resize(40), sp.Normalize())",
@@ -159,7 +159,8 @@ MISTAKES = {
         "a device by name": "train.batch(8).loader(device='cuda')",
         "no prefetch": "train.batch(8).loader(prefetch=0)",
         "another state": "train.batch(8).loader().load_state_dict({'epoch': 1})",
-        "a state of another recipe": "train.batch(8).loader().load_state_dict(photos.map(sp.CenterCrop(32)).batch(8).loader().state_dict())",
+        "a state of another recipe": "train.batch(8).loader().load_state_dict("
+        "photos.map(sp.CenterCrop(32)).batch(8).loader().state_dict())",
         "a model's state": "train.batch(8).loader().load_state_dict(torch.nn.Linear(2, 2).state_dict())",
         "a state as text": "train.batch(8).loader().load_state_dict('state.pt')",
         "a closed loader": "loader = train.batch(8).loader(); loader.close(); next(iter(loader))",
@@ -215,7 +216,7 @@ MISTAKES = {
         "a recipe of a later version": "sp.Pipeline.from_dict({'version': 2})",
         "a recipe as text": "sp.Pipeline.from_dict('recipe.json')",
         "a recipe with a Python function": "photos.map(lambda sample: sample).to_dict()",
-        "a transform with a typo": "sp.Pipeline.from_dict({'version': 1, 'transforms': [{'name': 'CentreCrop', 'size': 32}]})",
+        "a transform with a typo": "sp.Pipeline.from_dict({'version': 1, 'transforms': [{'name': 'CentreCrop'}]})",
         "show of nothing": "photos.show(0)",
         "more ranks than rows": "numbers.batch(8).audit(ranks=0)",
     },

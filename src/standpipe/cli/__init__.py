@@ -195,7 +195,9 @@ class _Parser(argparse.ArgumentParser):
         more = message.removeprefix("unrecognized arguments: ")
         if more != message and not more.startswith("-") and os.path.exists(more.split(" ")[-1]):  # noqa: PTH110
             message += "; put a pattern in quotation marks, such as 'train-*.tar'"
-        self.exit(USAGE, f"{self.prog}: {message}. {self.prog} --help shows what there is\n".replace("?.", "?"))
+        self.exit(
+            USAGE, f"{self.prog}: {message}. {self.prog} --help shows what there is\n".replace("?.", "?")
+        )
 
 
 class _Overview(_Parser):
@@ -209,7 +211,9 @@ class _Overview(_Parser):
             lines = (f"    {name:8s}  {text}\n" for name, text in zip(names, helps, strict=True))
             parts.append(f"{title}:\n{''.join(lines)}")
         parts.append(f"examples:\n{EXAMPLES}")
-        parts.append("standpipe COMMAND --help describes a command. standpipe --version prints the version.\n")
+        parts.append(
+            "standpipe COMMAND --help describes a command. standpipe --version prints the version.\n"
+        )
         return "\n".join(parts)
 
 

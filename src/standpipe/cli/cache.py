@@ -8,9 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from standpipe.cli.terminal import (
-    COLUMNS as NARROW,
-)
+from standpipe.cli import terminal
 from standpipe.cli.terminal import (
     columns_of,
     harmless,
@@ -77,7 +75,9 @@ def _add(
     if named:
         parser.add_argument("name", metavar="NAME", help="name of the cache, as in sp.Cache(NAME)")
     parser.add_argument(
-        "--directory", metavar="FOLDER", help="folder of the caches, as directory= of sp.Cache (default: /dev/shm)"
+        "--directory",
+        metavar="FOLDER",
+        help="where caches are, as directory= of sp.Cache (default: /dev/shm)",
     )
     parser.add_argument(
         "--shared-group",
@@ -93,11 +93,11 @@ def _add(
 def _add_create(commands: Subparsers) -> None:
     parser = _add(commands, "create", _create, "create a cache with limits, ahead of its first use")
     parser.add_argument(
-        "--memory", metavar="SIZE", help="memory that the cache may take, such as 8GiB (default: half of what is free)"
+        "--memory", metavar="SIZE", help="memory it may take, such as 8GiB (default: half of what is free)"
     )
-    parser.add_argument("--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit into memory")
+    parser.add_argument("--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit")
     parser.add_argument(
-        "--spill-limit", metavar="SIZE", help="bytes that the cache may take in that folder (default: all that are free)"
+        "--spill-limit", metavar="SIZE", help="bytes it may take there, such as 1TiB (default: no limit)"
     )
     parser.add_argument(
         "--idle-after",
@@ -277,7 +277,7 @@ def _told(each: CachedSet) -> list[str]:
 
 def _label(label: str, indent: int) -> str:
     """Return a set's label, on one line of 80 columns or of the terminal."""
-    return verbatim(shortened(harmless(label), (columns_of(sys.stdout) or NARROW) - indent))
+    return verbatim(shortened(harmless(label), (columns_of(sys.stdout) or terminal.COLUMNS) - indent))
 
 
 def _nodes(each: CachedSet) -> str:

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from standpipe.cli.task import TASKS, WHERE
 
     parser.add_argument("path", metavar="PATH", help=WHERE)
-    parser.add_argument("--cache", required=True, metavar="NAME", help="name of the cache, as in sp.Cache(NAME)")
+    parser.add_argument(
+        "--cache", required=True, metavar="NAME", help="name of the cache, as in sp.Cache(NAME)"
+    )
     parser.add_argument(
         "--task",
         choices=TASKS,
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--place",
         choices=("bytes", "images"),
-        help="what the cache keeps: the bytes of files, as .cache(…) right after the source does, or images, as it does "
+        help="what is kept: the bytes of files, as .cache(…) right after the source does, or images, as it does "
         "behind the transforms of eval (default: bytes for train, images for eval)",
     )
     parser.add_argument(
@@ -37,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory that the cache may take (default: as it was created, or half of what is free)",
     )
-    parser.add_argument("--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit into memory")
+    parser.add_argument(
+        "--spill", metavar="FOLDER", help="folder on a disk, for rows that don't fit into memory"
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
 
 

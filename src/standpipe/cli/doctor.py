@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=_above_zero,
         metavar="S",
-        help="seconds to look, about (default: 120 for a script, from its first epoch on, which may take 15 minutes to come; "
+        help="seconds to look (default: 120 for a script, from its first epoch on, which may take 15 minutes to come; "
         "9 for files, 2 for a process)",
     )
     parser.add_argument(

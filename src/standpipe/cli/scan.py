@@ -57,19 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"with --output, name these too: {', '.join(GROUPS[1][1])}; may be given again",
     )
-    parser.add_argument("--fresh", action="store_true", help="read all files again, also those that an earlier scan has read")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier scans, and read all files")
     parser.add_argument(
         "--workers", type=int, default=None, metavar="N", help="threads (default: one per CPU)"
     )
     parser.add_argument(
         "--no-duplicates", action="store_true", help="don't look for files with the same bytes"
     )
+    parser.add_argument("--allow-truncated", action="store_true", help="accept files that end too soon")
     parser.add_argument(
-        "--allow-truncated", action="store_true", help="accept files that end too soon"
+        "--max-pixels", type=int, metavar="N", help="largest width × height of an image (default: 178956970)"
     )
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="largest width × height of an image (default: 178956970)")
     parser.add_argument(
-        "--large-image-memory", metavar="SIZE", help="memory for images that are decoded as a whole, such as PNGs (default: 256MiB)"
+        "--large-image-memory", metavar="SIZE", help="memory for images such as PNGs (default: 256MiB)"
     )
     parser.add_argument(
         "--json",

@@ -34,7 +34,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         default="train",
         help="train: random crop of 224 and flip; eval: resize to 256, centre crop of 224 (default: train)",
     )
-    parser.add_argument("--batch", type=int, default=256, metavar="N", help="number of images in a batch (default: 256)")
+    parser.add_argument(
+        "--batch", type=int, default=256, metavar="N", help="images in a batch (default: 256)"
+    )
     parser.add_argument(
         "--workers",
         type=_number_or_auto,
@@ -43,11 +45,11 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         help="decoding threads (default: one per CPU at first, then as many as are best)",
     )
     parser.add_argument(
-        "--memory", default=None, metavar="SIZE", help="memory that the loader may take, such as 2GiB (default: half of what is free)"
+        "--memory", default=None, metavar="SIZE", help="such as 2GiB (default: half of the free memory)"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="element type of images (default: float32)")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of images (default: float32)")
     parser.add_argument(
-        "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default); fast: large JPEGs at a fraction of their size"
+        "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
     )
     parser.add_argument(
         "--seed",

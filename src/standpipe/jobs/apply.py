@@ -90,7 +90,8 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
         return np.ascontiguousarray(image), None
     got = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise PlanError(
-        f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, 3) uint8, but input {index} is {got}"
+        f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, 3) uint8, but input {index} is "
+        f"{got}"
     )
 
 

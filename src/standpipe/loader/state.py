@@ -37,7 +37,7 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     """Return the contents of a state. Raises ``StateError`` if it is damaged or was saved by another recipe."""
     if not isinstance(state, Mapping):
         raise StateError(
-            f"a state must be a dict from state_dict(), got {shown_value(state, 100)}. Load a file first: torch.load(path)"
+            f"a state must be a dict from state_dict(), got {shown_value(state, 100)}. Load it: torch.load(path)"
         )
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if "version" not in state:

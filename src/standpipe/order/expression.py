@@ -71,7 +71,7 @@ class Condition:
         try:
             self._root = ast.parse(self._text, mode="eval").body
         except SyntaxError as error:
-            raise self._error_at(error.offset or 1, f"can't be read: {error.msg}. Write it such as 'label == 3'") from error
+            raise self._error_at(error.offset or 1, f"can't be read: {error.msg}") from error
         except (ValueError, MemoryError, RecursionError) as error:
             raise PlanError(
                 f"filter({text[:60]!r}) can't be read: {error or type(error).__name__}"

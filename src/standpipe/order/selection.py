@@ -106,7 +106,7 @@ class Select:
     def count(self, num_records: int) -> int:
         """Return the number of listed records. Raises ``PlanError`` for one that doesn't exist."""
         if (largest := int(self.rows.max())) >= num_records:
-            raise PlanError(f"select() names record {largest}, but the last record is {num_records - 1}: they count from 0")
+            raise PlanError(f"select() names record {largest}, but records are from 0 to {num_records - 1}")
         return len(self.rows)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:

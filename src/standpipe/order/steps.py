@@ -137,7 +137,8 @@ class Steps:
             "rank": (0, MAX_ROWS),
         }
         for field, (low, high) in limits.items():
-            number = whole_number("batch_size" if field == "batch" else field, getattr(self, field), low=low, high=high)
+            name = field.replace("batch", "batch_size")
+            number = whole_number(name, getattr(self, field), low=low, high=high)
             object.__setattr__(self, field, number)
         if self.rank >= self.world_size:
             raise PlanError(

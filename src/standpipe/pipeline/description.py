@@ -216,7 +216,9 @@ class Description(Transformed):
         """
         for function in functions:
             if not callable(function) or isinstance(function, type):
-                raise PlanError(f"map_batch takes functions of a batch, got {function!r}. Write .map(…) for those of a sample")
+                raise PlanError(
+                    f"map_batch takes functions of a batch, got {function!r}. Write .map(…) for those of a sample"
+                )
         return replace(self, batch_functions=(*self.batch_functions, *map(BatchFunction, functions)))
 
     def shard(

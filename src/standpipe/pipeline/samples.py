@@ -98,7 +98,9 @@ class Transformed(Ordered):
         (8, 32, 32, 3)
         """
         if mixing := [each for each in transforms if isinstance(each, Mixing)]:
-            raise PlanError(f"map({mixing[0]!r}): it mixes the images of a batch. Write .batch(…).map_batch(…)")
+            raise PlanError(
+                f"map({mixing[0]!r}): it mixes the images of a batch. Write .batch(…).map_batch(…)"
+            )
         if native not in (None, "auto"):
             raise PlanError(f"map: native must be 'auto' or None, got {native!r}")
         if any(option is not None for option in (field, input_format, spec, native)) and not any(

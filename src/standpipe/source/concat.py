@@ -79,8 +79,9 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
     """
     for source in sources:
         if isinstance(source, type) or not isinstance(source, Source):
-            how = f". Write {asked_by}(first, second)" if isinstance(source, list | tuple) else ""
-            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), got {source!r}{how}")
+            raise PlanError(
+                f"{asked_by} takes sources such as ImageFolder(path), got {source!r}. Write {asked_by}(first, second)"
+            )
     if len(sources) < 2:
         raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     opened: list[OpenSource] = []

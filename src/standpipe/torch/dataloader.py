@@ -135,7 +135,6 @@ class DataLoader(data.DataLoader[Sample]):
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
     ) -> None:
-        _check_dataset(dataset)
         # Every argument becomes an attribute, as in torch's class: Lightning copies a loader by its attributes.
         self.executor, self.share_lists, self.split_by_worker = executor, share_lists, split_by_worker
         self.on_error, self.error_log, self.stall_timeout_s = on_error, error_log, stall_timeout_s
@@ -144,7 +143,7 @@ class DataLoader(data.DataLoader[Sample]):
         self.batch_release_timeout_s = batch_release_timeout_s
         self._prefetches = prefetch_factor is not None
         super().__init__(
-            dataset,
+            _checked(dataset),
             batch_size,
             shuffle,
             sampler,
@@ -348,8 +347,8 @@ class DataLoader(data.DataLoader[Sample]):
             )
 
 
-def _check_dataset(dataset: object) -> None:
-    """Raise ``PlanError`` for a class, and for what ``standpipe.torch.loader`` takes."""
+def _checked(dataset: data.Dataset[Sample]) -> data.Dataset[Sample]:
+    """Return a data set. Raises ``PlanError`` for a class, and for what ``standpipe.torch.loader`` takes."""
     if isinstance(dataset, type):
         raise sp.PlanError(f"DataLoader({dataset.__name__}) got a class. Write {dataset.__name__}(…)")
     if isinstance(dataset, OTHERS):
@@ -357,3 +356,4 @@ def _check_dataset(dataset: object) -> None:
             f"standpipe.torch.DataLoader() takes a data set of torch, got {type(dataset).__name__}. Write "
             "standpipe.torch.loader(pipeline), where sp.Pipeline(source).map(…).batch(…) is a pipeline"
         )
+    return dataset

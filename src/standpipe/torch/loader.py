@@ -134,11 +134,11 @@ def loader(
     >>> shapes
     (torch.Size([8, 3, 32, 32]), torch.Size([8]))
     """
-    if not isinstance(pipeline, sp.Pipeline):
-        got = type(pipeline).__name__
+    given: Any = pipeline
+    if not isinstance(given, sp.Pipeline):
         raise sp.PlanError(
-            f"standpipe.torch.loader() takes a Pipeline, got {got}. Write sp.Pipeline(source).map(…).batch(…), or "
-            "standpipe.torch.DataLoader(dataset, batch_size=…) for a data set of torch"
+            f"standpipe.torch.loader() takes a Pipeline, got {type(given).__name__}. Write "
+            "sp.Pipeline(source).map(…).batch(…), or standpipe.torch.DataLoader(dataset, …) for a data set of torch"
         )
     form = Form.of(fields, device, dtype, memory_format)
     if pipeline.gpu is not None and form.device.type == "cuda":

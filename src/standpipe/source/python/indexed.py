@@ -104,7 +104,9 @@ class MapSource:
         kind = type(self.dataset).__name__
         more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""
         if isinstance(self.dataset, type):
-            raise PlanError(f"MapSource({self.dataset.__name__}) got a class. Write {self.dataset.__name__}(…)")
+            raise PlanError(
+                f"MapSource({self.dataset.__name__}) got a class. Write {self.dataset.__name__}(…)"
+            )
         if isinstance(self.dataset, Mapping) and self.dataset:
             more = f". Give one of its parts, such as dataset[{next(iter(self.dataset))!r}]"
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):

@@ -66,7 +66,9 @@ class Arrays:
         self, mapping: Mapping[str, AnyArray | AnyPath] | None = None, /, **fields: AnyArray | AnyPath
     ) -> None:
         if mapping is not None and not isinstance(mapping, Mapping):
-            raise PlanError(f"Arrays({type(mapping).__name__}): an array needs a name. Write Arrays(image=array)")
+            raise PlanError(
+                f"Arrays({type(mapping).__name__}): an array needs a name. Write Arrays(image=array)"
+            )
         self._fields = {**(mapping or {}), **fields}
 
     def open(self) -> OpenSource:

@@ -213,7 +213,8 @@ def _fused(
         )
     for transform, op in with_ops(transforms, earlier):
         if not isinstance(transform, ImageTransform):
-            raise PlanError(f"{transform!r} isn't a transform that standpipe knows{_hint(transform)}")
+            shown = transform.__name__ if isinstance(transform, type) else repr(transform)
+            raise PlanError(f"{shown} isn't a transform that standpipe knows: {_hint(transform)}")
         transform.check()
         name = type(transform).__name__
         if isinstance(transform, Views):
@@ -269,7 +270,7 @@ def _unnormalized(scale: bool) -> Float32Array:
 
 def _hint(transform: object) -> str:
     if hasattr(transform, "__iter__"):
-        return ": give transforms one by one, or .map(*transforms)"
-    if isinstance(transform, type) and issubclass(transform, ImageTransform):
-        return f": it is a class, write {transform.__name__}(…)"
-    return ""
+        return "give transforms one by one, or .map(*transforms)"
+    if isinstance(transform, type):
+        return f"it is a class, write {transform.__name__}(…)"
+    return "give transforms of standpipe or torchvision, or functions"

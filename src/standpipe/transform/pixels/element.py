@@ -40,8 +40,8 @@ class Normalize(ValueTransform):
     Raises
     ------
     PlanError
-        By ``plan()``, if ``mean`` or ``std`` isn't three finite numbers, if a deviation isn't above 0, or
-        with ``ToDtype("uint8")``.
+        By ``plan()``, if ``mean`` or ``std`` isn't three finite numbers of at most 10, if a deviation isn't above
+        0, or with ``ToDtype("uint8")``.
 
     Examples
     --------
@@ -62,15 +62,15 @@ class Normalize(ValueTransform):
                 self.refuse(name, "three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
             self.refuse("std", "deviations above 0")
-        for name, value in (("mean", self.mean), ("std", self.std)):
-            if max(map(abs, value)) > MOST_PLAUSIBLE:
-                self.refuse(name, "on the scale where 255 is 1. Divide numbers for bytes by 255")
         with np.errstate(all="ignore"):
             fits = np.isfinite(self.table()).all()
         if not fits:
             raise PlanError(
                 f"{self.describe()} gives values beyond float32. Give means and deviations on the scale where 255 is 1"
             )
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if max(map(abs, value)) > MOST_PLAUSIBLE:
+                self.refuse(name, "on the scale where 255 is 1. Divide numbers for bytes by 255")
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with ``table`` set to the normalised values."""
