@@ -72,8 +72,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     for each in ("cat", "dog"):
         (folder / "photos" / each).mkdir(parents=True)
         write_photos(folder / "photos" / each, 12)
-        (folder / "photos" / each / "list.txt").unlink(missing_ok=True)
     (folder / "empty").mkdir()
+    (folder / "plain.txt").write_text("photos/cat/0.jpg\n", encoding="utf-8")
     (folder / "list.txt").write_text("photos/cat/0.jpg 0\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -79,9 +79,7 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
     """
     for source in sources:
         if isinstance(source, type) or not isinstance(source, Source):
-            raise PlanError(
-                f"{asked_by} takes sources such as ImageFolder(path), got {source!r}. Write {asked_by}(first, second)"
-            )
+            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), one by one, got {source!r}")
     if len(sources) < 2:
         raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     opened: list[OpenSource] = []

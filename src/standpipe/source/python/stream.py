@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from standpipe.contracts import OpenSource
-from standpipe.errors import PlanError
+from standpipe.errors import PlanError, key_name
 from standpipe.source.python.indexed import check_spec, sample_names
 from standpipe.source.python.opened import OpenPython
 from standpipe.spec import ArraySpec
@@ -196,7 +196,10 @@ class Stream:
         begins(epoch, None)
         offered = {"epoch": epoch, "skip": place, "rank": self.rank, "world_size": self.world_size}
         parameters = self.parameters
-        self._iterator = iter(self.factory(**{name: offered[name] for name in OFFERED if name in parameters}))
+        made = self.factory(**{name: offered[name] for name in OFFERED if name in parameters})
+        if made is None or isinstance(made, type):
+            raise TypeError(f"the factory returned {key_name(made)}; it must return or yield samples")
+        self._iterator = iter(made)
         self._next = (epoch, place if "skip" in parameters else 0)
         while self._next[1] < place:
             self._advance(begins)
