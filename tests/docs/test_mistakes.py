@@ -38,8 +38,8 @@ SENTENCE = re.compile(r"[.?!] (?=[A-Z])")
 BEGIN = """# Everyday mistakes
 
 What people type who come from other libraries, and what standpipe answers. `tests/docs/test_mistakes.py` types
-them, and compares this page with the answers. An answer has one or two sentences with the words that were typed, and says what to
-write instead. No class of standpipe's inside is named, and the traceback has at most two lines of standpipe's own.
+them, and compares this page with the answers. An answer has one or two sentences with the words that were typed.
+No class of standpipe's inside is named, and the traceback has at most two lines of standpipe's own.
 
 `photos` is a pipeline of an `ImageFolder` with 24 images, `train` has a shuffle, a random crop and `Normalize` too,
 `evaluation` a `CenterCrop`, and `numbers` is a pipeline of `Arrays`. A pipeline is planned after it is written, in
@@ -73,7 +73,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         (folder / "photos" / each).mkdir(parents=True)
         write_photos(folder / "photos" / each, 12)
     (folder / "empty").mkdir()
-    (folder / "plain.txt").write_text("photos/cat/0.jpg\n", encoding="utf-8")
+    (folder / "mixed.txt").write_text("photos/cat/0.jpg 0\nphotos/cat/1.jpg\n", encoding="utf-8")
     (folder / "list.txt").write_text("photos/cat/0.jpg 0\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

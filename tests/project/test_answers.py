@@ -59,13 +59,14 @@ def test_an_error_that_the_caller_handles_stays_in_the_chain() -> None:
     numbers = sp.Pipeline(sp.Arrays(x=np.arange(8)))
     wrong: Any = numbers
     for call, kind in ((numbers.plan, sp.PlanError), (wrong.shuffle, TypeError)):
-        try:
-            raise LookupError("mine")
-        except LookupError as mine:
-            with pytest.raises(kind) as caught:
+        mine = LookupError("mine")
+        with pytest.raises(kind) as caught:
+            try:
+                raise mine
+            except LookupError:
                 call()
-            assert caught.value.__context__ is mine
-            assert not caught.value.__suppress_context__
+        assert caught.value.__context__ is mine
+        assert not caught.value.__suppress_context__
 
 
 def test_an_error_inside_is_left_out_of_the_chain(tmp_path: Path) -> None:

@@ -138,9 +138,11 @@ MISTAKES = {
         "pipelines in Concat": "sp.Pipeline(sp.Concat([photos, photos]))",
         "Concat of nothing": "sp.Pipeline(sp.Concat([]))",
         "random labels": "photos.map(sp.CenterCrop(32)).check_labels(1)",
-        "a function that returns nothing": "sp.Pipeline(sp.IterableSource(lambda: None)).batch(2).loader(executor='thread').peek()",
-        "a class instead of an instance": "sp.Pipeline(sp.IterableSource(lambda: list)).batch(2).loader(executor='thread').peek()",
-        "a list without labels": "sp.Pipeline(sp.FileList('plain.txt'))",
+        "a function that returns nothing": "sp.Pipeline(sp.IterableSource(lambda: None)).batch(2)"
+        ".loader(executor='thread').peek()",
+        "a class instead of an instance": "sp.Pipeline(sp.IterableSource(lambda: list)).batch(2)"
+        ".loader(executor='thread').peek()",
+        "a list that lacks a label": "sp.Pipeline(sp.FileList('mixed.txt'))",
         "pipelines in Concat, one by one": "sp.Pipeline(sp.Concat(photos, photos))",
         "a pipeline in a pipeline": "sp.Pipeline(photos)",
         "a mixture without weights": "sp.Mixture([photos, photos])",
