@@ -50,11 +50,9 @@ def __getattr__(name: str) -> object:
         return version("standpipe")
     if name not in _MODULES:
         raise unknown_name(name, __all__)
-    from standpipe.answers import answering
+    from standpipe.answers import answering_of
 
-    found = getattr(import_module(_MODULES[name]), name)
-    if isinstance(found, type) and not issubclass(found, Exception):
-        answering(found)
+    found = answering_of(getattr(import_module(_MODULES[name]), name))
     globals()[name] = found
     return found
 

@@ -40,6 +40,16 @@ def answering(public: Public) -> Public:
     return public
 
 
+def answering_of(found: object) -> object:
+    """Return what the package has under a name, made ``answering`` in its module if it is a function or class."""
+    if isinstance(found, FunctionType):
+        # In its module too, where pickle looks for it.
+        found = vars(sys.modules[found.__module__])[found.__name__] = answering(found)
+    elif isinstance(found, type) and not issubclass(found, Exception):
+        answering(found)
+    return found
+
+
 def _answering(call: Callable[..., Any], shown: str) -> Any:
     if hasattr(call, "_answers"):
         return call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import traceback
 from pathlib import Path
 from typing import Any
@@ -55,17 +57,20 @@ def test_an_error_of_the_callers_function_stays_in_the_chain() -> None:
     assert "__len__" in inside(caught.value.__cause__)
 
 
+def while_handling(call: Any) -> None:
+    try:
+        raise LookupError("mine")
+    except LookupError:
+        call()
+
+
 def test_an_error_that_the_caller_handles_stays_in_the_chain() -> None:
     numbers = sp.Pipeline(sp.Arrays(x=np.arange(8)))
     wrong: Any = numbers
     for call, kind in ((numbers.plan, sp.PlanError), (wrong.shuffle, TypeError)):
-        mine = LookupError("mine")
         with pytest.raises(kind) as caught:
-            try:
-                raise mine
-            except LookupError:
-                call()
-        assert caught.value.__context__ is mine
+            while_handling(call)
+        assert isinstance(caught.value.__context__, LookupError)
         assert not caught.value.__suppress_context__
 
 
@@ -116,10 +121,14 @@ def test_arguments_that_do_not_fit_are_named() -> None:
             wrong(*arguments, **named)
 
 
-def test_a_pipeline_is_true_and_can_be_copied() -> None:
-    import copy
-    import pickle
+def test_public_functions_answer_too_and_can_be_pickled() -> None:
+    with pytest.raises(sp.PlanError, match="nowhere") as caught:
+        sp.build_index(sp.ImageFolder("nowhere"))
+    assert len(inside(caught.value)) == 2
+    assert pickle.loads(pickle.dumps(sp.build_index)) is sp.build_index
 
+
+def test_a_pipeline_is_true_and_can_be_copied() -> None:
     numbers = sp.Pipeline(sp.Arrays(x=np.arange(8)))
     assert numbers
     assert repr(copy.deepcopy(numbers)) == repr(pickle.loads(pickle.dumps(numbers))) == repr(numbers)
