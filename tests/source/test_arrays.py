@@ -116,7 +116,7 @@ REFUSED_IN_MEMORY = [
     (IMAGE.transpose(0, 3, 1, 2), "C order"),
     (np.frombuffer(bytes(33), np.int64, 4, offset=1).reshape(2, 2), "not aligned"),
     (np.ma.masked_array([1, 2], [True, False]), "masked"),
-    ([1, 2], "is list; give a NumPy array"),
+    ([1, 2], "is a list; give a NumPy array"),
     (None, "is a NoneType"),
 ]
 

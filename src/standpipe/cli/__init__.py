@@ -212,7 +212,7 @@ class _Overview(_Parser):
             parts.append(f"{title}:\n{''.join(lines)}")
         parts.append(f"examples:\n{EXAMPLES}")
         parts.append(
-            "standpipe COMMAND --help describes a command. standpipe --version prints the version.\n"
+            "standpipe COMMAND --help describes a command; --version prints the version.\n"
         )
         return "\n".join(parts)
 

@@ -231,7 +231,7 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
             return _Field(npy, f"{size} bytes, {mtime_ns} ns", _file_here(path, *npy.file.stamp))
         case _:
             raise PlanError(
-                f"Arrays: {name!r} is {type(value).__name__}; give a NumPy array, for example from np.asarray, "
+                f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, for example from np.asarray, "
                 "or the path of a .npy file"
             )
 
