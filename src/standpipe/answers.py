@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
-from standpipe.errors import StandpipeError, TransformError, key_name
+from standpipe.errors import PlanError, StandpipeError, StateError, key_name
 from standpipe.hints import ARGUMENTS, CALLS, unknown_argument
 
 Public = TypeVar("Public", bound=Callable[..., Any])
@@ -74,8 +74,7 @@ def _answering(call: Callable[..., Any], shown: str) -> Any:
 
 def _shortened(error: AnError) -> AnError:
     """Leave standpipe's lines out of an error's traceback, and errors that were raised and caught inside of it."""
-    # The cause of a TransformError is public. It may be an error of a built-in function, which has no lines.
-    if not isinstance(error, TransformError):
+    if isinstance(error, PlanError | StateError):  # other errors have a cause that the caller may look at
         if error.__cause__ is not None and _is_inside(error.__cause__):
             error.__cause__ = None
         if error.__context__ is not None and _is_inside(error.__context__):

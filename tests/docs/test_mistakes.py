@@ -166,7 +166,9 @@ def faults(code: str, answer: Answer, given: Collection[str]) -> Iterator[str]:
     if not isinstance(error, PYTHONS) and getattr(sp, type(error).__name__, None) is not type(error):
         yield f"the class {type(error)}"
     chained = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if chained is not None and not isinstance(error, sp.TransformError):  # whose cause is the user's
+    if chained is not None and not isinstance(
+        error, sp.SampleError
+    ):  # whose cause is that of the caller's code
         yield "a chained traceback"
     lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename.startswith(OURS)]
     if len(lines) > 2:

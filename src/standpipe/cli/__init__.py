@@ -31,8 +31,8 @@ GROUPS = {  # the modules, in the order of the help
     "during training": ("top", "tune", "cache", "audit"),
 }
 EXAMPLES = """\
-  standpipe bench photos       How fast do batches of the images in photos/ come?
-  standpipe doctor train.py    What is wrong with the DataLoaders of train.py?
+  standpipe bench photos       How fast do batches of images in photos/ come?
+  standpipe doctor train.py    What is wrong with the DataLoaders in it?
 """
 # What people write who know other tools, and our words for it, of which a command has some.
 HABITS = {
@@ -212,7 +212,7 @@ class _Overview(_Parser):
             parts.append(f"{title}:\n{''.join(lines)}")
         parts.append(f"examples:\n{EXAMPLES}")
         parts.append(
-            "standpipe COMMAND --help describes a command; --version prints the version.\n"
+            "standpipe COMMAND --help describes a command. --version prints the version.\n"
         )
         return "\n".join(parts)
 

@@ -78,7 +78,7 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
             with open(path, "rb") as file:  # noqa: PTH123 (any bytes)
                 data = file.read()
         except OSError as error:
-            raise ReadError(error.strerror or str(error), place="read", index=index, path=path) from error
+            raise ReadError(error.strerror or str(error), place="read", index=index, path=path) from None
         return np.frombuffer(data, np.uint8), path
     if hasattr(image, "read"):
         image = image.read()
@@ -105,7 +105,7 @@ def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | N
     try:
         return image if image.ndim == 3 else decode_foreign(image, pipeline.decoding, lambda *_: "").rgb
     except Undecodable as error:
-        raise DecodeError(str(error), place="transform", index=index, path=path) from error
+        raise DecodeError(str(error), place="transform", index=index, path=path) from None
 
 
 class _Maker:
