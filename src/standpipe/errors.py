@@ -256,7 +256,7 @@ class StateError(StandpipeError, ValueError):
     ...     loader.load_state_dict({})
     Traceback (most recent call last):
         ...
-    standpipe.errors.StateError: the state has version None, this standpipe reads version 1
+    standpipe.errors.StateError: ...isn't a loader's state: it has no 'version'...
     """
 
 

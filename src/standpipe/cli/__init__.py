@@ -211,9 +211,7 @@ class _Overview(_Parser):
             lines = (f"    {name:8s}  {text}\n" for name, text in zip(names, helps, strict=True))
             parts.append(f"{title}:\n{''.join(lines)}")
         parts.append(f"examples:\n{EXAMPLES}")
-        parts.append(
-            "standpipe COMMAND --help describes a command. --version prints the version.\n"
-        )
+        parts.append("standpipe COMMAND --help describes a command. --version prints the version.\n")
         return "\n".join(parts)
 
 
