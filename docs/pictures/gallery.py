@@ -40,6 +40,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "RandomEqualize": (*WHOLE, sp.RandomEqualize(p=1)),
     "RandomAdjustSharpness": (*WHOLE, sp.RandomAdjustSharpness(8, p=1)),
     "GaussianBlur": (*WHOLE, sp.GaussianBlur(13, sigma=(2.0, 2.0))),
+    "PillowGaussianBlur": (*WHOLE, sp.PillowGaussianBlur(3)),
     "RandAugment": (*WHOLE, sp.RandAugment(2, 15)),
     "TrivialAugmentWide": (*WHOLE, sp.TrivialAugmentWide()),
     "AutoAugment": (*WHOLE, sp.AutoAugment()),

@@ -140,6 +140,8 @@ std::vector<double> any_parameters(const PixelKind& kind, bool is_mask, Draws& d
         set_range(n, 0, -720, 720, draws);
         set_sampling(n, 2, is_mask, draws);
         set_centre(n, 6, draws);
+    } else if (name == "pillow_blur") {
+        set_range(n, 0, 0, 50, draws);
     } else if (name == "gaussian_blur") {
         n[0] = 2 * any_int(draws, 0, 12) + 1;
         set_range(n, 1, 0.1, 5, draws);

@@ -76,4 +76,18 @@ void blur_boxes(Canvas& canvas, double radius, uint8_t* scratch) noexcept {
     }
 }
 
+namespace {
+
+size_t scratch_bytes(const PixelStage&, int height, int width) noexcept { return blur_bytes(height, width); }
+
+// Two numbers: the lowest and the highest radius in pixels.
+void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
+    blur_boxes(canvas, drawn_factor(stage, draws), scratch);
+}
+
+}  // namespace
+
+extern const PixelKind kPillowBlur;
+constinit const PixelKind kPillowBlur{"pillow_blur", 2, scratch_bytes, blur};
+
 }  // namespace standpipe

@@ -5,15 +5,15 @@
 namespace standpipe {
 
 extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
-    kGrayscale, kHue, kInvert, kLevel, kPerspective, kPosterize, kRandomAffine, kRotation, kSaturation,
-    kSharpness, kSolarize;
+    kGrayscale, kHue, kInvert, kLevel, kPerspective, kPillowBlur, kPosterize, kRandomAffine, kRotation,
+    kSaturation, kSharpness, kSolarize;
 
 namespace {
 
-constexpr std::array kKinds{&kAffine,     &kAutocontrast, &kBrightness, &kContrast,     &kEqualize,
-                            &kFlip,       &kGaussianBlur, &kGrayscale,  &kHue,          &kInvert,
-                            &kLevel,      &kPerspective,  &kPosterize,  &kRandomAffine, &kRotation,
-                            &kSaturation, &kSharpness,    &kSolarize};
+constexpr std::array kKinds{&kAffine,   &kAutocontrast, &kBrightness, &kContrast,  &kEqualize,
+                            &kFlip,     &kGaussianBlur, &kGrayscale,  &kHue,       &kInvert,
+                            &kLevel,    &kPerspective,  &kPillowBlur, &kPosterize, &kRandomAffine,
+                            &kRotation, &kSaturation,   &kSharpness,  &kSolarize};
 
 }  // namespace
 

@@ -121,6 +121,7 @@ from standpipe.transform.pixels.element import (
 from standpipe.transform.pixels.erasing import RandomErasing as RandomErasing
 from standpipe.transform.pixels.filters import (
     GaussianBlur as GaussianBlur,
+    PillowGaussianBlur as PillowGaussianBlur,
     RandomAdjustSharpness as RandomAdjustSharpness,
 )
 from standpipe.transform.pixels.geometry import (

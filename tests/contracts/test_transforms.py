@@ -238,6 +238,7 @@ CONTRACTS = [
     ),
     Contract(sp.ColorJitter(hue=(0.2, 0.2)), one(lambda image: F.adjust_hue(image, 0.2))),
     Contract(sp.GaussianBlur(3, 1.3), one(blurred), fixed=True, least=2, levels=1, every=4),
+    Contract(sp.PillowGaussianBlur(1.3), one(lambda image: image.filter(ImageFilter.GaussianBlur(1.3)))),
     Contract(sp.RandomRotation((33, 33), "bilinear", fill=FILL), one(lambda image: turned(image, 33))),
     Contract(
         sp.RandomAffine((20, 20), None, (1.3, 1.3), (5, 5), "bilinear", FILL), one(inclined), part=0.001

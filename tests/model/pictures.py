@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 import standpipe as sp
 from draws import Draws, Sample, crop_box, crop_filter, ops
@@ -230,6 +230,9 @@ def coloured(transform: Any, image: UInt8Array, draws: Draws) -> UInt8Array:
         sigma = transform.sigma if isinstance(transform.sigma, tuple) else (transform.sigma,) * 2
         return blurred(image, transform.kernel_size, draws.uniform(*sigma))
     picture = Image.fromarray(image)
+    if isinstance(transform, sp.PillowGaussianBlur):
+        radius = transform.radius if isinstance(transform.radius, tuple) else (transform.radius,) * 2
+        return np.asarray(picture.filter(ImageFilter.GaussianBlur(draws.uniform(*radius))))
     return np.asarray(CHANGES[type(transform)](transform, picture) if takes_place else picture)
 
 

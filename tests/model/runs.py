@@ -232,6 +232,7 @@ def of_one_size(draw: random.Random) -> Any:
         lambda: sp.PadImage(2, padding_mode=draw.choice(("constant", "edge", "reflect"))),
         lambda: colour(draw),
         lambda: sp.GaussianBlur(draw.choice((1, 3, 5)), draw.choice((1.0, (0.1, 2.0)))),
+        lambda: sp.PillowGaussianBlur(draw.choice((0.7, (0.1, 2.0)))),
         lambda: turn(draw),
         lambda: group([colour(draw), sp.RandomVerticalFlip(), turn(draw), colour(draw)]),
     ]

@@ -35,6 +35,7 @@ KINDS = {  # the upper half of an op's number; the lower half is its place
     sp.RandomErasing: 23,
     sp.RandomResize: 24,
     sp.RandomRotation: 25,
+    sp.PillowGaussianBlur: 48,
 }
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 

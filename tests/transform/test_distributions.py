@@ -46,6 +46,7 @@ COMPARED: dict[type, str] = {
     sp.RandomGrayscale: CHOICES,
     sp.ColorJitter: f"{HERE}; its order: {CHOICES}",
     sp.GaussianBlur: HERE,
+    sp.PillowGaussianBlur: "test_pillow_blur.py, bit for bit",
     sp.RandomVerticalFlip: CHOICES,
     sp.RandomApply: CHOICES,
     sp.RandomChoice: CHOICES,

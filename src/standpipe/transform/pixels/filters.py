@@ -11,6 +11,7 @@ from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number,
 
 MOST_SHARP = 1e6  # 255 times this fits into a native 32-bit integer
 MOST_SIGMA_PX = 1e6
+MOST_RADIUS_PX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +97,15 @@ class GaussianBlur(PixelTransform):
         self.check_integer("kernel_size", 1, _native.MOST_KERNEL_PX)
         if self.kernel_size % 2 == 0:
             self.refuse("kernel_size", f"odd, such as {self.kernel_size + 1}")
-        low, high = self._range
+        low, high = _range(self.sigma)
         if not 0 < low <= high <= MOST_SIGMA_PX:
             self.refuse("sigma", "a number of pixels above 0, or a pair (lowest, highest)")
 
     @property
     def is_random(self) -> bool:
         """True if ``sigma`` is a range of more than one number."""
-        low, high = self._range
+        low, high = _range(self.sigma)
         return low != high
-
-    @property
-    def _range(self) -> tuple[float, float]:
-        """The lowest and the highest deviation; (0, 0) for what is no range."""
-        pair = (self.sigma, self.sigma) if is_number(self.sigma) else self.sigma
-        return (float(pair[0]), float(pair[1])) if is_pair(pair) else (0.0, 0.0)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if images differ in size, or are too small for the kernel."""
@@ -123,4 +118,61 @@ class GaussianBlur(PixelTransform):
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
-        return _native.PixelStage("gaussian_blur", op, 1.0, [self.kernel_size, *self._range])
+        return _native.PixelStage("gaussian_blur", op, 1.0, [self.kernel_size, *_range(self.sigma)])
+
+
+@dataclass(frozen=True, slots=True)
+class PillowGaussianBlur(PixelTransform):
+    """Blur an image with Pillow's ``ImageFilter.GaussianBlur`` of a random radius, as MoCo, DINO and SwAV do.
+
+    The pixels are Pillow's, which approximates a Gaussian by three box blurs. ``GaussianBlur`` has torchvision's
+    kernel instead. Put it into ``RandomApply`` to blur only some images.
+
+    Parameters
+    ----------
+    radius : float or (float, float), default (0.1, 2.0)
+        Pillow's radius in pixels, which is the standard deviation: from 0 to 1000. A pair is the range of a uniform
+        random number.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid radius.
+
+    Examples
+    --------
+    >>> image = np.zeros((1, 3, 3, 3), np.uint8)
+    >>> image[0, 1, 1] = 160
+    >>> blur = sp.RandomApply([sp.PillowGaussianBlur(1.0)], p=1.0)
+    >>> with sp.Pipeline(sp.Arrays(image=image)).map(blur).batch(1).loader() as loader:
+    ...     print(loader.peek()["image"][0, 1, 1].tolist())
+    [28, 28, 28]
+    """
+
+    draw_kind: ClassVar[int] = 48
+
+    radius: float | tuple[float, float] = (0.1, 2.0)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for an invalid radius."""
+        low, high = _range(self.radius)
+        if not 0 <= low <= high <= MOST_RADIUS_PX:
+            self.refuse(
+                "radius", f"a number of pixels from 0 to {MOST_RADIUS_PX}, or a pair (lowest, highest)"
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """True if ``radius`` is a range of more than one number."""
+        low, high = _range(self.radius)
+        return low != high
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("pillow_blur", op, 1.0, _range(self.radius))
+
+
+def _range(value: float | tuple[float, float]) -> tuple[float, float]:
+    """Return the lowest and the highest number of a parameter; (-1, -1) for what is no range."""
+    pair = (value, value) if is_number(value) else value
+    return (float(pair[0]), float(pair[1])) if is_pair(pair) else (-1.0, -1.0)

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 from standpipe import _native
 from standpipe.transform.image import MASK, MASK_FILL, ImageTransform, PixelTransform, Size, is_number
 from standpipe.transform.pixels.auto_augment import MOST_OPS
+from standpipe.transform.pixels.filters import PillowGaussianBlur
 from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import Colour, colour_of
 
@@ -224,11 +225,10 @@ class ThreeAugment(PixelTransform):
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
-        blur = [OPERATIONS.index("GaussianBlurRand"), 10, 0, 10, 0, 0, 0, 0, 0]
         lists = [
             [_native.PixelStage("grayscale", 0, 1.0, [])],
             [_native.PixelStage("solarize", 0, 1.0, [128])],
-            [_native.PixelStage("level", 0, 1.0, blur)],
+            [PillowGaussianBlur().stage(0, size)],
         ]
         return _native.PixelStage.choice(op, 1.0, [1 / 3, 2 / 3, 1.0], lists)
 
