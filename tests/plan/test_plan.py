@@ -39,7 +39,12 @@ def classes(folder: Path, rows: int) -> sp.ImageFolder:
     [
         ([], "size isn't fixed at .batch: add RandomResizedCrop"),
         ([sp.RandomHorizontalFlip()], "size isn't fixed"),
-        ([sp.Resize(8)], "size isn't fixed"),
+        (
+            [sp.Resize(8)],
+            r'Or deliver them in a list, \.batch\(…, collate=\{"image": list\}\), or padded, '
+            r'collate=\{"image": sp.Pad\(max_shape=',
+        ),
+        ([sp.RandomResize(8, 9)], r"CenterCrop\(size\) or RandomCrop\(size\) after RandomResize$"),
         ([CROP, sp.Normalize(), sp.ToDtype("uint8")], "Normalize gives floats"),
         (
             [CROP, sp.Normalize(), sp.RandomHorizontalFlip()],

@@ -27,6 +27,13 @@ from standpipe.transform.kernels.native import only_libjpeg
 from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
 from standpipe.transform.kernels.views import Views, number_of_views, transforms_of
 from standpipe.transform.pixels.element import Normalize
+from standpipe.transform.pixels.geometry import RandomResize
+
+# What the error for images of different sizes also says, where a batch can have such images.
+AS_THEY_ARE = (
+    '. Or deliver them in a list, .batch(…, collate={"image": list}), or padded, '
+    'collate={"image": sp.Pad(max_shape=(height, width, 3))}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +173,7 @@ def fuse(
     """
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        kernel = _fused(transforms, source_px, earlier)
+        kernel = _fused(transforms, source_px, earlier, instead=AS_THEY_ARE)
         return replace(kernel, mask=mask_kernel(transforms, source_px, earlier=earlier)) if masks else kernel
     place = transforms.index(views)
     if after := transforms[place + 1 :]:
@@ -200,9 +207,16 @@ def _views(
 
 
 def _fused(
-    transforms: Sequence[Transform], source_px: Size | None, earlier: Sequence[Transform]
+    transforms: Sequence[Transform],
+    source_px: Size | None,
+    earlier: Sequence[Transform],
+    *,
+    instead: str = "",
 ) -> ImageKernel:
-    """Fuse transforms with one result into one kernel; ``fuse`` documents the rest."""
+    """Fuse transforms with one result into one kernel; ``fuse`` documents the rest.
+
+    instead  what the error for images of different sizes also says
+    """
     stages: tuple[Stage, ...] = ()
     size = source_px
     form, last = RowForm(), list[str]()
@@ -234,9 +248,10 @@ def _fused(
         stages = followed_by(stages, transform, op, size)
         size = transform.size_after(size)
     if size is None:
+        random = any(isinstance(each, RandomResize) for each in transforms)
         raise PlanError(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
-            "Resize((height, width))"
+            + ("RandomCrop(size) after RandomResize" if random else f"Resize((height, width)){instead}")
         )
     kernel = _with_output(stages, size, form)
     if erases is not None:
