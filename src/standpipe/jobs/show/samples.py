@@ -92,16 +92,34 @@ def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     if any(isinstance(each, Views) for each in transforms):
         return _shown_view_steps(pipeline, n, epoch)
     captions = next(_samples(_alone(pipeline, n, ()), n, [epoch]))[1]
-    columns = [_step(pipeline, n, epoch, transforms[:number]) for number in range(len(transforms) + 1)]
-    images = [[each[0] for each in column] for column in columns]
+    last = len(transforms)
+    columns = [
+        _step(pipeline, n, epoch, transforms[:number], is_last=number == last) for number in range(last + 1)
+    ]
+    images = [[each[0] for each in column] or [BLANK] * len(captions) for column in columns]
     return _sheet(["source", *(_name(each) for each in transforms)], images, captions)
 
 
 def _step(
-    pipeline: Description, n: int, epoch: int, transforms: Sequence[Transform], field: str = "image"
+    pipeline: Description,
+    n: int,
+    epoch: int,
+    transforms: Sequence[Transform],
+    field: str = "image",
+    *,
+    is_last: bool = True,
 ) -> list[list[UInt8Array]]:
-    """Return the pictures of each sample after the first transforms: one, or those of a field's views."""
-    samples, _ = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
+    """Return the pictures of each sample after the first transforms: one, or those of a field's views.
+
+    is_last  False: return an empty list if no kernel makes these images, as after ``RandomResize`` and in a view
+             whose images differ in size
+    """
+    try:
+        samples, _ = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
+    except PlanError:
+        if is_last:
+            raise
+        return []
     _check_fields([field], samples[0])
     pictures = pictures_of([sample[field] for sample in samples], field, transforms)
     if MASK in samples[0]:
@@ -126,12 +144,8 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
         for number in range(1, len(transforms_of(given)) + 1):
             first: Any = transforms_of(given)[:number]
             view = Views(**{name: replace(given, transforms=first) if isinstance(given, Repeat) else first})
-            try:
-                columns.append(_step(pipeline, n, epoch, (*before, view), name))
-            except PlanError:  # this step leaves images of different sizes, which Views refuses
-                if number == len(transforms_of(given)):
-                    raise
-                columns.append([])
+            is_last = number == len(transforms_of(given))
+            columns.append(_step(pipeline, n, epoch, (*before, view), name, is_last=is_last))
         columns += [[]] * (most - len(columns))
         for number in range(1, len(after) + 1):
             columns.append(_step(pipeline, n, epoch, transforms[: place + 1 + number], name))
