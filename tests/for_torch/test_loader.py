@@ -275,3 +275,17 @@ def test_boxes_that_are_not_delivered_are_no_matter() -> None:
     renamed = pipeline.map_batch(lambda batch: {**batch, "label": batch["target"]})
     with pytest.raises(sp.PlanError, match=r'moves .* but not the field target\["boxes"\]'):
         next(iter(loader(renamed)))
+
+
+def test_torchs_profiler_shows_the_waiting_as_it_shows_torchs_dataloader() -> None:
+    around_batches = DataLoader(loader().dataset, batch_size=None)
+    found = []
+    for batches in (loader(), around_batches):
+        with torch.autograd.profiler.profile() as profile:
+            delivered = sum(1 for _ in batches)
+        found += [
+            (each.key.partition("#")[0], each.key.rpartition(".")[2], each.count, delivered)
+            for each in profile.key_averages()
+            if "DataLoader" in each.key
+        ]
+    assert found == [("enumerate(DataLoader)", "__next__", STEPS + 1, STEPS)] * 2

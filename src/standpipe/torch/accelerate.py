@@ -11,9 +11,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
+
+from torch.autograd.profiler import record_function
 
 from standpipe.torch.batches import BatchDataset
+
+
+class Profiled:
+    """An iterator that torch's profiler shows as it shows torch's ``DataLoader``: the time spent in ``next()``."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        with record_function("enumerate(DataLoader)#TorchLoader.__next__"):
+            return self._batches.__next__()
 
 
 class InAccelerate:
@@ -60,10 +76,11 @@ class InAccelerate:
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch; after ``load_state_dict``, start the rest of the saved epoch."""
+        batches = Profiled(iter(self.dataset))
         if self._was_prepared:
-            return self._told(iter(self.dataset))
+            return self._told(batches)
         self.dataset.warn_of_padding()
-        return iter(self.dataset)
+        return batches
 
     def _placed(self, batch: Any) -> Any:
         """Return a batch on the accelerator's device; without ``Accelerator.prepare`` as it is."""
