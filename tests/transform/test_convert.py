@@ -106,6 +106,16 @@ def test_timms_recipes_are_native(how: dict[str, Any], native: list[str]) -> Non
             assert each.interpolation == how["interpolation"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "most"), [("rand-m15-mmax20", 20), ("rand-m9", 10), ("rand-m9-mmax0", 10)]
+)
+def test_timms_largest_magnitude_is_converted(policy: str, most: float) -> None:
+    converted = sp.from_timm(timm.data.create_transform(32, is_training=True, auto_augment=policy))
+    assert not converted.python
+    (policies,) = [each for each in converted.native if isinstance(each, sp.TimmRandAugment)]
+    assert policies.magnitude_max == most
+
+
 def test_parameters_are_those_of_the_parts() -> None:
     parts = [
         V2.RandomCrop(32, padding=(1, 2, 3, 4), fill=7, padding_mode="reflect"),
@@ -139,7 +149,8 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
     assert str(late).splitlines() == [
         "CenterCrop: native",
         "PILToTensor: Python",
-        "RandomAutocontrast: Python (tensors have other pixels than Pillow images here)",
+        "RandomAutocontrast: Python (tensors have other pixels than Pillow images here. "
+        'tensors="as_pillow" takes Pillow\'s)',
     ]
     (rest,) = converted.python
     images = np.random.default_rng(3).integers(0, 256, (2, 40, 40, 3), np.uint8)

@@ -14,6 +14,7 @@ from standpipe.plan.options import checked_gpu
 from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
 from standpipe.transform import Function
 from standpipe.transform.converted.automatic import automatic, is_python
+from standpipe.transform.converted.composition import Tensors, check_tensors
 from standpipe.transform.python.function import InputFormat, Mixing
 from standpipe.units import is_count
 
@@ -42,6 +43,7 @@ class Transformed(Ordered):
         input_format: InputFormat | None = None,
         spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
         native: Literal["auto"] | None = None,
+        tensors: Tensors | None = None,
         unmoved: Sequence[str] = (),
     ) -> Self:
         """Append transforms, which are applied in the order in which they are written.
@@ -75,6 +77,8 @@ class Transformed(Ordered):
             function of the image. ``explain()`` says for each part where it runs, and why. Native transforms
             also move a field ``mask``. Python functions after native ``ToTensor`` or ``Normalize`` get arrays,
             or tensors with ``input_format="tensor"``. Default: all of them are Python code.
+        tensors : {"as_pillow"}, optional
+            With ``native="auto"``: also convert parts that work on tensors, as ``from_torchvision`` does.
         unmoved : sequence of str, default ()
             Names of fields that fit the image although native transforms of this pipeline, which move its pixels, leave
             them as they are. Without it, ``plan()`` or the first batch raises ``PlanError`` for a delivered field that
@@ -103,6 +107,9 @@ class Transformed(Ordered):
             )
         if native not in (None, "auto"):
             raise PlanError(f"map: native must be 'auto' or None, got {native!r}")
+        check_tensors("map", tensors)
+        if tensors is not None and native is None:
+            raise PlanError(f"map(tensors={tensors!r}) is for native='auto': add it, or leave tensors= out")
         if any(option is not None for option in (field, input_format, spec, native)) and not any(
             map(is_python, transforms)
         ):
@@ -115,7 +122,12 @@ class Transformed(Ordered):
         pipeline = replace(self, unmoved=tuple(dict.fromkeys((*self.unmoved, *unmoved))))
         if native == "auto":
             made, report = automatic(
-                transforms, self.transforms, field=field, input_format=input_format, spec=spec
+                transforms,
+                self.transforms,
+                field=field,
+                input_format=input_format,
+                spec=spec,
+                tensors=tensors,
             )
             return replace(
                 pipeline, transforms=(*self.transforms, *made), conversions=(*self.conversions, *report)

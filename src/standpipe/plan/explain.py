@@ -28,6 +28,7 @@ from standpipe.transform import (
     is_scheduled,
     simd_paths,
 )
+from standpipe.transform.converted.automatic import offer
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:  # which print themselves
@@ -168,9 +169,11 @@ def _transform(plan: Plan) -> list[str]:
 
 
 def _conversions(plan: Plan) -> list[str]:
-    """Return the lines on where the objects run that ``map(…, native="auto")`` was given."""
+    """Return the lines on where the objects of ``map(…, native="auto")`` run, or on what it would bring."""
     report = plan.pipeline.conversions
-    return ['map(native="auto") converted:', *(f"  {line}" for line in report)] if report else []
+    if not report:
+        return offer(plan.pipeline.transforms)
+    return ['map(native="auto") converted:', *(f"  {line}" for line in report)]
 
 
 def _cache(plan: Plan) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, TypeGuard
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec, Layout
-from standpipe.transform.converted.composition import converted, is_theirs
+from standpipe.transform.converted.composition import Tensors, converted, is_theirs
 from standpipe.transform.image import RowForm, RowTransform, ValueTransform
 from standpipe.transform.kernels.views import Views
 from standpipe.transform.python.function import Function, InputFormat, callable_name
@@ -30,10 +30,12 @@ def automatic(
     field: str | None,
     input_format: InputFormat | None,
     spec: Spec | None,
+    tensors: Tensors | None,
 ) -> tuple[list[Transform], list[str]]:
     """Return the transforms of one call of ``map``, and a line for each part that could have been converted.
 
-    before  the pipeline's earlier transforms, which decide in what form an image comes
+    before   the pipeline's earlier transforms, which decide in what form an image comes
+    tensors  as ``from_torchvision`` takes it
     """
     made: list[Transform] = []
     report: list[str] = []
@@ -55,7 +57,7 @@ def automatic(
             if form is None:
                 report += [f"{type(each).__name__}: Python ({why})" for each in parts]
             else:
-                found = converted(parts[0] if len(parts) == 1 else parts, form)
+                found = converted(parts[0] if len(parts) == 1 else parts, form, tensors)
                 made += found.native
                 rest = found.python
                 report += found.report
@@ -75,6 +77,31 @@ def automatic(
             for each in rest
         ]
     return made, report
+
+
+def offer(transforms: Sequence[Transform]) -> list[str]:
+    """Return a line on what ``native="auto"`` would bring to a pipeline with Python objects of torchvision or timm."""
+    python = [isinstance(each, Function) and is_theirs(each.fn) for each in transforms]
+    if True not in python:
+        return []
+    first = python.index(True)
+    run = takewhile(lambda each: isinstance(each, Function) and is_theirs(each.fn), transforms[first:])
+    functions = [each for each in run if isinstance(each, Function)]
+    how = functions[0]
+    try:
+        _, report = automatic(
+            [each.fn for each in functions],
+            transforms[:first],
+            field=how.field,
+            input_format=how.input_format,
+            spec=how.spec,
+            tensors=None,
+        )
+    except PlanError:
+        return []
+    native = sum(": native" in line for line in report)
+    reason = next((f". {line}" for line in report if ": Python (" in line), "")
+    return [f'map(…, native="auto") would make {native} of {len(report)} parts native{reason}']
 
 
 def _form_after(transforms: Sequence[Transform]) -> tuple[str | None, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from standpipe.errors import PlanError
 from standpipe.transform.converted.convert import (
+    GROUPS,
     PACKAGES,
     Unlike,
+    check_theirs,
     erasing,
     filter_name,
     flat,
@@ -19,6 +21,7 @@ from standpipe.transform.converted.convert import (
     pixels,
     three,
 )
+from standpipe.transform.converted.recognised import keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize
@@ -27,6 +30,14 @@ FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each 
 UNCHANGED = ("Identity", "RGB", "ToPureTensor")  # parts that change no value of an RGB image
 FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 PRESETS = ("ImageClassification", "SemanticSegmentation")
+RESIZES = ("Resize", "RandomResize", "RandomResizedCrop")
+APART = "tensors have other pixels than Pillow images here"
+# benchmarks/tensor_pixels.py prints the levels.
+RESIZED_APART = f"{APART}: on photos, 2 levels of 255 apart at most with bilinear and 23 with bicubic"
+UNCHANGING = " (it changes nothing: bytes stay bytes)"
+AS_PILLOW = '. tensors="as_pillow" takes Pillow\'s'
+
+Tensors = Literal["as_pillow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,20 @@ class Converted:
         return "\n".join(self.report)
 
 
-def from_torchvision(transforms: Any) -> Converted:
+class Outcome(NamedTuple):
+    """The result of converting one part of a composition.
+
+    state   the form of the image after it
+    native  its native transforms
+    note    what its line of the report says about that
+    """
+
+    state: str
+    native: list[ImageTransform]
+    note: str = ""
+
+
+def from_torchvision(transforms: Any, *, tensors: Tensors | None = None) -> Converted:
     """Convert a composition of torchvision into native transforms, as far as they give the same pixels.
 
     Parts are converted up to the first one without an equal native form. It and all later parts stay Python, as
@@ -60,12 +84,20 @@ def from_torchvision(transforms: Any) -> Converted:
     Random numbers are standpipe's own, with torchvision's distributions. Pixels are those of Pillow images, with the
     differences that each native transform documents. Numbers after ``Normalize`` are at most 1e-6 away. After
     ``PILToTensor`` or ``ToImage``, parts that give other pixels for tensors stay Python: resizes, warps and changes
-    of colour.
+    of colour. ``tensors="as_pillow"`` converts them too. A field ``mask`` takes Pillow's nearest pixels, which are up
+    to half a pixel away from those that v2 takes for a ``Mask``.
+
+    A class of your own stays Python. The composition can have a native transform in its place, such as
+    ``PillowGaussianBlur``.
 
     Parameters
     ----------
     transforms : Compose of torchvision.transforms or its v2, or list
         The composition, for Pillow images; or the preset of a model, ``weights.transforms()``.
+    tensors : {"as_pillow"}, optional
+        ``"as_pillow"``: also convert parts that work on tensors, with the pixels that they have for Pillow images. On
+        photos, antialiased resizes are at most 2 levels of 255 apart with bilinear, and 23 with bicubic. Default:
+        such parts stay Python.
 
     Returns
     -------
@@ -75,7 +107,7 @@ def from_torchvision(transforms: Any) -> Converted:
     Raises
     ------
     PlanError
-        If it isn't a composition or list.
+        If it isn't a composition or list. For a native transform in it, after a part that stays Python.
 
     Examples
     --------
@@ -84,7 +116,7 @@ def from_torchvision(transforms: Any) -> Converted:
     >>> converted.native
     ()
     """
-    return _convert(transforms, "from_torchvision")
+    return _convert(transforms, "from_torchvision", tensors)
 
 
 def from_timm(transforms: Any) -> Converted:
@@ -116,38 +148,48 @@ def from_timm(transforms: Any) -> Converted:
     return _convert(transforms, "from_timm")
 
 
-def _convert(transforms: Any, asked_by: str) -> Converted:
+def _convert(transforms: Any, asked_by: str, tensors: Tensors | None = None) -> Converted:
+    check_tensors(asked_by, tensors)
     parts = list(flat(transforms))
     if parts and not any(map(is_theirs, parts)):
         inside = is_compose(getattr(transforms, "transforms", None))
+        own = type(transforms).__name__ == "Compose"
         raise PlanError(
             f"{asked_by} takes a Compose or list of transforms of torchvision or timm, got {transforms!r:.80}"
             + "; give it the Compose, its attribute transforms" * inside
+            + "; write the parts of your own Compose with torchvision's classes, or with standpipe's in map()"
+            * own
         )
-    return converted(transforms, "image")
+    return converted(transforms, "image", tensors)
 
 
-def converted(transforms: Any, start: str) -> Converted:
+def check_tensors(asked_by: str, tensors: object) -> None:
+    """Raise ``PlanError`` for an unknown value of ``tensors=``."""
+    if tensors not in (None, "as_pillow"):
+        raise PlanError(f"{asked_by}: tensors must be 'as_pillow' or None, got {tensors!r}")
+
+
+def converted(transforms: Any, start: str, tensors: Tensors | None) -> Converted:
     """Return the native form of a composition or list.
 
-    start  the form of the image before: ``"image"``, then ``"tensor"`` or ``"levels"`` (floats from 0 to 255), or
-           ``"float"``, ``"normalized"``, ``"erased"``
+    start    the form of the image before: ``"image"``, then ``"tensor"`` or ``"levels"`` (floats from 0 to 255), or
+             ``"float"``, ``"normalized"``, ``"erased"``
+    tensors  ``"as_pillow"``: parts that work on tensors become native too
     """
     parts = list(flat(transforms))
     native: list[ImageTransform] = []
-    report: list[str] = []
-    state = start
-    kept, refused = 0, {}  # the reason, by the number of the part that has no native form
+    notes: dict[int, str] = {}  # by the number of the part
+    state, kept, refusal = start, 0, ""
     pending: list[ImageTransform] = []  # of the tensor; Python parts later need these as Python too
     for number, part in enumerate(parts):
         try:
-            state, made = _value(part, state, parts[:number])
+            state, made, notes[number] = _value(part, state, parts, number, tensors)
             if start != "image" and not all(isinstance(each, ValueTransform) for each in made):
                 raise Unlike("an earlier map() made the image a tensor")
             for each in made:
                 each.check()
         except (Unlike, PlanError) as error:
-            refused[number] = f" ({error})"
+            refusal = f" ({error})"
             break
         (native if state == "image" else pending).extend(made)
         if state == "image":
@@ -155,13 +197,25 @@ def converted(transforms: Any, start: str) -> Converted:
     else:
         kept = len(parts)
         native += _ending(start, state, pending)
-    for number, part in enumerate(parts):
-        name = type(part).__name__
-        where = "native" if number < kept else f"Python{refused.get(number, '')}"
-        report.append(f"{name}: {where}")
+    report = [
+        f"{type(part).__name__}: "
+        + (f"native{notes[at]}" if at < kept else f"Python{refusal if at == number else ''}")
+        for at, part in enumerate(parts)
+    ]
     rest = parts[kept:]
+    if ours := next(filter(_is_ours, rest), None):
+        raise PlanError(
+            f"{report[number]}. So {type(ours).__name__} after it would be Python too, but is native: write a native "
+            "form for the former as well, or give them to map() one after another"
+        )
     python = (type(transforms)(rest),) if rest and is_compose(transforms) else tuple(rest)
     return Converted(tuple(native), python, tuple(report))
+
+
+def _is_ours(part: Any) -> bool:
+    """Return True for a transform of standpipe, and for a group of torchvision that has one in it."""
+    inside = part.transforms if type(part).__name__ in GROUPS and is_theirs(part) else ()
+    return isinstance(part, ImageTransform) or any(map(_is_ours, inside))
 
 
 def is_theirs(part: object) -> bool:
@@ -180,47 +234,79 @@ def _ending(start: str, state: str, pending: list[ImageTransform]) -> list[Image
     return [*moved, *values]
 
 
-def _value(part: Any, state: str, before: Sequence[Any]) -> tuple[str, list[ImageTransform]]:
-    """Return the form of the image after a part, and its native transforms. Raises ``Unlike``.
+def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Tensors | None) -> Outcome:
+    """Return what part ``number`` of the composition becomes. Raises ``Unlike``.
 
-    before  the parts before it
+    state  the form of the image before it
     """
     name = type(part).__name__
-    if package(part) not in PACKAGES:
-        raise Unlike("it isn't a class of torchvision or timm")
+    if isinstance(part, ImageTransform):
+        if state not in ("image", "tensor") or isinstance(part, ValueTransform):
+            raise Unlike(
+                "in a composition, standpipe's transforms of values have no place: write them into map()"
+            )
+        return Outcome(state, [part])
+    if state == "image" and keeps_rgb(part):
+        return Outcome(state, [], " (images are RGB)")
+    check_theirs(part)
     if name in UNCHANGED:
-        return state, []
+        return Outcome(state, [])
+    if name in ("ConvertImageDtype", "ToDtype") and (state != "image" or tensors):
+        return _floats(part, "tensor" if state == "image" else state, parts[:number])
     if state == "image":
-        if name in ("PILToTensor", "ToImage", "MaybePILToTensor", "ToNumpy"):
-            return "tensor", []
-        if name == "ToTensor" and part.__module__.startswith("timm."):  # it doesn't divide by 255
-            return _floats(part, "tensor", before, scale=False)
-        if name in ("ToTensor", "MaybeToTensor", "ObjectDetection"):
-            return "float", []
-        if name in PRESETS and part.__module__.startswith("torchvision."):
-            return "normalized", _preset(part)
-        return "image", [pixels(part)]
-    if name in ("ConvertImageDtype", "ToDtype"):
-        return _floats(part, state, before)
+        return _of_image(part, parts, number)
     if name == "Normalize" and state in FLOATS:
         if state != "float":
             raise Unlike("only one Normalize, before RandomErasing, has a native form")
-        return "normalized", [Normalize(three(part.mean), three(part.std))]
+        return Outcome("normalized", [Normalize(three(part.mean), three(part.std))])
     if name == "RandomErasing" and state in FLOATS:
         if state == "erased":
             raise Unlike("only one RandomErasing has a native form")
-        return "erased", [erasing(part)]
+        return Outcome("erased", [erasing(part)])
     if (state == "tensor" and is_same_on_tensors(part)) or (
         name in FLIPS and state in ("float", "normalized")
     ):
-        return state, [pixels(part)]
-    raise Unlike("tensors have other pixels than Pillow images here")
+        return Outcome(state, [pixels(part)])
+    made = pixels(part)
+    # Floats of another filter go beyond 0 to 1, and fill= and thresholds of floats are from 0 to 1.
+    if state != "tensor" and not (state == "float" and name in RESIZES and filter_name(part) == "bilinear"):
+        raise Unlike(APART)
+    if not getattr(part, "antialias", True):
+        raise Unlike("antialias=False has no native form")
+    if tensors is None:
+        raise Unlike((RESIZED_APART if name in RESIZES else APART) + AS_PILLOW)
+    return Outcome(state, [made], f" (with Pillow's pixels{_of_mask(name, parts)})")
 
 
-def _floats(
-    part: Any, state: str, before: Sequence[Any], scale: bool = True
-) -> tuple[str, list[ImageTransform]]:
-    """Return what ``_value`` returns, for ``ConvertImageDtype`` and ``ToDtype``.
+def _of_image(part: Any, parts: Sequence[Any], number: int) -> Outcome:
+    """Return what a part becomes that takes a Pillow image. Raises ``Unlike``."""
+    name = type(part).__name__
+    if name in ("PILToTensor", "ToImage", "MaybePILToTensor", "ToNumpy"):
+        return Outcome("tensor", [])
+    if name == "ToTensor" and part.__module__.startswith("timm."):  # it doesn't divide by 255
+        return _floats(part, "tensor", parts[:number], scale=False)
+    if name in ("ToTensor", "MaybeToTensor", "ObjectDetection"):
+        return Outcome("float", [])
+    if name in PRESETS and part.__module__.startswith("torchvision."):
+        return Outcome("normalized", _preset(part))
+    if name in ("ConvertImageDtype", "ToDtype"):
+        if str(part.dtype) == "torch.uint8":
+            return Outcome("image", [], UNCHANGING)
+        raise Unlike(f"it changes no Pillow image: put ToImage() before it{AS_PILLOW}")
+    mask = _of_mask(name, parts).removeprefix("; ")
+    return Outcome("image", [pixels(part)], f" ({mask})" * bool(mask))
+
+
+def _of_mask(name: str, parts: Sequence[Any]) -> str:
+    """Return what a resize's line of the report says of masks, if a part of the composition names their class."""
+    given = (value for part in parts for value in getattr(part, "__dict__", {}).values())
+    kinds = (kind for value in given if isinstance(value, Mapping) for kind in value)
+    masks = any(getattr(kind, "__name__", "") == "Mask" for kind in kinds)
+    return "; a mask's pixels are up to half a pixel from v2's" * (masks and name in RESIZES)
+
+
+def _floats(part: Any, state: str, before: Sequence[Any], scale: bool = True) -> Outcome:
+    """Return what ``ConvertImageDtype`` and ``ToDtype`` become. Raises ``Unlike``.
 
     scale  whether the part divides by 255, if it doesn't say so itself
     """
@@ -232,11 +318,15 @@ def _floats(
         by_name = {getattr(kind, "__name__", kind): value for kind, value in dtype.items()}
         dtype = by_name.get(known, by_name.get("others"))
         if dtype is None:
-            return state, []
+            return Outcome(state, [])
+    if str(dtype) == "torch.uint8" and state == "tensor":
+        return Outcome(state, [], UNCHANGING)
     if str(dtype) == "torch.float32":
         if state != "tensor":
-            return state, []
-        return ("float", []) if getattr(part, "scale", scale) else ("levels", [ToDtype("float32")])
+            return Outcome(state, [])
+        return (
+            Outcome("float", []) if getattr(part, "scale", scale) else Outcome("levels", [ToDtype("float32")])
+        )
     raise Unlike("only float32 has a native form with the same numbers")
 
 

@@ -43,8 +43,15 @@ TIMM_OPERATIONS = frozenset(
         *("Contrast", "Brightness", "Sharpness", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
     ]
 )
-TIMM_HPARAMS = {"translate_const", "img_mean", "magnitude_std", "interpolation"}
+TIMM_HPARAMS = {"translate_const", "img_mean", "magnitude_std", "magnitude_max", "interpolation"}
 PACKAGES = ("torchvision", "timm")
+# What to do about a class of the user's, by a part of the names that recipes give them. Its code decides what it does.
+INSTEAD = {
+    "blur": "if it is Pillow's ImageFilter.GaussianBlur, write sp.PillowGaussianBlur(radius) in its place, inside "
+    "RandomApply if it has a probability",
+    "solari": "if it is Pillow's ImageOps.solarize, write RandomSolarize(128, p) in its place",
+    "padifsmaller": "leave it out, and give RandomCrop pad_if_needed=True, which pads all sides",
+}
 GROUPS = ("RandomApply", "RandomChoice", "RandomOrder")
 # Parts of which torchvision makes the same bytes of uint8 tensors and Pillow images.
 SAME_ON_TENSORS = frozenset(
@@ -63,6 +70,17 @@ class Unlike(Exception):
 def package(part: object) -> str:
     """Return the name of the package that a part's class is from."""
     return type(part).__module__.partition(".")[0]
+
+
+def check_theirs(part: object) -> None:
+    """Raise ``Unlike`` for an object of another class than torchvision's and timm's; it names a native form."""
+    if package(part) in PACKAGES:
+        return
+    name = type(part).__name__
+    plain = name.lower().replace("_", "")
+    same = f"if torchvision's {name} does the same, write that in its place" if name in _PLAIN else ""
+    way_out = next((native for known, native in INSTEAD.items() if known in plain), same)
+    raise Unlike(f"it isn't a class of torchvision or timm{': ' * bool(way_out)}{way_out}")
 
 
 def is_compose(part: object) -> bool:
@@ -87,8 +105,9 @@ def is_same_on_tensors(part: Any) -> bool:
 
 def pixels(part: Any) -> ImageTransform:
     """Return the native form of a part that takes images and returns images. Raises ``Unlike``."""
-    if package(part) not in PACKAGES:
-        raise Unlike("it isn't a class of torchvision or timm")
+    if isinstance(part, ImageTransform):  # standpipe's own, in place of a class of the user's
+        return part
+    check_theirs(part)
     name, module = type(part).__name__, type(part).__module__
     if name in _PLAIN:
         return _PLAIN[name](part)
@@ -140,7 +159,6 @@ def _timm_rand_augment(part: Any) -> ImageTransform:
     )
     if not kind or (several and [int(each) for each in resample] != [2, 3]):
         raise Unlike("its interpolation has no native form")
-    maximum = 10 if first.magnitude_max is None else first.magnitude_max
     fill = _fill(first.kwargs.get("fillcolor"))
     return TimmRandAugment(
         part.num_layers,
@@ -148,7 +166,7 @@ def _timm_rand_augment(part: Any) -> ImageTransform:
         float(first.magnitude_std),
         increasing,
         first.prob,
-        maximum,
+        first.magnitude_max or 10,
         kind,
         fill or 0,
     )
