@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+RANKS = pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 LIMIT_S = 240  # for a program that imports a framework, on a busy machine
 
 # Pipelines over 48 records, 12 steps an epoch in one process; what a rank has seen of them goes to a file of its own.
@@ -274,7 +275,7 @@ if torch.distributed.is_initialized():
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@RANKS
 def test_accelerate(tmp_path: Path, ranks: int) -> None:
     """Whatever it would do with iterable datasets by itself, and told not to dispatch their batches."""
     all_told = seen(tmp_path, ACCELERATE, ranks=ranks)
@@ -343,7 +344,7 @@ tell(seen=model.seen, drawn=model.drawn, evaluated=model.evaluated, resumed=resu
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@RANKS
 def test_transformers_trainer(tmp_path: Path, ranks: int) -> None:
     """Train, evaluate, and go on from every checkpoint: some inside an epoch, of the first and the second."""
     program = TRANSFORMERS.replace("torch.distributed.get_world_size()", str(ranks))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_the_failure_of_any_allocation_is_an_error(tmp_path: Path) -> None:
     make = ["make", "--no-print-directory", "-s", "-f", "native/Makefile", "-j2", "allocations"]
     subprocess.run(["flock", "native/Makefile", *make], cwd=ROOT, check=True, timeout=600)

@@ -150,7 +150,7 @@ def test_repeats_draw_apart() -> None:
         (lambda p: p.select([]), "list of record numbers"),
         (lambda p: p.select([1.5]), "list of record numbers"),
         (lambda p: p.select(np.ones(100, bool)), "flatnonzero"),
-        (lambda p: p.select([100]), "names record 100, but the last record is 99"),
+        (lambda p: p.select([100]), "names record 100, but records are from 0 to 99"),
         (lambda p: p.select([-1]), "from 0 on"),
         (lambda p: p.split(1.5, seed=0), "must be above 0 and below 1"),
         (lambda p: p.split(0.5, seed=-1)[0], "seed"),
