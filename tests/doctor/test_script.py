@@ -102,7 +102,8 @@ def test_two_ranks() -> None:
 
 def test_workers_started_by_spawn() -> None:
     done = doctor(str(SCRIPTS / "spawned.py"), "--steps", "4")
-    assert (done.returncode, done.stderr) == (1, "")  # nothing is said of forgotten semaphores
+    assert done.returncode == 1, done.stderr
+    assert "semaphore" not in done.stderr  # on a busy machine torch's workers say more as they end
     check_report("spawned.py", done.stdout)
 
 
