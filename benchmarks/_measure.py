@@ -52,8 +52,10 @@ def parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
 
 
 def facts(*packages: str) -> dict[str, str]:
-    """Return machine, versions and command, by name. ``packages`` adds the versions of further packages."""
+    """Return date, commit, machine, versions and command, by name. ``packages`` adds versions of further packages."""
     return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
         "machine": f"{_processor()}, {cpu_count()} CPUs, {_memory_gib():.0f} GiB",
         "versions": ", ".join([_version("standpipe"), environment(), *map(_version, packages)]),
         "command": shlex.join(["python", *sys.argv]),
@@ -67,7 +69,7 @@ def report(
     *notes: str,
     packages: Sequence[str] = (),
 ) -> None:
-    """Print machine, versions and command, then a table and notes. With ``--json``, print one JSON object.
+    """Print what ``facts`` returns, then a table and notes. With ``--json``, print one JSON object.
 
     header  names of the columns; the first column names what was measured
     rows    one value per column: text, a number, a ``Figure`` or an ``Interval``
@@ -303,6 +305,12 @@ def _aligned(values: Sequence[Any]) -> list[str]:
 
 def _shown(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def _commit() -> str:
+    """Return the commit that is checked out; empty outside of a checkout."""
+    command = ["git", "-C", Path(__file__).parent, "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _version(package: str) -> str:

@@ -28,19 +28,25 @@ def row(
 
 
 def places() -> None:
-    save(
-        "places",
-        900,
-        210,
-        text(450, 24, "A sample passes six places, in native threads; your own Python code runs in workers"),
-        *row(40, PLACES),
-        bracket(24, 144, 876),
-        text(
-            450,
-            174,
-            "one budget, memory=, and one recipe: the same batch with any workers, ranks and machines",
-        ),
-    )
+    """Draw two rows of three, so that the words can be read on a phone."""
+    across, down, width, height = 166, 128, 148, 92
+    parts = [
+        text(250, 24, "A sample passes six places, in native threads;", size=15),
+        text(250, 44, "your own Python code runs in workers", size=15),
+    ]
+    for number, (name, lines) in enumerate(PLACES.items()):
+        x, y = 10 + number % 3 * across, 62 + number // 3 * down
+        parts.append(box(x, y, width, height, name, lines, size=15))
+        if number % 3:
+            parts.append(arrow(x - across + width + 2, y + height / 2, x - 1, y + height / 2))
+    x, turn = 10 + 2 * across + width / 2, 62 + height + 18  # from the end of a row to the next
+    path = f'<path d="M{x:g} {62 + height}V{turn}H84" fill="none" stroke="{LINE}" stroke-width="2"/>'
+    parts += [path, arrow(84, turn, 84, 62 + down - 1), bracket(10, 62 + down + height + 6, 490)]
+    for number, line in enumerate(
+        ("one budget, memory=, and one recipe: the same batch", "with any workers, ranks and machines")
+    ):
+        parts.append(text(250, 316 + 20 * number, line, size=15))
+    save("places", 500, 350, *parts)
 
 
 def memory() -> None:

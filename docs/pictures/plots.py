@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from _plot import COLOURS, STYLE, line_chart, save  # noqa: E402
+from _svg import dark_style  # noqa: E402
 
 OTHERS = "#94a3b8"
 SHOWN_S = 20  # of memory over time
@@ -65,8 +66,9 @@ def table(results: dict[str, Any]) -> str:
     lines += [
         f"- **{name}**: `{short(loader['damaged']['error'])}`" for name, loader in results["loaders"].items()
     ]
-    machine, versions = results["machine"], results["versions"]
-    return "\n".join([*lines, "", f"Machine: {machine}. Versions: {versions}.", ""])
+    measured = f"Measured on {results['date']}, at commit {results['commit'][:10]}"
+    about = f"{measured}. Machine: {results['machine']}. Versions: {results['versions']}."
+    return "\n".join([*lines, "", about, ""])
 
 
 def short(error: str) -> str:
@@ -79,17 +81,17 @@ def short(error: str) -> str:
 
 
 def bars(results: dict[str, Any], path: Path) -> None:
-    """Draw rate and peak memory of every loader, side by side."""
+    """Draw rate and peak memory of every loader, one above the other."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     names = list(results["loaders"])[::-1]
     with rc_context(STYLE):
-        figure = Figure((8.2, 2.6), layout="constrained")
+        figure = Figure((4.6, 4.4), layout="constrained")  # narrow: words can be read on a phone
         for number, (key, title) in enumerate(
             {"images_per_s": "images per second", "peak_pss_mib": "peak memory, MiB"}.items(), 1
         ):
-            axes = figure.add_subplot(1, 2, number, title=title)
+            axes = figure.add_subplot(2, 1, number, title=title)
             values = [median(results["loaders"][name], key) for name in names]
             drawn = axes.barh(
                 names, values, color=[COLOURS[0] if name == "standpipe" else OTHERS for name in names]
@@ -112,6 +114,9 @@ def main() -> None:
     }
     title = "memory of a loader's processes, from their start"
     line_chart(images / "memory_over_time.svg", title, "seconds", "PSS, MiB", curves)
+    for path in (images / "comparison.svg", images / "memory_over_time.svg"):
+        drawn = path.read_text(encoding="utf-8")
+        path.write_text(drawn.replace(" <metadata>", f" {dark_style()}\n <metadata>", 1), encoding="utf-8")
     page = ROOT / "docs" / "figures" / "comparison.md"
     page.parent.mkdir(exist_ok=True)
     page.write_text(table(results), encoding="utf-8")
