@@ -20,7 +20,7 @@ bench: ## every benchmark, each beside a peer
 	@scripts/bench
 
 docs: ## docs/_build/index.html
-	@scripts/setup test
+	@scripts/setup docs
 	@.venv/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
 

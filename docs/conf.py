@@ -3,7 +3,10 @@
 import inspect
 from importlib import import_module
 from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Any
+
+from sphinx.ext.napoleon import NumpyDocstring
 
 project = "standpipe"
 copyright = "The standpipe developers"
@@ -19,6 +22,9 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#7aa7ff", "color-brand-content": "#7aa7ff"},
 }
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 linkcheck_ignore = [r"https://github\.com/standpipe/.*"]  # until the repository is public
@@ -29,6 +35,7 @@ napoleon_use_rtype = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_typehints = "none"  # the docstrings have the types
+autodoc_mock_imports = ["jax", "ray", "torch"]  # gigabytes, of which the pages show nothing
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 
@@ -126,6 +133,13 @@ def hide_constructor(
     return ("", None) if hidden and signature and "Collector" not in name else None
 
 
+def keep_colons(app: Any, what: str, _name: str, shown: Any, _options: Any, lines: list[str]) -> None:
+    """Read a property's docstring as any other: napoleon takes what is before a colon for a type."""
+    if what == "property":
+        lines[:] = NumpyDocstring(inspect.getdoc(shown) or "", app.config).lines()
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", keep_colons, priority=900)  # after napoleon
     app.connect("autodoc-process-signature", hide_constructor)
