@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+from sphinx.ext.napoleon import Config, NumpyDocstring
 
 import standpipe as sp
 import standpipe.jax
@@ -18,6 +22,7 @@ from standpipe.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES_OF_DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES += [page for folder in ("docs", "src", "native") for page in sorted((ROOT / folder).rglob("*.md"))]
 FOR_SOURCES = (
     "Source",
@@ -33,6 +38,12 @@ FOR_SOURCES = (
     "OpenFleet",
     "Receiver",
 )
+MOST_COLUMNS = 88  # of code that a page of 1280 pixels shows without scrolling
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+PICTURES = [
+    path for path in sorted((ROOT / "docs" / "images").glob("*.svg")) if path.name != "top.svg"
+]  # dark
+PHONE_PX = 358  # between the margins of a phone's 390
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -99,3 +110,67 @@ def test_no_text_installs_a_name_that_is_not_ours() -> None:
     assert by_name.search("pip install 'standpipe[gpu]'")
     assert by_name.search("pip install -U standpipe")
     assert not by_name.search("pip install dist/standpipe-0.1.0-cp311-manylinux_2_27_x86_64.whl")
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *PAGES_OF_DOCS], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_no_line_of_code_is_wider_than_its_box(page: Path) -> None:
+    wide, fence = [], ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if opened := re.match(r" *```+(.*)", line):
+            fence = "" if fence else opened[1] or "text"
+        elif fence and not fence.startswith("{") and len(line) > MOST_COLUMNS:
+            wide.append(f"line {number} has {len(line)} characters: {line}")
+    assert wide == []
+
+
+@pytest.mark.parametrize("results", RESULTS, ids=lambda path: path.name)
+def test_results_say_when_and_with_what_they_were_measured(results: Path) -> None:
+    facts = json.loads(results.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "figures" / f"{results.stem}.md").read_text(encoding="utf-8")
+    assert re.fullmatch(r"[0-9a-f]{40}", facts["commit"])
+    assert f"Measured on {facts['date']}, at commit {facts['commit'][:10]}." in page
+    assert facts["versions"] in page
+
+
+def test_a_propertys_docstring_may_have_a_colon() -> None:
+    """Napoleon takes what is before the colon for the property's type."""
+
+    class Shown:
+        @property
+        def classes(self) -> None:
+            """Class names: None for arrays.
+
+            Examples
+            --------
+            >>> None
+            """
+
+    class App:
+        config = Config(napoleon_google_docstring=False)
+
+    docstring = inspect.getdoc(Shown.classes) or ""
+    lines = NumpyDocstring(docstring, App.config, None, "property", "Shown.classes").lines()
+    assert ":type: Class names" in lines
+    runpy.run_path(str(ROOT / "docs" / "conf.py"))["keep_colons"](
+        App(), "property", "Shown.classes", Shown.classes, None, lines
+    )
+    assert lines[0] == "Class names: None for arrays."
+    assert ".. rubric:: Examples" in lines
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_every_colour_of_a_picture_has_a_dark_one(picture: Path) -> None:
+    light, style, dark = picture.read_text(encoding="utf-8").partition("@media (prefers-color-scheme: dark)")
+    assert style
+    rules, _, drawn = dark.partition("</style>")
+    used = set(re.findall(r'(?:fill|stroke)(?:="|: )(#\w{6})', light + drawn))
+    assert used <= set(re.findall(r'\[(?:fill|stroke)="(#\w{6})"\]', rules))
+
+
+def test_the_words_of_the_front_pages_diagram_can_be_read_on_a_phone() -> None:
+    drawn = (ROOT / "docs" / "images" / "places.svg").read_text(encoding="utf-8")
+    width = int(re.findall(r' width="(\d+)"', drawn)[0])
+    smallest = min(map(int, re.findall(r'font-size="(\d+)"', drawn)))
+    assert smallest * PHONE_PX / width >= 10

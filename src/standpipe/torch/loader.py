@@ -25,8 +25,9 @@ class TorchLoader(WrapsLoader, InAccelerate, DataLoader[Any]):  # type: ignore[m
 
     Attributes
     ----------
-    dataset : Batches
-        The data set of batches; ``dataset.loader`` is the ``standpipe.Loader``.
+    dataset : BatchDataset
+        The data set of batches, whose ``len()`` counts batches, not rows. ``dataset.loader`` is the
+        ``standpipe.Loader``.
 
     Examples
     --------
