@@ -11,8 +11,15 @@ BLUE, GREEN, AMBER, RED = "#2563eb", "#059669", "#d97706", "#dc2626"
 TEXT, LINE = "#334155", "#94a3b8"
 LIGHT = {BLUE: "#eff6ff", GREEN: "#ecfdf5", AMBER: "#fffbeb", RED: "#fef2f2", LINE: "#f8fafc"}
 DARK = {
-    **{"#ffffff": "#131416", TEXT: "#cbd5e1", LINE: "#64748b", "#e2e8f0": "#334155"},
-    **{BLUE: "#7aa7ff", GREEN: "#34d399", AMBER: "#fbbf24", RED: "#f87171", "#7c3aed": "#a78bfa"},
+    "#ffffff": "#131416",
+    "#e2e8f0": "#334155",
+    "#7c3aed": "#a78bfa",
+    TEXT: "#cbd5e1",
+    LINE: "#64748b",
+    BLUE: "#7aa7ff",
+    GREEN: "#34d399",
+    AMBER: "#fbbf24",
+    RED: "#f87171",
     **dict(zip(LIGHT.values(), ("#172238", "#10261f", "#2b2413", "#2e1a1c", "#1c2026"), strict=True)),
 }
 
