@@ -12,14 +12,25 @@ project = "standpipe"
 copyright = "The standpipe developers"
 release = version_of("standpipe")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+]
 exclude_patterns = ["_build", "figures"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"standpipe {release}"
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#2563eb", "color-brand-content": "#2563eb"},
-    "dark_css_variables": {"color-brand-primary": "#7aa7ff", "color-brand-content": "#7aa7ff"},
+    "light_css_variables": {
+        "color-brand-primary": "#2563eb",
+        "color-brand-content": "#2563eb",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7aa7ff",
+        "color-brand-content": "#7aa7ff",
+    },
 }
 html_show_sourcelink = False
 html_static_path = ["_static"]
@@ -27,7 +38,8 @@ html_css_files = ["style.css"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
-linkcheck_ignore = [r"https://github\.com/standpipe/.*"]  # until the repository is public
+# until the repository is public
+linkcheck_ignore = [r"https://github\.com/standpipe/.*"]
 
 napoleon_google_docstring = False
 napoleon_use_ivar = True
@@ -35,7 +47,8 @@ napoleon_use_rtype = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_typehints = "none"  # the docstrings have the types
-autodoc_mock_imports = ["jax", "ray", "torch"]  # gigabytes, of which the pages show nothing
+# gigabytes, of which the pages show nothing
+autodoc_mock_imports = ["jax", "ray", "torch"]
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 
@@ -59,7 +72,9 @@ HANDED_OUT += (
     "standpipe.Latency",
     "standpipe.BadSample",
 )
-HANDED_OUT += tuple(f"standpipe.{each}Stats" for each in ("", "Place", "Step", "Slot", "Worker"))
+HANDED_OUT += tuple(
+    f"standpipe.{each}Stats" for each in ("", "Place", "Step", "Slot", "Worker")
+)
 HANDED_OUT += ("standpipe.SlowSample", "standpipe.Loader")
 
 
@@ -90,7 +105,17 @@ INSIDE = (
         "stage",
         "stages",
     ),
-    *("table", "writes", "bytes_of", "for_job", "log_path", "tunes_workers", "kind", "subject", "at"),
+    *(
+        "table",
+        "writes",
+        "bytes_of",
+        "for_job",
+        "log_path",
+        "tunes_workers",
+        "kind",
+        "subject",
+        "at",
+    ),
 )
 PYTHONS_OWN = (BaseException, dict, list, tuple)
 
@@ -124,16 +149,25 @@ suppress_warnings = ["config.cache"]  # a function can't be kept between builds
 
 
 def hide_constructor(
-    _app: Any, what: str, name: str, _obj: Any, _options: Any, signature: str | None, _returns: str | None
+    _app: Any,
+    what: str,
+    name: str,
+    _obj: Any,
+    _options: Any,
+    signature: str | None,
+    _returns: str | None,
 ) -> tuple[str, None] | None:
     """Leave out the signature of classes that only standpipe makes."""
     hidden = what in ("class", "exception") and (
-        name in HANDED_OUT or name.startswith(tuple(each for each in HANDED_OUT if each.endswith(".")))
+        name in HANDED_OUT
+        or name.startswith(tuple(each for each in HANDED_OUT if each.endswith(".")))
     )
     return ("", None) if hidden and signature and "Collector" not in name else None
 
 
-def keep_colons(app: Any, what: str, _name: str, shown: Any, _options: Any, lines: list[str]) -> None:
+def keep_colons(
+    app: Any, what: str, _name: str, shown: Any, _options: Any, lines: list[str]
+) -> None:
     """Read a property's docstring as any other: napoleon takes what is before a colon for a type."""
     if what == "property":
         lines[:] = NumpyDocstring(inspect.getdoc(shown) or "", app.config).lines()
@@ -141,5 +175,6 @@ def keep_colons(app: Any, what: str, _name: str, shown: Any, _options: Any, line
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", keep_colons, priority=900)  # after napoleon
+    # after napoleon
+    app.connect("autodoc-process-docstring", keep_colons, priority=900)
     app.connect("autodoc-process-signature", hide_constructor)
