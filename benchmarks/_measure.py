@@ -309,7 +309,7 @@ def _shown(value: Any) -> str:
 
 def _commit() -> str:
     """Return the commit that is checked out; empty outside of a checkout."""
-    command = ["git", "-C", Path(__file__).parent, "rev-parse", "HEAD"]
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
