@@ -103,7 +103,8 @@ def test_two_ranks() -> None:
 def test_workers_started_by_spawn() -> None:
     done = doctor(str(SCRIPTS / "spawned.py"), "--steps", "4")
     assert done.returncode == 1, done.stderr
-    assert "semaphore" not in done.stderr  # on a busy machine torch's workers say more as they end
+    # Of forgotten semaphores, say. On a busy machine torch's workers say more as they end.
+    assert not re.search("semaphore|standpipe_|doctor", done.stderr)
     check_report("spawned.py", done.stdout)
 
 
