@@ -161,6 +161,13 @@ def test_apply_takes_pillow_images_and_files() -> None:
         assert evaluation.apply([given])["image"].tobytes() == expected
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_apply_refuses_pillow_images_that_conversion_would_clip(mode: str) -> None:
+    evaluation = sp.Pipeline(sp.ImageFolder("photos")).map(*EVALUATION)
+    with pytest.raises(sp.DecodeError, match=f"the image has mode {mode}"):
+        evaluation.apply([Image.new(mode, (20, 20), 700)])
+
+
 def test_apply_takes_files_whose_size_only_their_pixels_say() -> None:
     pixels = picture(1)
     evaluation = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(20), sp.Normalize())

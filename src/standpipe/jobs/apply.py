@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import AnyArray, Decoding, UInt8Array
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
-from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
+from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign
 from standpipe.transform.python.function import callable_name
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
@@ -83,7 +83,7 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
     if hasattr(image, "read"):
         image = image.read()
     elif "PIL.Image" in sys.modules and isinstance(image, sys.modules["PIL.Image"].Image):
-        image = np.asarray(image.convert("RGB"))
+        image = _with_place(lambda: np.asarray(as_rgb(image)), index, None)
     if isinstance(image, bytes | bytearray | memoryview):
         return np.frombuffer(image, np.uint8), None
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
@@ -102,8 +102,15 @@ def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]
 
 def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | None) -> UInt8Array:
     """Return an image as pixels, (H, W, 3) uint8: Pillow's, which ``decode("exact")`` has too."""
+    if image.ndim == 3:
+        return image
+    return _with_place(lambda: decode_foreign(image, pipeline.decoding, lambda *_: "").rgb, index, path)
+
+
+def _with_place(decode: Callable[[], UInt8Array], index: int, path: str | None) -> UInt8Array:
+    """Return an image's pixels. Raise ``DecodeError`` with its place if it has none that are RGB."""
     try:
-        return image if image.ndim == 3 else decode_foreign(image, pipeline.decoding, lambda *_: "").rgb
+        return decode()
     except Undecodable as error:
         raise DecodeError(str(error), place="transform", index=index, path=path) from None
 
