@@ -95,7 +95,7 @@ def test_torchs_loader_gives_tensors_of_the_device(
 def test_a_device_that_isnt_there_is_named() -> None:
     if torch.cuda.is_available():
         number = torch.cuda.device_count()
-        with pytest.raises(sp.PlanError, match=f"the last is cuda:{number - 1}"):
+        with pytest.raises(sp.PlanError, match=f"the last GPU that torch sees is cuda:{number - 1}"):
             standpipe.torch.loader(images(), device=f"cuda:{number}")
         return
     with pytest.raises(sp.PlanError, match=r"device='cuda:1' can't be used: torch .* Use device='cpu'"):

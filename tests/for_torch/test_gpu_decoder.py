@@ -90,7 +90,8 @@ def test_a_damaged_file_never_shows_another_one(decoder: NvDecoder) -> None:
 def test_decoding_doesnt_wait_for_the_training_steps_work(decoder: NvDecoder) -> None:
     size = (300, 400)
     data = saved(photo(*size), quality=90)
-    frames_of(decoder, [data], [size])  # buffers are allocated, which waits for everything
+    for _ in range(3):  # each of its threads allocates buffers, which waits for everything
+        frames_of(decoder, [data] * 64, [size] * 64)
     for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
             torch.cuda._sleep(4_000_000_000)  # some seconds
