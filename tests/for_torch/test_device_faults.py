@@ -282,7 +282,9 @@ def test_a_device_without_a_number_is_the_batchs_own() -> None:
     """Another thread's current device is another one."""
     form = Form.of(("image", "label", "valid"), "cuda", None, None)
     with FakeTensorMode():
-        there = torch.device("cuda", max(torch.cuda.device_count() - 1, 0) if torch.cuda.is_available() else 1)
+        there = torch.device(
+            "cuda", max(torch.cuda.device_count() - 1, 0) if torch.cuda.is_available() else 1
+        )
         image, label = torch.empty((4, 3, 2, 2), device=there), torch.empty(4, device=there)
         batch = form.batch({"image": image, "label": label, "index": label})
         assert [tensor.device for tensor in batch] == [there] * 3
