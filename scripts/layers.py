@@ -26,7 +26,7 @@ LAYERS = (
     ("answers",),
     ("contracts",),
     ("system",),
-    ("source.index", "source.packed", "source.python", "transform.image", "cache.description"),
+    ("source.index", "source.python", "transform.image", "cache.description"),
     ("source.files", "source.records", "transform.pixels", "transform.python"),
     ("source.shards", "transform.decoders", "transform.kernels"),
     ("transform.converted",),

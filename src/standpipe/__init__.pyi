@@ -62,10 +62,8 @@ from standpipe.source import (
     ImageFolder as ImageFolder,
     IterableSource as IterableSource,
     MapSource as MapSource,
-    SharedList as SharedList,
     TarShards as TarShards,
     build_index as build_index,
-    share_list as share_list,
     verify_index as verify_index,
 )
 from standpipe.spec import (
@@ -88,6 +86,10 @@ from standpipe.stats.latency import Latency as Latency
 from standpipe.stats.memory import (
     MemoryLedger as MemoryLedger,
     MemoryOwner as MemoryOwner,
+)
+from standpipe.system.packed import (
+    SharedList as SharedList,
+    share_list as share_list,
 )
 from standpipe.system.workers import worker_id as worker_id
 from standpipe.transform.converted.composition import (

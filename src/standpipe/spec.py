@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 RESERVED = "index"  # a field that the batch place adds to every batch
 VALID = "valid"  # the field that is False for rows of padding
 BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of its samples
+NAMES = ("image", "label")  # of a dataset's values without names
+KEY = "dataset[key]"  # the field that sends a dataset's keys to the workers
 NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 
 UInt8Array = NDArray[np.uint8]
@@ -31,6 +33,14 @@ GPU_BYTES_PER_PIXEL = 24
 FRAME_BYTES = 16 << 20  # least host memory for images that are decoded together
 
 PIXEL_CONTRACT = 2  # version of "these pixels from these bytes"; enters the recipe's digest
+
+
+class StreamEnded(Exception):
+    """A stream ended before the requested sample. ``position``: the stream's number of samples."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 class Layout(Enum):

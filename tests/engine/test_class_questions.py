@@ -10,7 +10,6 @@ import standpipe
 
 ENGINE = Path(standpipe.__file__).parent / "engine"
 PARTS = ("standpipe.contracts", "standpipe.source", "standpipe.order", "standpipe.pipeline.mix")
-NO_SOURCES = "standpipe.source.packed"  # lists, which are pickled in a way of their own
 
 
 def test_engine_asks_no_source_and_no_order_for_its_class() -> None:
@@ -41,9 +40,7 @@ def class_questions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     taken = {
         name.asname or name.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith(PARTS)
-        and node.module != NO_SOURCES
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PARTS)
         for name in node.names
     }
     for node in ast.walk(tree):

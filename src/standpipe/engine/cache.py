@@ -7,16 +7,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from standpipe.cache import OpenSet, open_set
 from standpipe.engine.watchdog.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended
 from standpipe.errors import CacheError
-from standpipe.plan.cache import CachePlan
 from standpipe.stats.counters import Counts
 from standpipe.system.logs import logger
 
 if TYPE_CHECKING:
     from standpipe import _native
+
+if TYPE_CHECKING:
+    from standpipe.cache import OpenSet
+    from standpipe.plan.cache import CachePlan
 
 STAMPS_S = 5.0  # seconds between two records of last use and counters
 # Seconds until the next request for room while another process reserves some: the first pause and the longest.
@@ -48,6 +50,8 @@ def opened(plan: CachePlan, tell: Tell = log_cache_warning, *, strict: bool) -> 
     tell    called with the text of the report
     strict  True: raise a ``CacheError`` instead
     """
+    from standpipe.cache import open_set  # imported here: worker processes without a cache start sooner
+
     try:
         return open_set(
             plan.cache,

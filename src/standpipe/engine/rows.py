@@ -5,17 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from standpipe.contracts import Files, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import PlanError, key_name
-from standpipe.plan.plan import Plan
-from standpipe.source import KEY
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import KEY, AnyArray, ArraySpec, Int64Array
 from standpipe.system.paths import path_text
+
+if TYPE_CHECKING:
+    from standpipe.plan.plan import Plan
 
 Sample = dict[str, Any]
 

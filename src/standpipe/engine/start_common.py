@@ -22,8 +22,7 @@ from standpipe.errors import PlanError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
-from standpipe.source import NAMES
-from standpipe.spec import Listed, Replace
+from standpipe.spec import NAMES, Listed, Replace
 from standpipe.system.machine import is_short_of_files, too_many_files
 from standpipe.units import show_bytes
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,10 +24,12 @@ from standpipe.errors import (
     TransformError,
     WorkerDiedError,
 )
-from standpipe.order import Cursor
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import Stats
 from standpipe.system.paths import path_text
+
+if TYPE_CHECKING:
+    from standpipe.order import Cursor
 
 _ERRORS = {
     "read": ReadError,

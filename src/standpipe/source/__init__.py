@@ -6,17 +6,14 @@ from standpipe.source.concat import Concat, JoinedDataset, OpenConcat, OpenDatas
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
 from standpipe.source.index.store import is_settled
-from standpipe.source.packed import SharedList, share_list
-from standpipe.source.python.indexed import KEY, NAMES, MapSource
-from standpipe.source.python.stream import IterableSource, Stream, StreamEnded
+from standpipe.source.python.indexed import MapSource
+from standpipe.source.python.stream import IterableSource, Stream
 from standpipe.source.records.arrays import Arrays
 from standpipe.source.records.fixed import FixedRecords
 from standpipe.source.records.idx import IdxFiles
 from standpipe.source.shards.tar import TarShards
 
 __all__ = [
-    "KEY",
-    "NAMES",
     "Arrays",
     "Concat",
     "FileList",
@@ -30,13 +27,10 @@ __all__ = [
     "MapSource",
     "OpenConcat",
     "OpenDatasets",
-    "SharedList",
     "Stream",
-    "StreamEnded",
     "TarShards",
     "build_index",
     "is_settled",
     "open_concat",
-    "share_list",
     "verify_index",
 ]

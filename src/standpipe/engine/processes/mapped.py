@@ -12,12 +12,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from standpipe.source.packed import SharedFile
 from standpipe.spec import AnyArray
+
+if TYPE_CHECKING:
+    from standpipe.system.packed import SharedFile
 
 LEAST_BYTES = 64 << 10  # smaller buffers are copied: a mapping takes whole pages
 

@@ -25,7 +25,7 @@ from standpipe.engine.processes.mapped import Block, Blocks, BlocksThere
 from standpipe.engine.processes.outline import attributes
 from standpipe.engine.processes.shared import Descriptor, Descriptors
 from standpipe.errors import PlanError
-from standpipe.source.packed import LEAST_ITEMS, ListLocation, SharedFile, SharedList, packed_column
+from standpipe.system.packed import LEAST_ITEMS, ListLocation, SharedFile, SharedList, packed_column
 
 MOST_DEPTH = 6  # levels of attributes that are searched for the one that can't be pickled
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from standpipe.batch.collate import Collate, Collation, Pad, Ragged, Shape, SlotOverflow
 from standpipe.engine.python.fields import instead_of_none
 from standpipe.engine.workers import Failure
-from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.python.values import as_array
+
+if TYPE_CHECKING:
+    from standpipe.plan.plan import Plan
 
 Lists = Mapping[str, list[Any]]
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,12 +32,14 @@ from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs,
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
 from standpipe.engine.workers import Failure
-from standpipe.plan.parts import MeasuredSample
-from standpipe.source import KEY, NAMES, Stream, StreamEnded
-from standpipe.spec import AnyArray
+from standpipe.spec import KEY, NAMES, AnyArray, StreamEnded
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
 from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep, moves
+
+if TYPE_CHECKING:
+    from standpipe.plan.parts import MeasuredSample
+    from standpipe.source import Stream
 
 _VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standpipe import _native
 from standpipe.batch.collate import Collate
 from standpipe.engine.cache import store_counters
 from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
-from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
 from standpipe.spec import Decoding, ReadOptions
 from standpipe.stats.counters import Counts
 from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
+
+if TYPE_CHECKING:
+    from standpipe.plan.cache import CachePlan
 
 COUNTED_READS = ("retries", "hedged", "opens", "ranges")
 

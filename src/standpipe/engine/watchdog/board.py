@@ -10,10 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 from io import FileIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standpipe import _native
-from standpipe.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from standpipe.plan.plan import Plan
 
 Heartbeat = Any  # a writable buffer of int64
 # The words of a heartbeat: number of the task; row in the task, from 0; step, as below; the step's begin in nanoseconds

@@ -11,10 +11,7 @@ import numpy as np
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source.python.opened import OpenPython
-from standpipe.spec import BATCH_FIELDS, AnyArray, ArraySpec, Int64Array
-
-NAMES = ("image", "label")
-KEY = "dataset[key]"  # the field that sends keys to the workers
+from standpipe.spec import BATCH_FIELDS, KEY, NAMES, AnyArray, ArraySpec, Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

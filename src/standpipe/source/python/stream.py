@@ -11,7 +11,7 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError, key_name
 from standpipe.source.python.indexed import check_spec, sample_names
 from standpipe.source.python.opened import OpenPython
-from standpipe.spec import ArraySpec
+from standpipe.spec import ArraySpec, StreamEnded
 
 UNKNOWN = 1 << 62  # the length of a stream whose length isn't known
 OFFERED = ("epoch", "skip", "rank", "world_size")
@@ -140,14 +140,6 @@ class OpenIterable(OpenPython):
                 "see the same samples, or have different numbers of steps"
             )
         return replace(self.dataset, rank=rank, world_size=world_size)
-
-
-class StreamEnded(Exception):
-    """A stream ended before the requested sample. ``position``: the stream's number of samples."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__(position)
-        self.position = position
 
 
 @dataclass(slots=True)
