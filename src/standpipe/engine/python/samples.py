@@ -32,13 +32,13 @@ from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs,
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
 from standpipe.engine.workers import Failure
+from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import KEY, NAMES, AnyArray, StreamEnded
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
 from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep, moves
 
 if TYPE_CHECKING:
-    from standpipe.plan.parts import MeasuredSample
     from standpipe.source import Stream
 
 _VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
@@ -465,9 +465,7 @@ class SampleMaker:
         self._sees_draws &= after.keys() == before.keys()
 
     def _streamed(self, dataset: Stream, key: RowKey) -> Any:
-        if (
-            self._draws is None or self._drawing is not None
-        ):  # what is probed isn't keyed: it would look drawn from
+        if self._draws is None or self._drawing is not None:  # a probe has no keys
             return dataset.sample(key.epoch, key.index)
         return dataset.sample(key.epoch, key.index, self._draws.begin_streamed)
 
