@@ -13,9 +13,7 @@ from standpipe.pipeline.records import Ordered
 from standpipe.plan.options import checked_gpu
 from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
 from standpipe.transform import Function
-from standpipe.transform.converted.automatic import automatic, is_python
-from standpipe.transform.converted.composition import Tensors, check_tensors
-from standpipe.transform.python.function import InputFormat, Mixing
+from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
 
 
@@ -121,6 +119,8 @@ class Transformed(Ordered):
             raise PlanError(f"map(unmoved={unmoved!r}): give names of fields in a tuple, such as ('depth',)")
         pipeline = replace(self, unmoved=tuple(dict.fromkeys((*self.unmoved, *unmoved))))
         if native == "auto":
+            from standpipe.transform.converted.automatic import automatic  # it imports all transforms
+
             made, report = automatic(
                 transforms,
                 self.transforms,

@@ -28,7 +28,6 @@ from standpipe.transform import (
     is_scheduled,
     simd_paths,
 )
-from standpipe.transform.converted.automatic import offer
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:  # which print themselves
@@ -172,6 +171,8 @@ def _conversions(plan: Plan) -> list[str]:
     """Return the lines on where the objects of ``map(…, native="auto")`` run, or on what it would bring."""
     report = plan.pipeline.conversions
     if not report:
+        from standpipe.transform.converted.automatic import offer  # it imports all transforms
+
         return offer(plan.pipeline.transforms)
     return ['map(native="auto") converted:', *(f"  {line}" for line in report)]
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
-from typing import Any, TypeGuard
+from typing import Any
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec, Layout
-from standpipe.transform.converted.composition import Tensors, converted, is_theirs
+from standpipe.transform.converted.composition import converted, is_theirs
 from standpipe.transform.image import RowForm, RowTransform, ValueTransform
 from standpipe.transform.kernels.views import Views
-from standpipe.transform.python.function import Function, InputFormat, callable_name
+from standpipe.transform.python.function import Function, InputFormat, Tensors, callable_name, is_python
 from standpipe.transform.python.schedule import is_scheduled
 
 Spec = ArraySpec | Mapping[str, ArraySpec]
-
-
-def is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for a user's callable; classes and standpipe's own transforms aren't."""
-    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)
 
 
 def automatic(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from standpipe.errors import PlanError
 from standpipe.transform.converted.convert import (
@@ -25,6 +25,7 @@ from standpipe.transform.converted.recognised import keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize
+from standpipe.transform.python.function import Tensors, check_tensors
 
 FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each may become the ones after it
 UNCHANGED = ("Identity", "RGB", "ToPureTensor")  # parts that change no value of an RGB image
@@ -36,8 +37,6 @@ APART = "tensors have other pixels than Pillow images here"
 RESIZED_APART = f"{APART}: on photos, 2 levels of 255 apart at most with bilinear and 23 with bicubic"
 UNCHANGING = " (it changes nothing: bytes stay bytes)"
 AS_PILLOW = '. tensors="as_pillow" takes Pillow\'s'
-
-Tensors = Literal["as_pillow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +160,6 @@ def _convert(transforms: Any, asked_by: str, tensors: Tensors | None = None) -> 
             * own
         )
     return converted(transforms, "image", tensors)
-
-
-def check_tensors(asked_by: str, tensors: object) -> None:
-    """Raise ``PlanError`` for an unknown value of ``tensors=``."""
-    if tensors not in (None, "as_pillow"):
-        raise PlanError(f"{asked_by}: tensors must be 'as_pillow' or None, got {tensors!r}")
 
 
 def converted(transforms: Any, start: str, tensors: Tensors | None) -> Converted:

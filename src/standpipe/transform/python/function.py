@@ -8,14 +8,16 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.python.mixing import CutMix, MixUp
 
 Mixing = MixUp | CutMix
 InputFormat = Literal["numpy", "pil", "tensor"]
+Tensors = Literal["as_pillow"]  # what ``from_torchvision`` makes of parts that work on tensors
 LONGEST_NAME = 120  # characters of a callable's repr; it is part of the loader's state, which must stay small
 FORMS = ("numpy", "pil", "tensor")
 Rng = Literal["numpy", "torch"]
@@ -213,3 +215,14 @@ def callable_name(fn: object) -> str:
         rest = blake2b(shown.encode(), digest_size=8).hexdigest()
         shown = f"{shown[:LONGEST_NAME]}… (digest {rest})"
     return f"{kind}: {shown}"
+
+
+def is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
+    """Return True for a user's callable; classes and standpipe's own transforms aren't."""
+    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)
+
+
+def check_tensors(asked_by: str, tensors: object) -> None:
+    """Raise ``PlanError`` for an unknown value of ``tensors=``."""
+    if tensors not in (None, "as_pillow"):
+        raise PlanError(f"{asked_by}: tensors must be 'as_pillow' or None, got {tensors!r}")
