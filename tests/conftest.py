@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import cloudpickle
@@ -25,21 +25,20 @@ settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("standpipe")
 
 
-# Tests of these files take seconds each. Those that run at the same time begin with them, so that none is the last.
-SLOW = tuple(
-    f"tests/{name}"
-    for name in (
-        "examples/",
-        "for_ray/",
-        "for_torch/test_frameworks",
-        "for_torch/test_dataloader_starts",
-        "docs/test_howto",
-        "docs/test_code_blocks",
-        "doctor/test_script",
-    )
+# Tests of these take seconds each. Those that run at the same time begin with them, so that none is the last. One group
+# stays together: a cluster of Ray is for all of its tests.
+SLOW = (
+    "for_ray/",
+    "examples/",
+    "doctor/test_script",
+    "for_torch/test_frameworks",
+    "docs/test_howto",
+    "docs/test_code_blocks",
+    "for_torch/test_dataloader_starts",
 )
 
 
+@pytest.hookimpl(trylast=True)  # once those that won't run are gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests' classes and functions go to worker processes by value: by name, each would import all of their module.
 
@@ -48,10 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for module in {item.module for item in items if isinstance(item, pytest.Function)}:
         cloudpickle.register_pickle_by_value(module)
     at_once = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.nodeid.startswith(SLOW)]
-    others = iter([item for item in items if not item.nodeid.startswith(SLOW)])
+    slow = [[item for item in items if item.nodeid.startswith(f"tests/{name}")] for name in SLOW]
+    first = set(chain(*slow))
+    others = iter([item for item in items if item not in first])
     share = -(-len(items) // at_once)  # each takes such a part of the list, in its order
-    parts = [slow[number::at_once] for number in range(at_once)]
+    parts = [list(chain(*slow[number::at_once])) for number in range(at_once)]
     items[:] = [each for part in parts for each in (*part, *islice(others, share - len(part)))]
 
 
