@@ -3,13 +3,15 @@
     standpipe synth photos --images 600
     python examples/dino_multicrop.py photos --steps 50
 
-``Views`` decodes each photo once for all eight crops. A batch has (rows, 2, 3, 64, 64) and (rows, 6, 3, 32, 32).
+``Views`` decodes each photo once for all eight crops. A batch has ``first`` and ``second``, (rows, 3, 64, 64), and
+``small``, (rows, 6, 3, 32, 32). The transforms are those of DINO's ``main_dino.py``, whose sides are 224 and 96 pixels.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,11 +24,7 @@ STUDENT, TEACHER = 0.1, 0.04  # temperatures
 def main() -> None:
     args = arguments()
     torch.manual_seed(7)
-    colours = [sp.RandomHorizontalFlip(), sp.RandomGrayscale(p=0.2), sp.Normalize()]
-    large = [sp.RandomResizedCrop(64, scale=(0.4, 1.0), interpolation="bicubic"), *colours]
-    small = [sp.RandomResizedCrop(32, scale=(0.05, 0.4), interpolation="bicubic"), *colours]
-    views = sp.Views(large=sp.Repeat(2, large), small=sp.Repeat(6, small))
-    pipeline = sp.Pipeline(sp.ImageFolder(args.photos)).shuffle(seed=7).map(views)
+    pipeline = sp.Pipeline(sp.ImageFolder(args.photos)).shuffle(seed=7).map(crops(64, 32))
     student = network()
     teacher = copy.deepcopy(student).requires_grad_(False)
     center = torch.zeros(1, 64)
@@ -35,10 +33,11 @@ def main() -> None:
     with pipeline.batch(32, last_batch="drop").loader(memory="512MiB") as batches:
         while len(losses) < args.steps:
             for batch in batches:
-                crops = [torch.from_numpy(batch[name]).transpose(0, 1) for name in ("large", "small")]
+                large = [torch.from_numpy(batch[name]) for name in ("first", "second")]
+                small = torch.from_numpy(batch["small"]).unbind(dim=1)
                 with torch.no_grad():
-                    targets = [teacher(view) for view in crops[0]]
-                guesses = [student(view) for size in crops for view in size]
+                    targets = [teacher(view) for view in large]
+                guesses = [student(view) for view in (*large, *small)]
                 loss = distilled(targets, guesses, center)
                 optimizer.zero_grad()
                 loss.backward()
@@ -50,6 +49,30 @@ def main() -> None:
                 if len(losses) == args.steps:
                     break
     print(f"loss of the first step {losses[0]:.3f}\nloss of the last step {losses[-1]:.3f}")
+
+
+def crops(large_px: int, small_px: int) -> sp.Views:
+    """DINO's crops: the first large one is always blurred, the second one seldom, but it may be solarized."""
+    large = sp.RandomResizedCrop(large_px, scale=(0.4, 1.0), interpolation="bicubic")
+    small = sp.RandomResizedCrop(small_px, scale=(0.05, 0.4), interpolation="bicubic")
+    return sp.Views(
+        first=view(large, blurred=1.0),
+        second=view(large, sp.RandomSolarize(128, p=0.2), blurred=0.1),
+        small=sp.Repeat(6, view(small, blurred=0.5)),
+    )
+
+
+def view(crop: sp.RandomResizedCrop, *more: sp.RandomSolarize, blurred: float) -> list[Any]:
+    """The transforms of a crop. ``blurred``: the probability of a blur, which is Pillow's as in DINO's code."""
+    return [
+        crop,
+        sp.RandomHorizontalFlip(),
+        sp.RandomApply([sp.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+        sp.RandomGrayscale(p=0.2),
+        sp.RandomApply([sp.PillowGaussianBlur((0.1, 2.0))], p=blurred),
+        *more,
+        sp.Normalize(),
+    ]
 
 
 def distilled(targets: list[torch.Tensor], guesses: list[torch.Tensor], center: torch.Tensor) -> torch.Tensor:

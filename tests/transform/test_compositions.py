@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import standpipe as sp
@@ -16,6 +18,7 @@ assert torchvision_cpu  # timm imports it
 pytest.importorskip("timm")
 from compositions import LIST, Row  # noqa: E402
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "dino_multicrop.py"
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from" / "compositions.md"
 
 
@@ -39,6 +42,22 @@ def test_a_published_composition_is_native_or_says_why_and_what_to_do(name: str)
         assert native, said
     native, said = result(row.composed())
     assert native or row.refused or 'tensors="as_pillow" takes Pillow\'s' in said
+
+
+def test_the_dino_example_makes_the_published_crops() -> None:
+    first, second, local = (
+        list(sp.from_torchvision(list(LIST[f"DINO, {name} crop"].instead), tensors="as_pillow"))
+        for name in ("first global", "second global", "local")
+    )
+    images = np.random.default_rng(7).integers(0, 256, (8, 256, 256, 3), np.uint8)
+    published = sp.Views(first=first, second=second, small=sp.Repeat(6, local))
+    batches = []
+    for views in (published, runpy.run_path(str(EXAMPLE))["crops"](224, 96)):
+        pipeline = sp.Pipeline(sp.Arrays(image=images)).shuffle(seed=7).map(views).batch(8)
+        with pipeline.loader(executor="inline") as loader:
+            batches.append(loader.peek())
+    for name in ("first", "second", "small"):
+        np.testing.assert_array_equal(*(batch[name] for batch in batches))
 
 
 def outcome(row: Row) -> str:
