@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import FrozenInstanceError, is_dataclass
 from types import FunctionType, TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 
 from standpipe.errors import PlanError, StandpipeError, StateError, key_name
-from standpipe.hints import ARGUMENTS, CALLS, unknown_argument
+from standpipe.hints import ARGUMENTS, CALLS, KINDS, OTHERS, unknown_argument, unknown_name
 
 Public = TypeVar("Public", bound=Callable[..., Any])
 AnError = TypeVar("AnError", bound=Exception)
@@ -37,6 +38,9 @@ def answering(public: Public) -> Public:
             setattr(public, name, _answering(method, shown))
         elif isinstance(method, classmethod):
             setattr(public, name, classmethod(_answering(method.__func__, shown)))
+    for mark, kind in KINDS.items():
+        if hasattr(public, mark):
+            _answer_for(public, *kind)
     return public
 
 
@@ -48,6 +52,33 @@ def answering_of(found: object) -> object:
     elif isinstance(found, type) and not issubclass(found, Exception):
         answering(found)
     return found
+
+
+def _answer_for(public: Any, owner: str, hints: Mapping[str, str], others: str) -> None:
+    """Give a class methods that answer the use of names and operators that it doesn't have."""
+
+    def lacks_name(self: object, name: str) -> Never:
+        if name.startswith("_"):  # Python's own probing
+            raise AttributeError(name)
+        raise unknown_name(name, dir(self), owner, ".", hints, others)
+
+    def stays(self: object, name: str, value: object) -> Never:
+        hint = hints.get(name, "make another one with the value in its place")
+        raise FrozenInstanceError(f"{owner} can't be changed, so {name} can't be set: {hint}")
+
+    def lacking(says: str) -> Callable[..., Never]:
+        def lacks(self: object, *arguments: object, **_: object) -> Never:
+            raise TypeError(says.format(*arguments, name=type(self).__name__))
+
+        return lacks
+
+    public.__getattr__ = lacks_name
+    public.__bool__ = lambda _: True  # although len() fails
+    if is_dataclass(public):
+        setattr(public, "__setattr__", stays)  # noqa: B010 (mypy refuses an assignment)
+    for method, says in hints.items():
+        if method.startswith("__") and not any(method in vars(base) for base in public.__mro__):
+            setattr(public, method, lacking(says))
 
 
 def _answering(call: Callable[..., Any], shown: str) -> Any:
@@ -111,11 +142,11 @@ def _misused(call: Callable[..., Any], shown: str, args: Sequence[Any], given: d
     hint = CALLS.get(shown, "")
     if unknown := given.keys() - known:
         known = [name for name in known if name != "self"]
-        return unknown_argument(f"{shown}()", unknown, known, ARGUMENTS.get(shown, {}))
+        return unknown_argument(f"{shown}()", unknown, known, OTHERS | ARGUMENTS.get(shown, {}))
     if len(args) > len(placed):
         names = ", ".join(f"{name}=" for name in known if name not in placed)
         wrong = f"{shown}() takes no argument {key_name(args[len(placed)])} without a name"
-        return TypeError(f"{wrong}: {hint or f'its names are {names}'}")
+        return TypeError(f"{wrong}: {hint or (f'its names are {names}' if names else 'leave it out')}")
     if twice := [name for name in placed[: len(args)] if name in given]:
         return TypeError(f"{shown}() got {twice[0]} twice: leave out {twice[0]}={key_name(given[twice[0]])}")
     missing = [name for name in needed if name not in given and name not in placed[: len(args)]]

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 from standpipe.answers import answering
 from standpipe.contracts import Device, Fleet, Source
-from standpipe.hints import ARGUMENTS, unknown_argument
+from standpipe.hints import OTHERS, unknown_argument
 from standpipe.jobs.audit import AuditReport, audit
 from standpipe.jobs.fill_cache import loader_of
 from standpipe.jobs.filter_scan import scan
@@ -64,8 +64,9 @@ class Pipeline(Description):
     __slots__ = ()
 
     def __init__(self, source: Source, *, seed: int = 0, **described: Any) -> None:
-        if unknown := described.keys() - self.__dataclass_fields__.keys():
-            raise unknown_argument("Pipeline()", unknown, ("source", "seed"), ARGUMENTS["Pipeline"])
+        if described and {"source", "seed"} | described.keys() != self.__dataclass_fields__.keys():
+            # Only dataclasses.replace gives settings, all of them.
+            raise unknown_argument("Pipeline()", described, ("source", "seed"), OTHERS)
         super().__init__(source, seed=seed, **described)
 
     def __dir__(self) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 _NAMED = "write .batch(batch_size, batch_sampler=True) on the pipeline, and iterate over loader.from_batches(batches)"
+_MAP = "write .map(transform) on the pipeline"
 RUN = {  # arguments of plan() and loader()
     "workers": "write num_workers=",
-    "num_threads": "write num_workers=",
+    "num_threads": "write .loader(num_workers=…)",
+    "num_parallel_calls": "write .loader(num_workers=…)",
     "prefetch_factor": "write prefetch=, the number of batches that are made ahead",
     "timeout": "write stall_timeout_s=",
     "multiprocessing_context": "write mp_context=",
@@ -26,26 +28,21 @@ RUN = {  # arguments of plan() and loader()
     "worker_init_fn": "write initializer=, a function without arguments, or leave it out if it only sets seeds",
     "in_order": "leave it out: batches always come in order",
     "world_size": "write .shard(rank, world_size) on the pipeline",
+    "transform": _MAP,
+    "transforms": "write .map(first, second) on the pipeline",
 }
+OTHERS = RUN | {"num_workers": "write .loader(num_workers=…)"}  # arguments of any call
 BATCH = {  # arguments of batch()
     "drop_last": "write last_batch='drop'",
     "drop_remainder": "write last_batch='drop'",
-    "shuffle": "write .shuffle(seed=…) on the pipeline",
     "sampler": "write batch_sampler=True, and iterate over loader.from_batches(batches)",
-    "num_workers": "write .loader(num_workers=…)",
 }
-_MAP = "write .map(transform) on the pipeline"
-ARGUMENTS = {  # of other calls
+ARGUMENTS = {  # of single calls
     "batch": BATCH,
     "shuffle": {"buffer_size": "leave it out: .shuffle(seed=…) shuffles all records, without a buffer"},
-    "Pipeline": {
-        "transform": _MAP,
-        "batch_size": "write .batch(batch_size) on the pipeline",
-    },
-    "ImageFolder": {
-        "transform": _MAP,
-        "target_transform": "write .map(function, field='label') on the pipeline",
-    },
+    "shard": {"num_shards": "write world_size=", "index": "write rank="},
+    "cache": {"memory": "write .cache(sp.Cache('photos', memory='8GiB'))"},
+    "ImageFolder": {"target_transform": "write .map(function, field='label') on the pipeline"},
     "Resize": {"antialias": "leave it out: Resize always antialiases, as Pillow does"},
     "RandomResizedCrop": {"antialias": "leave it out: RandomResizedCrop always antialiases, as Pillow does"},
     "MixUp": {"classes": "write num_classes="},
@@ -60,11 +57,23 @@ CALLS = {  # what to write where arguments are missing, or have no names
     "sample": "write .sample(seed=7, balance='label')",
     "batch": "write .batch(256, last_batch='drop')",
     "cache": "write .cache('auto')",
-    "loader": "write .loader(num_workers=4)",
+    "loader": "write pipeline.loader(num_workers=4), or standpipe.torch.loader(pipeline)",
+    "ImageFolder": "write sp.ImageFolder('photos'), and .map(transform) on the pipeline",
+    "Views": "write sp.Views(a=[…], b=[…])",
     "Pipeline": "write sp.Pipeline(sp.ImageFolder('photos'))",
     "MixUp": "write sp.MixUp(0.2, num_classes=1000)",
 }
-METHODS = {  # of a pipeline
+METHODS = {  # of a pipeline, and what Python calls for operators
+    "__iter__": "a Pipeline has no batch. Iterate over its loader: 'with pipeline.loader() as loader: …'",
+    "__next__": "next(pipeline): a Pipeline has no batches. pipeline.loader().peek() returns the first one",
+    "__getitem__": "pipeline[{0!r}]: pipeline.select([{0!r}]) selects a record, and .loader().peek() returns a batch",
+    "__len__": "len(pipeline): write len(pipeline.loader()) for batches, pipeline.plan().rows_per_epoch for records",
+    "__add__": "{name} + …: write sp.Concat(first, second) of sources, or sp.Mixture of pipelines",
+    "batch_size": "write .batch(8)",
+    "explain": "write .plan().explain()",
+    "classes": "write .plan().classes",
+    "num_workers": "write .loader(num_workers=4)",
+    "transform": _MAP,
     "repeat": "leave it out: each iter(loader) is the next epoch, and loader.steps(n) goes on across epochs",
     "prefetch": "write .loader(prefetch=4)",
     "padded_batch": "write .batch(8, collate={'tokens': sp.Pad()})",
@@ -73,6 +82,27 @@ METHODS = {  # of a pipeline
     "with_format": "write standpipe.torch.loader(pipeline)",
     "set_transform": _MAP,
     "random_split": "write .split(0.9, seed=7)",
+}
+LOADER = {
+    "__next__": "next(loader): write batches = iter(loader), then next(batches). loader.peek() shows the next batch",
+    "__getitem__": "loader[{0!r}]: batches have no numbers. Write next(iter(loader)), or loader.peek()",
+    "reset": "leave it out: each iter(loader) is the next epoch",
+    "sampler": "leave .set_epoch() out: each iter(loader) is the next epoch, in an order of its own",
+    "dataset": "loader.plan.source names the data, and .map(transform) on the pipeline changes samples",
+}
+SOURCE = {
+    "__getitem__": "{name}(…)[{0!r}]: write sp.Pipeline(source), whose .show() draws samples",
+    "__len__": "len({name}(…)): pipeline.plan().rows_per_epoch is the number of records",
+    "__add__": "{name} + …: write sp.Concat(first, second)",
+    "classes": "write pipeline.plan().classes",
+    "transform": _MAP,
+}
+TRANSFORM = {"__call__": "{name}(…)(…): write .map({name}(…)) on a pipeline, or pipeline.apply([image])"}
+KINDS = {  # of public classes, by a name in each: an object in words, hints, and what to write in all other cases
+    "run_filters": ("a Pipeline", METHODS, "its methods are {known}"),
+    "set_epoch": ("a Loader", LOADER, "what it delivers is described on the pipeline, before .loader()"),
+    "open": ("a source", SOURCE, "write sp.Pipeline(source), which has .map, .shuffle and .batch"),
+    "draw_kind": ("a transform", TRANSFORM, "write .map(transform) on the pipeline"),
 }
 NAMES = {  # of the package
     "Dataset": "wrap yours: sp.MapSource(dataset)",
@@ -94,7 +124,9 @@ NAMES = {  # of the package
     "load_dataset": "write sp.MapSource(datasets.load_dataset(…, split='train'))",
     "transforms": "its transforms are names of the package, such as sp.CenterCrop",
     "WebDataset": "write sp.TarShards('train-{000..146}.tar')",
+    "ImageList": "write sp.FileList('list.txt')",
     "CIFAR10": "write sp.MapSource(torchvision.datasets.CIFAR10(…))",
+    "from_tensor_slices": "write sp.Arrays(image=…, label=…)",
     "AUTOTUNE": "write num_workers='auto', which is the default",
     "pipeline_def": "write sp.Pipeline(source).map(…).batch(…)",
     "CropMirrorNormalize": "write .map(sp.CenterCrop(224), sp.RandomHorizontalFlip(), sp.Normalize())",
@@ -123,15 +155,22 @@ def unknown_argument(
 
 
 def unknown_name(
-    name: str, known: Collection[str], owner: str = "module 'standpipe'", there: str = "sp."
+    name: str,
+    known: Collection[str],
+    owner: str = "module 'standpipe'",
+    there: str = "sp.",
+    hints: Mapping[str, str] = NAMES,
+    others: str = "dir(sp) lists its names",
 ) -> AttributeError:
-    """Return the error for a name that the package or a pipeline doesn't have, with what to write instead.
+    """Return the error for a name that the package or an object doesn't have, with what to write instead.
 
-    owner  what has no such name, for the message
-    there  text before a name that it has
+    owner   what has no such name, for the message
+    there   text before a name that it has
+    hints   what to write instead, by name
+    others  what to write instead of names without a hint; ``{known}`` stands for the known names
     """
-    by_case = {each.casefold(): each for each in known}
+    by_case = {each.casefold(): each for each in known if not each.startswith("_")}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.8)
-    hints = NAMES if there == "sp." else METHODS
-    hint = hints.get(name, f"did you mean {there}{by_case[near[0]]}?" if near else "")
-    return AttributeError(f"{owner} has no attribute {name!r}" + (f": {hint}" if hint else ""))
+    all_known = ", ".join(by_case.values())
+    other = f"did you mean {there}{by_case[near[0]]}?" if near else others.format(known=all_known)
+    return AttributeError(f"{owner} has no attribute {name!r}: {hints.get(name, other)}")

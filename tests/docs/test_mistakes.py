@@ -31,7 +31,8 @@ from torchvision_cpu import torchvision
 
 PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "mistakes.md"
 OURS = str(Path(sp.__file__).parent)
-PYTHONS = (TypeError, ValueError, AttributeError)  # where Python's convention, or torch's, asks for it
+# Where Python's convention, or torch's, asks for it.
+PYTHONS = (TypeError, ValueError, AttributeError, ImportError)
 CLASS = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*")
 MODULE = re.compile(r"standpipe\.(?!torch\b)\w+\.\w+")
 SENTENCE = re.compile(r"[.?!] (?=[A-Z])")
@@ -74,6 +75,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         write_photos(folder / "photos" / each, 12)
     (folder / "empty").mkdir()
     (folder / "mixed.txt").write_text("photos/cat/0.jpg 0\nphotos/cat/1.jpg\n", encoding="utf-8")
+    (folder / "addresses.txt").write_text("s3://bucket/cat/0.jpg 0\n", encoding="utf-8")
+    (folder / "phone" / "cat").mkdir(parents=True)
+    (folder / "phone" / "cat" / "0.heic").touch()
+    (folder / "photos.zip").write_bytes(b"PK\3\4" + bytes(600))
     (folder / "list.txt").write_text("photos/cat/0.jpg 0\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -87,6 +92,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             "__name__": "__main__",
             "np": np,
             "os": os,
+            "Path": Path,
             "torch": torch,
             "torchvision": torchvision,
             "v2": torchvision.transforms.v2,
@@ -128,7 +134,7 @@ def run(code: str, names: dict[str, Any]) -> None:
     exec(compile(ast.Module(tree.body[:-1], []), "<typed>", "exec"), here)
     value = eval(compile(ast.Expression(last.value), "<typed>", "eval"), here)
     if isinstance(value, sp.Pipeline):
-        (value if value.batch_size is not None or value.budget is not None else value.batch(8)).plan()
+        (value if value.batch_rows is not None or value.budget is not None else value.batch(8)).plan()
 
 
 def words_of(code: str, given: Collection[str]) -> set[str]:
@@ -141,6 +147,8 @@ def words_of(code: str, given: Collection[str]) -> set[str]:
             case ast.Constant(value=value):
                 words.add(str(value))
             case ast.Attribute(attr=name) | ast.keyword(arg=str(name)) | ast.arg(arg=name):
+                words.add(name)
+            case ast.alias(name=name):
                 words.add(name)
             case ast.Name(id=name) if name not in given:
                 words.add(name)

@@ -90,7 +90,7 @@ class Model:
 
     def starts(self, count: int, consumed: int) -> list[int]:
         """The first position of this rank's part of each step that is left."""
-        rows, world = self.pipeline.batch_size or 0, self.pipeline.world_size
+        rows, world = self.pipeline.batch_rows or 0, self.pipeline.world_size
         steps = range(consumed, count, rows * world)
         if self.last_batch is LastBatch.DROP:
             steps = range(consumed, count - rows * world + 1, rows * world)
@@ -98,7 +98,7 @@ class Model:
 
     def batch(self, order: Sequence[int], epoch: int, start: int) -> dict[str, Any]:
         """The batch whose first row has the position ``start``."""
-        rows = self.pipeline.batch_size or 0
+        rows = self.pipeline.batch_rows or 0
         if self.last_batch is LastBatch.PARTIAL:
             rows = min(rows, len(order) - start)
         samples, numbers, positions = [], [], [(start + row) % len(order) for row in range(rows)]
@@ -119,7 +119,7 @@ class Model:
     def streamed(self, start: int, row: int) -> int:
         """A sample's number in this rank's stream."""
         pipeline = self.pipeline
-        return (start - pipeline.rank * (pipeline.batch_size or 0)) // pipeline.world_size + row
+        return (start - pipeline.rank * (pipeline.batch_rows or 0)) // pipeline.world_size + row
 
     def good_sample(self, order: Sequence[int], sample: Sample, record: int) -> tuple[dict[str, Any], int]:
         """The values of the record at a position, or of the first good one that replaces it; and its number."""

@@ -410,7 +410,7 @@ def test_a_plan_reads_no_sample_and_starts_nothing(tmp_path: Path) -> None:
 def test_a_pipeline_is_a_value(photos: sp.Pipeline) -> None:
     changed = photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
     assert photos.transforms == ()
-    assert photos.batch_size is None
+    assert photos.batch_rows is None
     assert not photos.shuffled
     assert changed == photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
 

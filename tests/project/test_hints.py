@@ -71,7 +71,7 @@ def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says:
         ("Dataset", r"sp\.MapSource\(dataset\)"),
         ("Mixup", r"did you mean sp\.MixUp\?"),
         ("ImageFodler", r"did you mean sp\.ImageFolder\?"),
-        ("xyzzy", "has no attribute 'xyzzy'$"),
+        ("xyzzy", "has no attribute 'xyzzy': dir\\(sp\\) lists its names$"),
     ],
 )
 def test_a_name_of_torch_names_ours(name: str, says: str) -> None:

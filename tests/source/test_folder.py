@@ -256,7 +256,7 @@ def test_many_empty_class_folders_are_named_in_part(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     for allow_empty in (True, False):
         with pytest.raises(PlanError, match=r"no class folder in .* has an image"):
-            ImageFolder(tmp_path, allow_empty).open()
+            ImageFolder(tmp_path, allow_empty=allow_empty).open()
     touch(tmp_path, "f/1.jpg")
     with pytest.raises(PlanError, match=r"'a', 'b', 'c' and 2 more, below"):
         ImageFolder(tmp_path).open()

@@ -497,9 +497,9 @@ def test_records_that_arent_alike_are_refused(made: str, fields: Any, text: str,
         ([], "TarShards has no shards"),
         (
             "https://example.com/{0..3}.tar",
-            "TarShards reads files, and https://.* is an address; copy the shards",
+            r"TarShards' shards: https://.* is an address, and standpipe reads local and mounted files",
         ),
-        (["pipe:cat a.tar"], "pipe:cat a.tar is an address; copy the shards to a disk"),
+        (["pipe:cat a.tar"], "pipe:cat a.tar is an address, .* or copy it"),
         (".", r"Is a directory; .*of shards 'FOLDER/\*\.tar'"),
     ],
 )

@@ -97,7 +97,7 @@ def _sheet(args: argparse.Namespace) -> tuple[Sheet, dict[str, int]]:
     records = _records(source.open(), args.images)
     # Pipeline.select must come before the order, which the recipe has already set.
     pipeline = replace(pipeline, selections=sp.Pipeline(source).select(records).selections)
-    if pipeline.batch_size is not None or pipeline.budget is not None:
+    if pipeline.batch_rows is not None or pipeline.budget is not None:
         pipeline = pipeline.batch(len(records), collate=pipeline.collate, last_batch="pad")
     if args.recipe is not None or args.steps:
         return pipeline.show(len(records), steps=args.steps), {"images": len(records)}

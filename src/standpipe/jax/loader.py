@@ -17,6 +17,7 @@ from standpipe.loader.wrapping import WrapsLoader
 from standpipe.plan.options import RunArguments
 
 
+@answering
 class JaxLoader(WrapsLoader):
     """An iterable over a pipeline's batches as JAX arrays. ``standpipe.jax.loader`` makes it.
 

@@ -15,6 +15,7 @@ from standpipe.errors import DecodeError, PlanError, ReadError
 from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import AnyArray, Decoding, UInt8Array
+from standpipe.system.paths import absolute
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
 from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign
 from standpipe.transform.python.function import callable_name
@@ -74,6 +75,7 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
     """Return an image as pixels, (H, W, 3) uint8, or as encoded bytes, (n,) uint8; and its path, if it has one."""
     if isinstance(image, str | os.PathLike):
         path = os.fsdecode(image)
+        absolute(path, field=f"apply(): input {index}")  # an address is refused
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (any bytes)
                 data = file.read()

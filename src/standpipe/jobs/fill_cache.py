@@ -171,7 +171,7 @@ def whole(pipeline: Description) -> Description:
         transforms=pipeline.transforms[: pipeline.cached.after] or (Corner(1),),
         cached=replace(pipeline.cached, cache=replace(cache, strict=True)),
         batch_functions=(),
-        batch_size=min(pipeline.batch_size or ROWS, ROWS),
+        batch_rows=min(pipeline.batch_rows or ROWS, ROWS),
         budget=None,
         batch_sampler=False,
         collate={},

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 from standpipe.batch.collate import Collate, checked_collate
 from standpipe.errors import PlanError
-from standpipe.hints import unknown_name
 from standpipe.order import Budget
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction
+from standpipe.transform.image import ImageTransform
 from standpipe.units import as_html
 
 MOST_SHOWN = 600  # characters of a pipeline's repr
@@ -25,7 +25,7 @@ class Description(Transformed):
     """The settings that a ``Pipeline`` stores: all that plans, engine and jobs see of it."""
 
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
-    batch_size: int | None = field(default=None, kw_only=True)
+    batch_rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
     batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
@@ -33,35 +33,6 @@ class Description(Transformed):
     rank: int = field(default=0, kw_only=True)
     world_size: int = field(default=1, kw_only=True)
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
-
-    def __iter__(self) -> NoReturn:
-        """Raise ``TypeError``: a pipeline has no batches, a loader has."""
-        raise TypeError(
-            "a Pipeline is only a description and has no batches. Iterate over its loader: "
-            "'with pipeline.loader() as loader: for batch in loader: …'"
-        )
-
-    def __getitem__(self, index: object) -> NoReturn:
-        """Raise ``TypeError``: a pipeline has no samples by number."""
-        raise TypeError(
-            f"pipeline[{index!r}]: a Pipeline has no samples by number. pipeline.select([{index!r}]) selects a "
-            "record, and pipeline.loader().peek() returns the first batch"
-        )
-
-    def __len__(self) -> NoReturn:
-        """Raise ``TypeError``: a loader and a plan know their numbers of batches and records."""
-        raise TypeError(
-            "len(pipeline): a Pipeline is only a description. len(pipeline.loader()) is the number of batches, and "
-            "pipeline.plan().rows_per_epoch the number of records"
-        )
-
-    def __bool__(self) -> bool:
-        """Return True, although ``len()`` fails."""
-        return True
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Raise ``AttributeError`` with what to write instead, for methods of other libraries."""
-        raise unknown_name(name, [] if name.startswith("_") else dir(self), "a Pipeline", ".")
 
     def __repr__(self) -> str:
         """Return one line with the steps in the order in which they happen; long text lacks its middle."""
@@ -86,8 +57,8 @@ class Description(Transformed):
         steps += [f"map({', '.join(then)})"] if then else []
         how = [each.describe() for each in self.batch_functions if each.collates]
         how += [] if self.last_batch is None else [f"last_batch={self.last_batch.value!r}"]
-        if self.batch_size is not None:
-            steps.append(f"batch({', '.join([str(self.batch_size), *how])})")
+        if self.batch_rows is not None:
+            steps.append(f"batch({', '.join([str(self.batch_rows), *how])})")
         elif self.budget is not None:
             within = f"budget={self.budget.most}", f"length_column={self.budget.length_column!r}"
             steps.append(f"batch({', '.join([*within, *how])})")
@@ -183,7 +154,7 @@ class Description(Transformed):
         return replace(
             self,
             batch_functions=(*_collating(collate, collate_fn), *later),
-            batch_size=batch_size,
+            batch_rows=batch_size,
             budget=within,
             batch_sampler=batch_sampler,
             collate=checked_collate(collate or {}),
@@ -215,7 +186,7 @@ class Description(Transformed):
         [0 2 4 6]
         """
         for function in functions:
-            if not callable(function) or isinstance(function, type):
+            if not callable(function) or isinstance(function, type | ImageTransform):
                 raise PlanError(
                     f"map_batch takes functions of a batch, got {function!r}. Write .map(…) for those of a sample"
                 )

@@ -22,7 +22,7 @@ OF_COMPONENTS = frozenset(each.name for each in fields(Ordered))
 WRITTEN_BY = {
     "transforms": "map",
     "unmoved": "map",
-    "batch_size": "batch",
+    "batch_rows": "batch",
     "budget": "batch",
     "collate": "batch",
     "last_batch": "batch",

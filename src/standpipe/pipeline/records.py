@@ -41,7 +41,7 @@ class Ordered:
     repeats: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        set_plain(self, "seed", "block", "window", "repeats", "batch_size")
+        set_plain(self, "seed", "block", "window", "repeats", "batch_rows")
 
     def take(self, number: int) -> Self:
         """Use only the first ``number`` records, or all if there are fewer.

@@ -71,7 +71,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
 
     Raises ``PlanError`` for Python functions, and for values that JSON can't store.
     """
-    batched = pipeline.batch_size is not None or pipeline.budget is not None
+    batched = pipeline.batch_rows is not None or pipeline.budget is not None
     return {
         "version": VERSION,
         "seed": pipeline.seed,
@@ -92,7 +92,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
         "check_finite": _encoded(pipeline.finite, "check_finite"),
         "check_labels": [_encoded(each, "check_labels") for each in pipeline.labels],
         "batch": {
-            "batch_size": pipeline.batch_size,
+            "batch_size": pipeline.batch_rows,
             "budget": _encoded(pipeline.budget, "batch"),
             "batch_sampler": pipeline.batch_sampler,
             "collate": {

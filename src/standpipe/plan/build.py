@@ -168,7 +168,7 @@ def measured_plan(
 
 def _check(pipeline: Description) -> None:
     """Raise ``PlanError`` for faults of a pipeline that don't depend on the source's content."""
-    if pipeline.batch_size is None and pipeline.budget is None:
+    if pipeline.batch_rows is None and pipeline.budget is None:
         raise PlanError(
             "the pipeline has no batch size. Add .batch(batch_size), or .batch(budget=…, length_column=…), before "
             ".loader()"

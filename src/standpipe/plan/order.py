@@ -77,8 +77,8 @@ def _given(pipeline: Description, source: OpenSource) -> Given:
             f"batch(batch_sampler=True) can't be combined with {what}: the caller names the records of "
             "each batch"
         )
-    assert pipeline.batch_size is not None
-    return Given(whole_number("batch_size", pipeline.batch_size, low=1, high=MAX_ROWS))
+    assert pipeline.batch_rows is not None
+    return Given(whole_number("batch_size", pipeline.batch_rows, low=1, high=MAX_ROWS))
 
 
 def _of_stream(pipeline: Description, source: StreamSource) -> Order:
@@ -193,8 +193,8 @@ def steps_of(pipeline: Description, source: OpenSource, order: AnyOrder) -> Step
     return Steps(
         num_positions=order.num_positions,
         batch=1
-        if isinstance(order, BudgetOrder | Given) or pipeline.batch_size is None
-        else pipeline.batch_size,
+        if isinstance(order, BudgetOrder | Given) or pipeline.batch_rows is None
+        else pipeline.batch_rows,
         rank=pipeline.rank,
         world_size=pipeline.world_size,
         last_batch=last_batch,

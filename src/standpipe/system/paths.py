@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.system.files import NotRegularError, open_regular
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+ADDRESS = re.compile(rb"pipe:|[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # pathlib makes one slash of two
 
 
 def path_text(path: AnyPath) -> str:
@@ -29,13 +31,20 @@ def absolute(path: object, *, field: str) -> bytes:
 
     field  the name of the argument, for errors
 
-    Raises ``PlanError`` for a value that isn't a path, an empty path or one with a NUL byte.
+    Raises ``PlanError`` for a value that isn't a path, an empty path or one with a NUL byte, and for an address such
+    as ``s3://bucket/train``, unless there is a file of that name.
     """
     if not isinstance(path, str | bytes | os.PathLike):
         raise PlanError(f"{field} must be a path: str, bytes or pathlib.Path, got {path!r}")
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
         raise PlanError(f"'{path_text(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
+    if ADDRESS.match(raw) and not os.path.lexists(raw):
+        raise PlanError(
+            f"{field}: {path_text(raw)} is an address, and standpipe reads local and mounted files. Mount it "
+            "(mountpoint-s3, gcsfuse, …) or copy it, and give the path; or fetch images in a dataset of yours, "
+            "MapSource(dataset, encoded='image')"
+        )
     with reading(raw):
         return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)
 
@@ -52,7 +61,7 @@ def reading(path: AnyPath) -> Iterator[None]:
             case PermissionError():
                 advice = "make it readable for this user"
             case NotADirectoryError():
-                advice = "a folder is needed here; for a list of files use FileList"
+                advice = "a folder is needed here: unpack an archive, and use FileList for a list of files"
             case IsADirectoryError():
                 advice = (
                     "a file is needed here; for a folder of images use ImageFolder, of shards 'FOLDER/*.tar'"

@@ -36,13 +36,13 @@ class LoaderSettings:
         """
         part = replace(self.pipeline.shard(rank, world_size), delivered=self.form.delivered)
         drops = part.shuffled or isinstance(part.source, sp.Mixture)
-        if part.last_batch is not None or drops or part.batch_sampler or part.batch_size is None:
+        if part.last_batch is not None or drops or part.batch_sampler or part.batch_rows is None:
             return part
         if world_size > 1 or self.settings["device"].same_shapes:
             return part
         collating = [each.fn for each in part.batch_functions if each.collates]
         return part.batch(
-            part.batch_size,
+            part.batch_rows,
             collate=part.collate,
             collate_fn=collating[0] if collating else None,
             last_batch="partial",

@@ -133,7 +133,7 @@ def check_rows(loader: sp.Loader) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_none_is_replaced_and_nothing_else_is_delivered(way: str, tmp_path: Path) -> None:
     pipeline = WAYS[way](tmp_path)
-    pipeline = (pipeline if pipeline.batch_size else pipeline.batch(8)).shuffle(seed=1)
+    pipeline = (pipeline if pipeline.batch_rows else pipeline.batch(8)).shuffle(seed=1)
     with pipeline.on_error(sp.Replace(at_most=1.0)).loader(executor="inline", **SETTINGS) as loader:
         check_rows(loader)
 
@@ -142,7 +142,7 @@ def test_a_none_is_replaced_and_nothing_else_is_delivered(way: str, tmp_path: Pa
 @pytest.mark.parametrize("way", ["columns", "JPEGs", "padded"])
 def test_workers_deliver_nothing_else(way: str, settings: dict[str, Any], tmp_path: Path) -> None:
     pipeline = WAYS[way](tmp_path)
-    pipeline = (pipeline if pipeline.batch_size else pipeline.batch(8)).shuffle(seed=1)
+    pipeline = (pipeline if pipeline.batch_rows else pipeline.batch(8)).shuffle(seed=1)
     with pipeline.on_error(sp.Replace(at_most=1.0)).loader(**settings, **SETTINGS) as loader:
         check_rows(loader)
 
@@ -168,7 +168,7 @@ def test_makers_of_a_fleet_deliver_nothing_else(tmp_path: Path) -> None:
 )
 def test_the_error_names_field_and_record(way: str, says: str, tmp_path: Path) -> None:
     pipeline = WAYS[way](tmp_path)
-    pipeline = pipeline if pipeline.batch_size else pipeline.batch(8)
+    pipeline = pipeline if pipeline.batch_rows else pipeline.batch(8)
     with (
         pipeline.loader(executor="inline", **SETTINGS) as loader,
         pytest.raises(sp.SampleError, match=rf"{says}.*record 3") as failed,

@@ -166,7 +166,7 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
 
 def _is_batched(pipeline: Description) -> bool:
     """Return True if a loader of the pipeline has batches without being told their records."""
-    return (pipeline.batch_size is not None or pipeline.budget is not None) and not pipeline.batch_sampler
+    return (pipeline.batch_rows is not None or pipeline.budget is not None) and not pipeline.batch_sampler
 
 
 def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None = None) -> Description:

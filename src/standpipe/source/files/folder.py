@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
@@ -65,6 +65,7 @@ class ImageFolder:
     """
 
     root: AnyPath
+    _: KW_ONLY
     allow_empty: bool = False
     index: AnyPath | None = None
 

@@ -112,7 +112,8 @@ class FolderSubject:
         names.finish()
         if seen == 0:
             raise PlanError(
-                f"no class folder in {path_text(self.base)} has an image{but(num_special)}; check the path"
+                f"no class folder in {path_text(self.base)} has an image{but(num_special)}; check the path and "
+                "the files' suffixes, and convert HEIC and other formats to JPEG or PNG"
             )
         classes = tuple(map(path_text, class_names))
         return Facts(

@@ -106,6 +106,10 @@ class MapSource:
             )
         if isinstance(self.dataset, Mapping) and self.dataset:
             more = f". Give one of its parts, such as dataset[{next(iter(self.dataset))!r}]"
+        if isinstance(self.dataset, str | bytes):
+            raise PlanError(
+                f"MapSource({self.dataset!r}) got a path. For a folder of images, write ImageFolder(path)"
+            )
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
             raise PlanError(
                 f"MapSource({kind}): the dataset must support dataset[index] with a number as index{more}"

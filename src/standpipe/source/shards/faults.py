@@ -14,7 +14,7 @@ Fault = tuple[str, int, bytes, int, int]  # of ``_native.TarRecords``
 FAULTS = {
     "compressed": "is compressed, and parts of a compressed shard can't be read alone; decompress it, for example with "
     "gunzip or zstd -d",
-    "not_tar": "isn't a tar archive",
+    "not_tar": "isn't a tar archive; unpack it, and give the folder to ImageFolder, or pack it with tar",
     "bad_header": "is damaged: the bytes there are no header of a member; copy it again",
     "no_end": "ends without the zeros that mark the end of a tar archive, so it may be cut; copy it again",
     "more": "goes on after its end mark, as two archives that were joined do; unpack both and pack them again",

@@ -15,7 +15,6 @@ INNERMOST = re.compile(rb"\{([^{}]*)\}")
 RANGE = re.compile(rb"(-?\d{1,18})\.\.(-?\d{1,18})")
 BRACE = re.compile(rb"[{}]")
 GLOB = re.compile(rb"[*?[]")
-ADDRESS = re.compile(rb"pipe:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
@@ -34,11 +33,6 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
         if os.path.lexists(path):
             found.add(path)
             continue
-        if ADDRESS.match(os.fsencode(each)):
-            raise PlanError(
-                f"TarShards reads files, and {path_text(each)} is an address; copy the shards to a disk and name them: "
-                "TarShards('train-{000..146}.tar')"
-            )
         for name in _expanded(os.path.expanduser(os.fsencode(each)), path_text(each)):  # noqa: PTH111 (bytes)
             if BRACE.search(name) and not os.path.lexists(name):
                 raise PlanError(

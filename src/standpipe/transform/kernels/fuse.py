@@ -284,7 +284,7 @@ def _unnormalized(scale: bool) -> Float32Array:
 
 
 def _hint(transform: object) -> str:
-    if hasattr(transform, "__iter__"):
+    if hasattr(transform, "__iter__") and not isinstance(transform, str):
         return "give transforms one by one, or .map(*transforms)"
     if isinstance(transform, type):
         return f"it is a class, write {transform.__name__}(…)"
