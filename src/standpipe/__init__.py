@@ -22,7 +22,6 @@ an iterable of batches, which are dicts of arrays::
 import sys
 from _ast import ImportFrom, PyCF_ONLY_AST
 from importlib import import_module
-from opcode import opmap
 
 from standpipe.hints import unknown_name
 
@@ -52,6 +51,8 @@ def __getattr__(name: str) -> object:
 
         return version("standpipe")
     if name not in _MODULES:
+        from opcode import opmap
+
         error, caller = unknown_name(name, __all__), sys._getframe(1)
         if caller.f_code.co_code[caller.f_lasti] == opmap["IMPORT_FROM"]:
             # In place of an AttributeError, Python raises an ImportError without its words.

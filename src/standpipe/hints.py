@@ -97,12 +97,12 @@ SOURCE = {
     "classes": "write pipeline.plan().classes",
     "transform": _MAP,
 }
-TRANSFORM = {"__call__": "{name}(…)(…): write .map({name}(…)) on a pipeline, or pipeline.apply([image])"}
-KINDS = {  # of public classes, by a name in each: an object in words, hints, and what to write in all other cases
+# Of public classes, by a name in each: an object in words, hints, and what to write in all other cases.
+KINDS = {
     "run_filters": ("a Pipeline", METHODS, "its methods are {known}"),
     "set_epoch": ("a Loader", LOADER, "what it delivers is described on the pipeline, before .loader()"),
     "open": ("a source", SOURCE, "write sp.Pipeline(source), which has .map, .shuffle and .batch"),
-    "draw_kind": ("a transform", TRANSFORM, "write .map(transform) on the pipeline"),
+    "draw_kind": ("a transform", dict[str, str](), "write .map(transform) on the pipeline"),
 }
 NAMES = {  # of the package
     "Dataset": "wrap yours: sp.MapSource(dataset)",

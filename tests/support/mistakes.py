@@ -129,7 +129,6 @@ MISTAKES = {
         "MixUp in map": "train.map(sp.MixUp(0.2, 2))",
         "torchvision's argument of MixUp": "sp.MixUp(alpha=0.2, classes=2)",
         "torchvision's transform= of map": "photos.map(transform=sp.CenterCrop(32))",
-        "calling a transform": "sp.CenterCrop(32)(np.zeros((40, 40, 3), np.uint8))",
         "a transform by name": "photos.map('CenterCrop')",
         "colours after Normalize": "photos.map(sp.CenterCrop(32), sp.Normalize(), sp.ColorJitter(0.4))",
         "one mean for grey images": "photos.map(sp.CenterCrop(32), sp.Normalize((0.5,), (0.5,)))",

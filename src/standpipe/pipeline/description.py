@@ -14,7 +14,6 @@ from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction
-from standpipe.transform.image import ImageTransform
 from standpipe.units import as_html
 
 MOST_SHOWN = 600  # characters of a pipeline's repr
@@ -186,7 +185,7 @@ class Description(Transformed):
         [0 2 4 6]
         """
         for function in functions:
-            if not callable(function) or isinstance(function, type | ImageTransform):
+            if not callable(function) or isinstance(function, type):
                 raise PlanError(
                     f"map_batch takes functions of a batch, got {function!r}. Write .map(…) for those of a sample"
                 )
