@@ -19,7 +19,6 @@ an iterable of batches, which are dicts of arrays::
 ``standpipe.jax`` deliver tensors and JAX arrays.
 """
 
-import sys
 from _ast import ImportFrom, PyCF_ONLY_AST
 from importlib import import_module
 
@@ -43,21 +42,14 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> object:
     """Import the module of a public name when it is first asked for. ``import standpipe`` alone is quick.
 
-    Raise ``AttributeError`` for other names, or ``ImportError`` from ``from standpipe import``, with what to write
-    instead if that is known.
+    Raise ``AttributeError`` for other names, with what to write instead if that is known.
     """
     if name == "__version__":
         from importlib.metadata import version
 
         return version("standpipe")
     if name not in _MODULES:
-        from opcode import opmap
-
-        error, caller = unknown_name(name, __all__), sys._getframe(1)
-        if caller.f_code.co_code[caller.f_lasti] == opmap["IMPORT_FROM"]:
-            # In place of an AttributeError, Python raises an ImportError without its words.
-            raise ImportError(str(error), name=__name__)
-        raise error
+        raise unknown_name(name, __all__)
     from standpipe.answers import answering_of
 
     found = answering_of(getattr(import_module(_MODULES[name]), name))

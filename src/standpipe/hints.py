@@ -65,7 +65,6 @@ CALLS = {  # what to write where arguments are missing, or have no names
 }
 METHODS = {  # of a pipeline, and what Python calls for operators
     "__iter__": "a Pipeline has no batch. Iterate over its loader: 'with pipeline.loader() as loader: …'",
-    "__next__": "next(pipeline): a Pipeline has no batches. pipeline.loader().peek() returns the first one",
     "__getitem__": "pipeline[{0!r}]: pipeline.select([{0!r}]) selects a record, and .loader().peek() returns a batch",
     "__len__": "len(pipeline): write len(pipeline.loader()) for batches, pipeline.plan().rows_per_epoch for records",
     "__add__": "{name} + …: write sp.Concat(first, second) of sources, or sp.Mixture of pipelines",
@@ -84,8 +83,6 @@ METHODS = {  # of a pipeline, and what Python calls for operators
     "random_split": "write .split(0.9, seed=7)",
 }
 LOADER = {
-    "__next__": "next(loader): write batches = iter(loader), then next(batches). loader.peek() shows the next batch",
-    "__getitem__": "loader[{0!r}]: batches have no numbers. Write next(iter(loader)), or loader.peek()",
     "reset": "leave it out: each iter(loader) is the next epoch",
     "sampler": "leave .set_epoch() out: each iter(loader) is the next epoch, in an order of its own",
     "dataset": "loader.plan.source names the data, and .map(transform) on the pipeline changes samples",
