@@ -7,7 +7,7 @@ demo: ## set up, make photos, read them, draw a sheet; TORCH=1 installs PyTorch 
 	@scripts/setup $(if $(TORCH),torch)
 	@scripts/demo
 
-test: ## set up, check, run every test
+test: ## set up, check, run all tests but the longest
 	@scripts/setup test
 	@scripts/test
 

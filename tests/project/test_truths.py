@@ -156,3 +156,14 @@ def test_every_function_that_a_page_names_in_a_file_is_there() -> None:
         assert re.search(rf"(^{name} =|(def|class) {name}\b)", source, re.MULTILINE), (
             f"{path}: {name} in {file}"
         )
+
+
+def test_the_page_of_the_engine_names_every_thread() -> None:
+    engine = ROOT / "src" / "standpipe" / "engine"
+    page = (engine / "README.md").read_text(encoding="utf-8")
+    named = re.compile(r'(?:guarded\(|name ?= ?)f?"(standpipe-[a-z]+)')
+    threads = {
+        each for path in engine.rglob("*.py") for each in named.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(threads) > 5
+    assert {name for name in threads if f"`{name}" not in page} == set()
