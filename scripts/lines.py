@@ -1,8 +1,8 @@
 """Count the lines of code, without docstrings, comments and blank lines, and compare them with scripts/ceilings.toml.
 
 Prints the counts of each package and of each folder of ``native``, the longest first, and one line for each that is
-above its ceiling. Exits with 1 if there is any. ``--write`` lowers the ceilings to the counts; a change that has to
-raise one says so in its message.
+above its ceiling. Exits with 1 if there is any. ``--write`` lowers the ceilings to the counts, and never raises or adds
+one: a change that has to do that says so in its message.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
         lines = [HEAD]
         for part, each in now.items():
             most = ceilings[part]
-            lowered = [f"{name} = {min(count, most.get(name, count))}\n" for name, count in each.items()]
+            lowered = [f"{name} = {min(count, most[name])}\n" for name, count in each.items() if name in most]
             lines.append(f"\n[{part}]\n{''.join(lowered)}")
         CEILINGS.write_text("".join(lines), encoding="utf-8")
         return
