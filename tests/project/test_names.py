@@ -12,6 +12,11 @@ SAME_INTERFACE = {
     "loader": "",  # of torch, JAX and Ray
 }
 
+COUNTERPARTS = {  # of native classes and functions, which these call
+    *("GeometryStage", "Job", "PixelStage", "SampleMaker"),
+    *("faultpoint", "file_marks", "in_turn", "simd_paths"),
+}
+
 
 def test_a_public_function_or_class_shares_its_name_with_no_other() -> None:
     found: dict[str, list[str]] = defaultdict(list)
@@ -23,4 +28,7 @@ def test_a_public_function_or_class_shares_its_name_with_no_other() -> None:
             name = getattr(node, "name", "_")  # of a function or class
             if not name.startswith("_") and not place.startswith(SAME_INTERFACE.get(name, "nowhere")):
                 found[name].append(place)
+    for node in ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8")).body:
+        if (name := getattr(node, "name", "_")) not in COUNTERPARTS:
+            found[name].append("_native.pyi")
     assert {name: places for name, places in found.items() if len(set(places)) > 1} == {}

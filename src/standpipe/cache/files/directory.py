@@ -186,7 +186,7 @@ def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
     try:
         facts = os.fstat(folder)
         if facts.st_uid == os.geteuid() and make:
-            settle(folder, access, access.folder_mode)
+            share_with_group(folder, access, access.folder_mode)
             facts = os.fstat(folder)
         if (objection := access.objection(facts)) is not None:
             raise PermissionError(
@@ -200,7 +200,7 @@ def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
     return folder
 
 
-def settle(descriptor: int, access: Access, mode: int) -> None:
+def share_with_group(descriptor: int, access: Access, mode: int) -> None:
     """Set the group and permission bits of a file or folder of a group's cache, whatever the umask is.
 
     It changes nothing for a cache of this user alone.
@@ -220,7 +220,7 @@ def new_folder(home: Home) -> Iterator[tuple[str, int]]:
     """
     name, folder = _claim_new(home, lambda name: _make_folder(name, home.temporary))
     try:
-        settle(folder, home.access, home.access.folder_mode)
+        share_with_group(folder, home.access, home.access.folder_mode)
         yield name, folder
     except BaseException:
         remove(home.temporary, name)
@@ -238,7 +238,7 @@ def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
     """
     name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.temporary))
     try:
-        settle(file, home.access, mode)
+        share_with_group(file, home.access, mode)
         yield name, file
     except BaseException:
         os.close(file)

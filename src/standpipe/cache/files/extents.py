@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from standpipe import _native
-from standpipe.cache.files.directory import NEW_FILE, Access, names_in, settle
+from standpipe.cache.files.directory import NEW_FILE, Access, names_in, share_with_group
 from standpipe.cache.files.space import BLOCK_BYTES, ROWS
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor
@@ -120,7 +120,7 @@ def make(folder: int, size: int, access: Access) -> Extent | None:
             continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            settle(file, access, access.own_mode)
+            share_with_group(file, access, access.own_mode)
             faultpoint("cache.extent")
             os.ftruncate(file, size)
         except BlockingIOError:  # another process has already taken it over

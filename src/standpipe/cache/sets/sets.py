@@ -21,7 +21,7 @@ from standpipe.cache.files.directory import (
     open_home,
     publish,
     refused,
-    settle,
+    share_with_group,
 )
 from standpipe.cache.files.manifest import Kind, Manifest, damaged, missing_is_damage, read_set, remedied
 from standpipe.cache.files.session import Session, access_of, first_limits
@@ -177,7 +177,7 @@ def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[i
     """
     with new_folder(home) as (made, folder):
         with closing_descriptor(os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)) as table:
-            settle(table, home.access, home.access.file_mode)
+            share_with_group(table, home.access, home.access.file_mode)
             write_all(table, bytes(_native.CacheStore.table_header(wanted.records, wanted.salt)), 0)
             os.ftruncate(table, table_bytes(wanted.records))
         wanted.write(home, folder)
