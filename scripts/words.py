@@ -20,7 +20,7 @@ from pathlib import Path
 
 CODE = ("src", "benchmarks", "examples", "scripts", "docs", "tests")
 STUB = "src/standpipe/_native.pyi"
-NATIVE = ("native",)
+NATIVE = ("native", "tests/native")
 ALLOWED = Path("scripts/words.toml")
 HEAD = """# The number of findings of scripts/words.py that each of these files has, and may have; all others have none.
 # `python scripts/words.py --write` lowers them.

@@ -55,7 +55,7 @@ struct Way {
     Kept kept = Kept::nothing;
 };
 
-// As in a thread in Python: what fails there ends the run.
+// True once an error has ended a thread, which ends the run, as with a thread in Python.
 std::atomic<bool> thread_ended{false};
 
 void play(void (*part)(Pool&), Pool& pool) try { part(pool); } catch (const std::bad_alloc&) {
@@ -112,7 +112,7 @@ struct Run {
     const std::shared_ptr<Job> job = std::make_shared<Job>();
 };
 
-// Whether an allocation has failed in it.
+// Returns whether an allocation has failed.
 bool run_once(const Files& files, const Way& way, const std::string& folder) {
     const auto bell = std::make_shared<Bell>();
     Run run(files, way);

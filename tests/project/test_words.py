@@ -23,6 +23,7 @@ RULE = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "words.py"))
         ("native/a/a.cpp", "// Whether it is ready.\nbool ready();", "native/a/a.cpp:1: say first"),
         ("native/bind/a.cpp", 'm.def("f", "The row that gives way.");', "native/bind/a.cpp:1: “gives way”"),
         ("native/a/a.cpp", "int a;  // hangs on y", "native/a/a.cpp:1: “hangs on”: write depends on"),
+        ("tests/native/a.h", "// Whether it is ready.\nbool ready();", "tests/native/a.h:1: say first"),
         ("tests/a.py", 'def f():\n    """Whoever waits."""', "tests/a.py:2: say first what it does or is"),
         (STUB, 'def f() -> int:\n    """Whether it is open."""', f"{STUB}:2: say first what it does or is"),
         ("README.md", "# A\n\nA whole number.", "README.md:3: “whole number”: write integer"),
