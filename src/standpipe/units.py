@@ -100,6 +100,12 @@ def is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
+def without_middle(text: str, most: int) -> str:
+    """Return text of at most ``most`` characters: longer text without its middle."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[: half - 1]} … {text[2 - half :]}"
+
+
 def as_html(text: str) -> str:
     """Return text as HTML that keeps its lines, for notebooks."""
     from html import escape  # only notebooks need it

@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import standpipe as sp
@@ -137,6 +138,14 @@ def test_a_long_pipeline_is_shown_without_its_middle() -> None:
     assert text.endswith(
         "allow_empty=False, index=None)])).batch(4, last_batch='drop').shard(1, 2).on_error(Replace(at_most=3))"
     )
+
+
+def test_a_plan_of_many_fields_is_one_readable_line() -> None:
+    many = sp.Arrays(**{f"field{number}": np.zeros(4) for number in range(100)})
+    text = repr(sp.Pipeline(many).batch(2).plan(memory="64MiB"))
+    assert text.startswith("<Plan of Arrays(field0=float64[4], field1=float64[4], ")
+    assert " field99=float64[4]): 4 records, 2 steps per epoch of 2 rows, rank 0 of 1, " in text
+    assert len(text) < 400
 
 
 def test_a_build_shows_how_far_it_is() -> None:

@@ -14,9 +14,7 @@ from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction
-from standpipe.units import as_html
-
-MOST_SHOWN = 600  # characters of a pipeline's repr
+from standpipe.units import as_html, without_middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,7 @@ class Description(Transformed):
 
     def __repr__(self) -> str:
         """Return one line with the steps in the order in which they happen; long text lacks its middle."""
-        text = ".".join(self._steps())
-        half = MOST_SHOWN // 2
-        return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
+        return without_middle(".".join(self._steps()), 600)
 
     def _repr_html_(self) -> str:
         return as_html("\n    .".join(self._steps()))

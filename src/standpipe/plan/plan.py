@@ -26,7 +26,7 @@ from standpipe.transform import (
     decoder_version,
     first_random,
 )
-from standpipe.units import as_html, show_bytes
+from standpipe.units import as_html, show_bytes, without_middle
 
 SHOWN = (  # by tab completion and in the reference
     *(
@@ -102,8 +102,9 @@ class Plan:
             if self.ends_known
             else "a stream"
         )
+        source = without_middle(self.pipeline.source.describe(), 200)
         return (
-            f"<Plan of {self.pipeline.source.describe()}: {epoch} of {steps.batch:,} rows, rank {steps.rank} of "
+            f"<Plan of {source}: {epoch} of {steps.batch:,} rows, rank {steps.rank} of "
             f"{steps.world_size}, {self.pool.workers:,} workers, {self.slots:,} slots, "
             f"{show_bytes(forecast.expected)} of memory expected>"
         )
