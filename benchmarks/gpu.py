@@ -230,7 +230,7 @@ def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -
         static_buffers=args.static_buffers,
         num_workers=args.workers or "auto",
     )
-    plan = loader.dataset.loader.plan
+    plan = loader.plan
     planned = 0
     if hasattr(plan.device, "memory"):
         coming, held = plan.device.memory(plan.batch.layout.in_slot, plan.samples.finish)

@@ -28,7 +28,7 @@ def main() -> None:
     train, val = standpipe.torch.image_folder_loaders(
         args.train, args.val, args.batch, size=args.size, device=device, seed=7, memory="512MiB"
     )
-    plain = network(len(train.dataset.loader.plan.classes or ())).to(device)
+    plain = network(len(train.classes or ())).to(device)
     model = DistributedDataParallel(plain)
     optimizer = torch.optim.AdamW(model.parameters(), args.rate)
     if args.checkpoint and args.checkpoint.exists():

@@ -51,7 +51,7 @@ def main() -> None:
         device=device,
         memory="512MiB",
     )
-    model = network(len(train.dataset.loader.plan.classes or ())).to(device)
+    model = network(len(train.classes or ())).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate)
     decoded = 0
     for epoch in range(args.epochs):
@@ -64,7 +64,7 @@ def main() -> None:
         begin = time.perf_counter()
         share = accuracy(model, val)
         seconds = time.perf_counter() - begin
-        before, decoded = decoded, val.dataset.loader.stats().cache_misses
+        before, decoded = decoded, val.stats().cache_misses
         print(
             f"epoch {epoch}: accuracy {share:.3f}, {decoded - before} images decoded for it, {seconds:.2f} s"
         )

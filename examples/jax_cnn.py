@@ -48,9 +48,7 @@ def main() -> None:
             val, by_rows, fields=("image", "label", "valid"), memory="512MiB"
         ) as val_batches,
     ):
-        weights = jax.jit(network, static_argnums=1)(
-            jax.random.key(7), len(batches.loader.plan.classes or ())
-        )
+        weights = jax.jit(network, static_argnums=1)(jax.random.key(7), len(batches.classes or ()))
         zeros = jax.tree.map(np.zeros_like, weights)
         state = {"weights": weights, "mean": zeros, "square": zeros, "steps": np.int32(0)}
         if args.checkpoint and args.checkpoint.exists():

@@ -32,7 +32,7 @@ class Photos(lightning.LightningDataModule):
 
     @property
     def classes(self) -> int:
-        return len(self.train.dataset.loader.plan.classes or ())
+        return len(self.train.classes or ())
 
     def train_dataloader(self) -> standpipe.torch.TorchLoader:
         return self.train

@@ -49,9 +49,9 @@ def main() -> None:
         memory=args.loader_memory,
     )
     if args.explain:
-        print(train.dataset.loader.plan.explain())
+        print(train.explain())
         return
-    model = network(len(train.dataset.loader.plan.classes or ())).to(device)
+    model = network(len(train.classes or ())).to(device)
     optimizer = torch.optim.SGD(model.parameters(), args.rate, momentum=0.9)
     read = 0
     for epoch in range(args.epochs):
@@ -62,7 +62,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
         seconds = time.perf_counter() - begin
-        before, read = read, train.dataset.loader.stats().cache_misses
+        before, read = read, train.stats().cache_misses
         print(f"epoch {epoch}: loss {loss.item():.3f}, {read - before} files read, {seconds:.1f} s")
 
 

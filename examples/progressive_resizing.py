@@ -34,7 +34,7 @@ def main() -> None:
         .batch(args.batch),
         memory="512MiB",
     )
-    model = network(len(train.dataset.loader.plan.classes or ()))
+    model = network(len(train.classes or ()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     parts: tuple[Any, ...] = (model, optimizer, train)
     done = 0

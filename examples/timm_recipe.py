@@ -38,7 +38,7 @@ def main() -> None:
         sp.Pipeline(sp.ImageFolder(args.folder)).shuffle(seed=7).map(*converted).batch(args.batch),
         memory="512MiB",
     )
-    classes = len(train.dataset.loader.plan.classes or ())
+    classes = len(train.classes or ())
     model = timm.create_model(args.model, pretrained=False, num_classes=classes)
     optimizer = timm.optim.create_optimizer_v2(model, opt="adamw", lr=args.lr)
     model.train()

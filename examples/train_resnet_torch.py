@@ -35,7 +35,7 @@ def main() -> None:
     train, val = standpipe.torch.image_folder_loaders(
         args.train, args.val, args.batch, size=args.size, device=device, seed=7, memory=args.memory, **kinds
     )
-    model = network(args.model, len(train.dataset.loader.plan.classes or ())).to(device=device)
+    model = network(args.model, len(train.classes or ())).to(device=device)
     if device == "cuda":
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(

@@ -98,7 +98,7 @@ def image_folder_loaders(
         TorchLoader(BatchDataset(LoaderSettings(train, pair, True, {**settings, "memory": of_train}))),
         TorchLoader(BatchDataset(LoaderSettings(val, form, True, {**settings, "memory": memory - of_train}))),
     )
-    _check_classes(*(each.dataset.loader.plan.classes or () for each in made))
+    _check_classes(*(each.classes or () for each in made))
     return made
 
 
