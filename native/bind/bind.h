@@ -129,7 +129,6 @@ void bind_slots(nb::module_& m);        // slots, and the bell
 void bind_reads(nb::module_& m);        // how files are read
 void bind_pool(nb::module_& m);         // native threads and their jobs
 void bind_foreign_row(nb::module_& m);  // rows that Pillow decodes
-void bind_gpu(nb::module_& m);          // rows for the GPU's decoder
 void bind_faults(nb::module_& m);       // fault points
 void bind_samples(nb::module_& m);      // rows one at a time, for Python workers
 void bind_checks(nb::module_& m);       // checks of files before a run
@@ -141,7 +140,6 @@ nb::typed<nb::tuple, int, nb::ellipsis> counts_of(const Latency& latency);
 constexpr const char* kCounts = "Number of durations in each bucket of standpipe.stats.latency.Latency.";
 
 class Pool;
-nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed
 nb::object take_foreign(std::shared_ptr<Pool> pool);  // a ForeignRow; None when the pool is closed
 
 }  // namespace standpipe

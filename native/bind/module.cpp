@@ -40,7 +40,6 @@ NB_MODULE(_native, m) {
     bind_program(m);
     bind_slots(m);
     bind_reads(m);
-    bind_gpu(m);
     bind_counters(m);
     bind_pool(m);
     bind_faults(m);

@@ -36,7 +36,7 @@ const char* kind_name(Outcome::Kind kind) {
 }
 
 const char* heartbeat_name(Heartbeat::Kind kind) {
-    constexpr const char* names[] = {"decoding", "reading", "Pillow", "GPU"};
+    constexpr const char* names[] = {"decoding", "reading", "Pillow"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -204,8 +204,6 @@ void bind_stats(nb::module_& m) {
         .def_prop_ro(
             "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); }, kCounts)
         .def_ro("foreign", &PoolStats::foreign, "Rows that Pillow decoded.")
-        .def_ro("gpu_rows", &PoolStats::gpu_rows, "Rows that went to the GPU's decoder.")
-        .def_ro("gpu_refused", &PoolStats::gpu_refused, "Rows that the GPU's decoder refused.")
         .def_ro("damaged", &PoolStats::damaged, "Rows of damaged files.")
         .def_ro("truncated", &PoolStats::truncated, "Rows of files that end too soon.")
         .def_ro("redecoded", &PoolStats::redecoded, "Rows that libjpeg-turbo decoded again.")
@@ -226,7 +224,6 @@ void bind_stats(nb::module_& m) {
         .def_ro("ranges", &PoolStats::ranges, "Number of ranges that were read; neighbours are one.")
         .def_ro("side_bytes", &PoolStats::side_bytes, "Bytes of the side arena in use.")
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes, "Largest value of ``side_bytes``.")
-        .def_ro("frame_bytes", &PoolStats::frame_bytes, "Bytes of memory for the GPU's frames.")
         .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes, "Bytes of buffers for encoded samples.")
         .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes, "Largest value of that.")
         .def_ro("reading_ahead", &PoolStats::reading_ahead, "True while threads read ahead.");
@@ -263,18 +260,6 @@ void bind_job(nb::module_& m) {
             },
             "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
             "Copy rows of an array into the slot. ``partial``: a row -1 is in another array.")
-        .def(
-            "for_gpu",
-            [](SubmittedJob& s, Column<int64_t> records, double share, uint64_t most_pixels) {
-                check_rows(records.shape(0), s.job->rows, "for_gpu: one record per row");
-                GpuShare& gpu =
-                    s.job->gpu.emplace(GpuShare{std::vector<bool>(records.shape(0)), most_pixels});
-                for (size_t i = 0; i < records.shape(0); ++i)
-                    gpu.rows[i] = in_share(static_cast<uint64_t>(records.data()[i]), share);
-            },
-            "records"_a, "share"_a, "most_pixels"_a,
-            "Let a GPU decode a pseudorandom fraction of the records, if their JPEGs are baseline ones of\n"
-            "at most ``most_pixels`` pixels.")
         .def("cache", &attach_cache, "store"_a.none(), "records"_a, "before"_a.none(), "checks"_a,
              "Take rows from a cache, and store those that it lacks; ``store``: None without a cache.\n"
              "``before``: program whose pixels are stored, from which the job's program continues; None:\n"
@@ -304,14 +289,12 @@ void bind_at_work(nb::module_& m) {
 void bind_threads(nb::module_& m) {
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
         .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
-                         const ReadPolicy& reads, std::shared_ptr<Bell> bell, size_t frame_bytes) {
+                         const ReadPolicy& reads, std::shared_ptr<Bell> bell) {
                  if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
                  return std::make_shared<Pool>(
-                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads, frame_bytes},
-                     std::move(bell));
+                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads}, std::move(bell));
              }),
-             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a,
-             "frame_bytes"_a = 0)
+             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a)
         .def(
             "submit", [](Pool& p, const SubmittedJob& s, bool first) { p.submit(s.job, first); }, "job"_a,
             "first"_a = false)
@@ -322,8 +305,6 @@ void bind_threads(nb::module_& m) {
         .def("take_foreign", &take_foreign, nb::sig("def take_foreign(self) -> ForeignRow | None"),
              "Wait for a row that Pillow decodes. Returns None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
-        .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
-             "Wait for rows whose JPEGs a GPU decodes. Returns None when the pool is closed.")
         .def_prop_ro(
             "broken",
             [](const Pool& p) -> std::optional<std::string> {

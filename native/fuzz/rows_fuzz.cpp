@@ -293,9 +293,6 @@ uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const 
                        [&](const RowPlace& out) { return used.from_encoded(program, bytes, key, out); });
     };
     program.kernels = &kScalarKernels;
-    const Size plain = used.plain_jpeg(program, bytes);
-    if (static_cast<uint64_t>(plain.height) * static_cast<uint64_t>(plain.width) > program.limits.max_pixels)
-        fail("given to another decoder above max_pixels");
     const Row want = guarded(program, 0x55, [&](const RowPlace& out) {
         return by_new_maker(program, side_bytes, bytes, key, out);
     });

@@ -248,12 +248,6 @@ uint64_t JpegImage::row_bytes() const noexcept {
     return bytes;
 }
 
-bool JpegImage::plain() const noexcept {
-    auto& jpeg = state_->jpeg;
-    return !jpeg.progressive_mode && !jpeg_has_multiple_scans(&jpeg) && !state_->doubtful &&
-           (jpeg.jpeg_color_space == JCS_GRAYSCALE || jpeg.jpeg_color_space == JCS_YCbCr);
-}
-
 Size JpegImage::scaled(int denominator) const noexcept {
     const Size full = size();
     return {(full.height + denominator - 1) / denominator, (full.width + denominator - 1) / denominator};

@@ -59,10 +59,6 @@ class JpegImage {
     // Returns an upper bound of the bytes of rows that decoding holds at once: libjpeg's and its own.
     uint64_t row_bytes() const noexcept;
 
-    // Returns whether any decoder takes the file: baseline, one scan without stray markers, 8 bits, grey or
-    // YCbCr.
-    bool plain() const noexcept;
-
     // Returns the size of the image at 1/denominator.
     Size scaled(int denominator) const noexcept;
 

@@ -324,16 +324,6 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
     return outcome;
 }
 
-Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes) {
-    if (!JpegImage::recognises(bytes)) return {};
-    if (program.upright && may_be_turned(bytes)) return {};
-    JpegImage& jpeg = scratch_->jpeg;
-    const bool plain = jpeg.open(bytes, program.limits).empty() && jpeg.plain();
-    const Size size = plain ? jpeg.size() : Size{};
-    jpeg.close();
-    return size;
-}
-
 Outcome RowMaker::from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
                               const RowPlace& out) {
     SideArena::Part part(side_);

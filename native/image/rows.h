@@ -135,9 +135,6 @@ class RowMaker {
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                          const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part);
 
-    // The size of a JPEG that any decoder takes, within the limits; {0, 0} of all other files.
-    Size plain_jpeg(const Program& program, std::span<const uint8_t> bytes);
-
     // `pixels`: (height, width, 3) bytes, or (height, width) of a mask, rows packed.
     Outcome from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
                         const RowPlace& out);

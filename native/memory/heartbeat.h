@@ -19,7 +19,7 @@ enum class Phase : uint8_t { reading, waiting, decoding };
 // pool's lock.
 struct Heartbeat {
     using Clock = std::chrono::steady_clock;
-    enum class Kind : uint8_t { decoder, reader, pillow, gpu };  // the last two are threads of Python's
+    enum class Kind : uint8_t { decoder, reader, pillow };  // the last one is a thread of Python's
 
     Heartbeat(Kind k, int n) : kind(k), number(n) {}
 

@@ -13,8 +13,6 @@ namespace standpipe {
 Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
     StateLock lock(*state_);
-    // One memory is decoded into while rows are made of another.
-    for (int i = 0; i < 2 && options.frame_bytes > 0; ++i) state_->new_frames();
     try {
         for (int i = 0; i < options.workers; ++i) state_->start(Heartbeat::Kind::decoder);
     } catch (...) {
@@ -84,8 +82,7 @@ bool Pool::give_up(const AtWork& row) {
     Heartbeat& heartbeat = *s.heartbeats.at(static_cast<size_t>(row.number));
     if (s.closed || heartbeat.given_up || !heartbeat.job || heartbeat.rows_begun != row.rows_begun)
         return false;
-    if (heartbeat.kind < Heartbeat::Kind::pillow) s.start(heartbeat.kind);
-    if (heartbeat.kind == Heartbeat::Kind::gpu) s.new_frames();  // it keeps those that it has
+    if (heartbeat.kind != Heartbeat::Kind::pillow) s.start(heartbeat.kind);
     heartbeat.given_up = true;
     heartbeat.job->cancelled = true;
     if (heartbeat.kind == Heartbeat::Kind::reader) --s.reading;
@@ -100,15 +97,8 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.closed = true;
     // Rows in flight finish; what nobody has begun is dropped with its buffers.
     s.unread.clear();
-    while (!s.ready.empty()) {
-        ReadyRow row = std::move(s.ready.front());
-        s.ready.pop_front();
-        lock.unlock();
-        row = {};  // its frames ask for the lock when they go
-        lock.lock();
-    }
+    s.ready.clear();
     s.foreign.clear();
-    s.for_gpu.clear();
     lock.unlock();
     s.side.close();
     s.buffers->close();

@@ -75,12 +75,6 @@ struct CopyInput {
     uint8_t* out;
 };
 
-// The part of a job that the GPU's decoder gets.
-struct GpuShare {
-    std::vector<bool> rows;
-    uint64_t most_pixels;  // of one image; larger ones are decoded as the other rows are
-};
-
 // The cache of a job's rows, and how rows are stored in it.
 struct JobCache {
     std::shared_ptr<CacheStore> store;      // null: no cache is available; rows are still made in two parts
@@ -109,7 +103,6 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
-    std::optional<GpuShare> gpu;
     std::optional<std::vector<Size>> sizes;  // of the rows' pictures, once they are made, if they are wanted
     std::vector<Output> outputs;             // of each head of `program`
     std::shared_ptr<Arena> arena;            // holds them
@@ -162,32 +155,6 @@ struct ForeignRow {
     uint64_t reserved = 0;       // bytes of the side arena
 };
 
-// A JPEG for the GPU's decoder.
-struct GpuRow {
-    std::shared_ptr<Job> job;
-    int row = 0;
-    Buffer bytes;
-    size_t encoded = 0;  // bytes
-    Size size;
-
-    size_t frame_bytes() const noexcept {
-        return size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
-    }
-};
-
-// Memory for pixels that a GPU decodes; goes back to its pool with the last owner.
-using Frames = std::shared_ptr<uint8_t>;
-
-// Rows of one slot that are decoded together: row i into `frames`, from offset[i] on.
-struct GpuBatch {
-    GpuBatch() = default;
-    GpuBatch(GpuBatch&&) = default;
-
-    std::vector<GpuRow> rows;
-    std::vector<size_t> offset;
-    Frames frames;
-};
-
 // A row that a thread is making, as `Pool::at_work` saw it.
 struct AtWork {
     Heartbeat::Kind kind;
@@ -214,7 +181,6 @@ struct PoolOptions {
     size_t read_ahead_bytes = 16 << 20;
     uint64_t side_bytes = 64 << 20;
     ReadPolicy reads;
-    size_t frame_bytes = 0;  // of either memory for what the GPU decodes
 };
 
 // The work that a thread of a pool has done.
@@ -231,7 +197,6 @@ struct PoolStats {
     uint64_t foreign = 0;                    // of the rows, those that Pillow decodes
     uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
     uint64_t redecoded = 0;                  // of the rows, those that libjpeg-turbo decoded again
-    uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
     double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
     double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead
     Latency decode, read;                    // of each row, each file
@@ -242,7 +207,6 @@ struct PoolStats {
     double slowest_read_s = 0;                     // of all tries that have ended
     uint64_t opens = 0, ranges = 0;                // of files; neighbours read together are one range
     uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena
-    uint64_t frame_bytes = 0;                      // of the memory for what the GPU decodes, at most touched
     uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples
     bool reading_ahead = false;
 };
@@ -272,13 +236,6 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void fail_foreign(ForeignRow& row, std::string text);
     // Gives back reserved memory, once none of it is in use any more.
     void release_foreign(ForeignRow& row) noexcept;
-
-    // Waits for rows whose JPEGs a GPU decodes, as many of one slot as there are and fit. Returns false when
-    // the pool is closed.
-    bool take_for_gpu(GpuBatch& out);
-    // Lets the other threads make the rows from the frames; where `decoded` is false, from the file.
-    void hand_back(GpuBatch& batch, const std::vector<bool>& decoded);
-    void fail(GpuBatch& batch, const std::string& text);
 
     // Returns the first thread that an error ended. Its rows are never done.
     std::optional<Broken> broken() const;

@@ -28,9 +28,6 @@ struct ReadyRow {
     ReadResult read;
     std::optional<CachedRow> kept;  // the cache's row; its bytes are in `read`, if they were read
     std::optional<Stamp> stale;     // of the cache's row, which is replaced when the row is made again
-    Frames frames;                  // where the GPU has decoded it
-    const uint8_t* rgb = nullptr;
-    Size size;
 };
 
 // Returns the outcome of a row whose file couldn't be read, or that isn't wanted since the pool was closed.
@@ -52,13 +49,10 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
 
     mutable std::mutex mutex;
-    std::condition_variable decoders, spare_decoders, readers, foreigners, gpus, ended;
+    std::condition_variable decoders, spare_decoders, readers, foreigners, ended;
     std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
-    std::deque<GpuRow> for_gpu;
-    std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
-    size_t num_frames = 0;  // idle ones and others
     bool closed = false, ahead = false;
     const Heartbeat* broken = nullptr;  // of the first thread that an error ended
     std::array<char, 80> broken_by{};
@@ -84,7 +78,6 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     bool pillow_has_work() const noexcept {
         return closed || (!foreign.empty() && pillows_at_work() < employed);
     }
-    bool gpu_has_work() const noexcept;
     std::unique_ptr<Heartbeat> new_heartbeat(Heartbeat::Kind kind);  // one that there is room for
     void begin(Heartbeat& heartbeat, std::shared_ptr<Job> job, int row, Phase phase);
     // Returns whether a reading thread is in a read that takes far longer than others.
@@ -126,17 +119,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void decode_loop(Heartbeat& heartbeat);
     void read_loop(Heartbeat& heartbeat);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
-    bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
     // Makes a row. Returns whether it is finished; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
     bool goes_to_pillow(ReadyRow& row);
-    void make_one(StateLock& lock, Heartbeat& heartbeat, ReadyRow row);
-    Frames lend_frames();
-    void new_frames() {
-        idle_frames.reserve(num_frames + 1);  // also for those that are lent now
-        idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
-        ++num_frames;
-    }
     // Reads neighbours. Releases the lock while it reads.
     void read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
     // Passes a row that was read to the threads that continue with it.
@@ -185,7 +170,7 @@ class StateLock {
   private:
     // The kinds of threads that have work.
     struct Wakes {
-        bool decoder, spare_decoder, reader, pillow, gpu, closer, all;
+        bool decoder, spare_decoder, reader, pillow, closer, all;
     };
     Wakes due() const noexcept;
     void wake(const Wakes& wakes) noexcept;

@@ -103,7 +103,6 @@ StateLock::Wakes StateLock::due() const noexcept {
             .spare_decoder = s.spare_decoder_has_work(),
             .reader = s.reader_has_work(),
             .pillow = s.pillow_has_work(),
-            .gpu = s.gpu_has_work(),
             .closer = s.closed && s.alive == 0,
             .all = s.closed};
 }
@@ -118,7 +117,6 @@ void StateLock::wake(const Wakes& wakes) noexcept {
     notify(wakes.spare_decoder, state_.spare_decoders);
     notify(wakes.reader, state_.readers);
     notify(wakes.pillow, state_.foreigners);
-    notify(wakes.gpu, state_.gpus);
     notify(wakes.closer, state_.ended);
 }
 
@@ -252,7 +250,6 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     if (!job.program) return {};
     const SampleKey key = job.key(row.row);
     const RowPlace out = job.place(row.row);
-    if (row.rgb) return maker.from_pixels(*job.program, row.rgb, row.size, key, out);
     if (job.keeps_images()) return make_kept(maker, row);
     if (!job.reads_files()) {
         const PixelInput* const from = pixels_of(job, row.row);
@@ -262,23 +259,6 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     if (!row.read.error.empty()) return without_file(row);
     return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
                               uncounted(row.read.buffer));
-}
-
-// Hands a row to the GPU's decoder, if it is one for it.
-bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
-    Job& job = *row.job;
-    const bool chosen = job.gpu && job.gpu->rows[static_cast<size_t>(row.row)];
-    if (!chosen || row.rgb || !row.read.error.empty()) return false;
-    const Size size = maker.plain_jpeg(*job.program, {row.read.buffer.data(), row.read.size});
-    const uint64_t pixels = static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
-    // A file of more bytes than its pixels is none of a camera's.
-    if (pixels == 0 || pixels > job.gpu->most_pixels || row.read.size > 3 * pixels) return false;
-    if (3 * pixels > options.frame_bytes) return false;
-    StateLock lock(*this);
-    if (closed) return false;
-    for_gpu.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size, size});
-    ++stats.gpu_rows;
-    return true;
 }
 
 // False when the pool is closed.
@@ -293,7 +273,6 @@ bool Pool::State::goes_to_pillow(ReadyRow& row) {
 bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
     Outcome outcome;
     try {
-        if (goes_to_gpu(maker, row)) return false;
         outcome = make_row(maker, row);
         if (outcome.kind == Outcome::Kind::foreign) {
             if (goes_to_pillow(row)) return false;

@@ -39,13 +39,6 @@ struct SampleKey {
 
 constexpr uint64_t epoch_key(uint64_t seed, uint64_t epoch) noexcept { return mix(mix(0, seed), epoch); }
 
-// Returns whether a record is in a pseudorandom fraction of all records, in [0, 1], which depends only on its
-// number.
-constexpr bool in_share(uint64_t record, double share) noexcept {
-    constexpr uint64_t kShare = 0x475055;  // a key of its own
-    return static_cast<double>(mix(kShare, record) >> 11) * 0x1.0p-53 < share;
-}
-
 // A stream of random numbers for one op of one sample.
 class Draws {
   public:

@@ -587,37 +587,6 @@ def time_reads(
     ``patience_s``: wait for reads that have begun. Raises what a signal handler raises.
     """
 
-def in_share(
-    records: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    share: float,
-) -> list[bool]:
-    """
-    Return for each record whether it is in a pseudorandom fraction ``share``, in [0, 1], of all.
-    """
-
-class GpuBatch:
-    """Rows of one slot whose JPEGs are decoded together by a GPU."""
-
-    def __len__(self) -> int: ...
-    @property
-    def encoded(self) -> list[NDArray[numpy.uint8]]:
-        """
-        The file of each row, (n,) uint8. Valid until ``hand_back`` or ``fail``.
-        """
-
-    @property
-    def frames(self) -> list[NDArray[numpy.uint8]]:
-        """
-        Arrays for each row's pixels, (H, W, 3) uint8. Valid until ``hand_back`` or ``fail``.
-        """
-
-    def hand_back(self, decoded: Sequence[bool]) -> None:
-        """
-        Make rows from the frames; a row that isn't ``decoded`` is made from its file.
-        """
-
-    def fail(self, text: str) -> None: ...
-
 def latency_bucket(nanoseconds: int) -> int:
     """
     Return the bucket in which standpipe.stats.latency.Latency counts a duration.
@@ -713,14 +682,6 @@ class PoolStats:
         """Rows that Pillow decoded."""
 
     @property
-    def gpu_rows(self) -> int:
-        """Rows that went to the GPU's decoder."""
-
-    @property
-    def gpu_refused(self) -> int:
-        """Rows that the GPU's decoder refused."""
-
-    @property
     def damaged(self) -> int:
         """Rows of damaged files."""
 
@@ -783,10 +744,6 @@ class PoolStats:
     @property
     def side_peak_bytes(self) -> int:
         """Largest value of ``side_bytes``."""
-
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of memory for the GPU's frames."""
 
     @property
     def read_ahead_bytes(self) -> int:
@@ -895,19 +852,6 @@ class Job:
         Copy rows of an array into the slot. ``partial``: a row -1 is in another array.
         """
 
-    def for_gpu(
-        self,
-        records: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
-        share: float,
-        most_pixels: int,
-    ) -> None:
-        """
-        Let a GPU decode a pseudorandom fraction of the records, if their JPEGs are baseline ones of
-        at most ``most_pixels`` pixels.
-        """
-
     def cache(
         self,
         store: CacheStore | None,
@@ -1007,7 +951,6 @@ class Pool:
         side_bytes: int,
         reads: ReadPolicy,
         bell: Bell,
-        frame_bytes: int = 0,
     ) -> None: ...
     def submit(self, job: Job, first: bool = False) -> None: ...
     def cancel(self, job: Job) -> None: ...
@@ -1023,11 +966,6 @@ class Pool:
 
     @property
     def foreign_waiting(self) -> int: ...
-    def take_for_gpu(self) -> GpuBatch | None:
-        """
-        Wait for rows whose JPEGs a GPU decodes. Returns None when the pool is closed.
-        """
-
     @property
     def broken(self) -> str | None:
         """Description of the first thread that an error ended; None without one."""

@@ -92,7 +92,6 @@ class Pipeline(Description):
         initializer: Callable[[], object] | None = DEFAULTS.initializer,
         round_robin: bool = DEFAULTS.round_robin,
         check_generators: bool = DEFAULTS.check_generators,
-        decode_device: str = DEFAULTS.decode_device,
         error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
         fleet: Fleet | None = DEFAULTS.fleet,
@@ -163,10 +162,6 @@ class Pipeline(Description):
         check_generators : bool, default True
             Make one sample in a separate process beside the first batches, if Python code runs in this
             process, and warn of code that uses global random generators.
-        decode_device : str, default "cuda"
-            The GPU that decodes, with ``decode("gpu")`` or ``"hybrid"``. ``"cuda"``: torch's current one if
-            torch uses CUDA, else the first. ``"cuda:1"``: the second. ``"cpu"``: the decoder of the same
-            library for the CPU, to try such a pipeline without a GPU.
         error_log : path, optional
             A file to which a line of JSON is added for every bad sample that was replaced. Several ranks may
             use one file.
@@ -217,7 +212,6 @@ class Pipeline(Description):
             initializer=initializer,
             round_robin=round_robin,
             check_generators=check_generators,
-            decode_device=decode_device,
             error_log=error_log,
             device=device,
             fleet=fleet,

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 _NAMED = "write .batch(batch_size, batch_sampler=True) on the pipeline, and iterate over loader.from_batches(batches)"
 _MAP = "write .map(transform) on the pipeline"
+ON_CPUS = "JPEGs are decoded on CPUs, and standpipe.ray adds those of other machines"
+_DECODE = f"leave it out: {ON_CPUS}"
 RUN = {  # arguments of plan() and loader()
     "workers": "write num_workers=",
     "num_threads": "write .loader(num_workers=…)",
@@ -30,6 +32,7 @@ RUN = {  # arguments of plan() and loader()
     "world_size": "write .shard(rank, world_size) on the pipeline",
     "transform": _MAP,
     "transforms": "write .map(first, second) on the pipeline",
+    "decode_device": _DECODE,
 }
 OTHERS = RUN | {"num_workers": "write .loader(num_workers=…)"}  # arguments of any call
 BATCH = {  # arguments of batch()
@@ -39,6 +42,7 @@ BATCH = {  # arguments of batch()
 }
 ARGUMENTS = {  # of single calls
     "batch": BATCH,
+    "decode": {"device": _DECODE, "share": _DECODE, "gpu_memory": _DECODE},
     "shuffle": {"buffer_size": "leave it out: .shuffle(seed=…) shuffles all records, without a buffer"},
     "shard": {"num_shards": "write world_size=", "index": "write rank="},
     "cache": {"memory": "write .cache(sp.Cache('photos', memory='8GiB'))"},

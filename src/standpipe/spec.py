@@ -24,14 +24,6 @@ Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]
 
-GPU_THREADS = 4  # threads of the GPU's decoder; each decodes one image in its own memory
-# Bytes of GPU memory per pixel of the largest image that a thread decodes: the pixels in two buffers, and once more
-# while one grows (9), coefficients without subsampling (6), planes (3), and 6 for undocumented memory of nvJPEG. They
-# come from the source of nvImageCodec, not from a measurement: benchmarks/gpu_decode.py prints the used memory beside
-# the limit.
-GPU_BYTES_PER_PIXEL = 24
-FRAME_BYTES = 16 << 20  # least host memory for images that are decoded together
-
 PIXEL_CONTRACT = 2  # version of "these pixels from these bytes"; enters the recipe's digest
 
 
@@ -266,55 +258,22 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuDecode:
-    """The settings of decoding on the GPU.
-
-    share   fraction of the records that the GPU decodes, in (0, 1]
-    memory  bytes of the GPU's memory for decoding
-    """
-
-    share: float
-    memory: int
-
-    def __post_init__(self) -> None:
-        set_plain(self)
-
-    @property
-    def most_pixels(self) -> int:
-        """The width × height of the largest image that the GPU decodes."""
-        return self.memory // (GPU_THREADS * GPU_BYTES_PER_PIXEL)
-
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of host memory for the images that the GPU decodes at the same time."""
-        return max(FRAME_BYTES, 3 * self.most_pixels)
-
-    def describe(self) -> str:
-        """Return one phrase for ``explain()`` and the recipe."""
-        which = "baseline JPEGs" if self.share == 1 else f"baseline JPEGs of {self.share!r} of the records"
-        return f"{which} up to {self.most_pixels:,} pixels on the GPU, else exact"
-
-
-@dataclass(frozen=True, slots=True)
 class Decoding:
     """The settings that determine which pixels an image's bytes become.
 
     limits           limits above which an image is refused
     allow_truncated  True if files that end too soon are decoded as far as they go
-    gpu              settings of the GPU; None: it decodes nothing
     upright          True if images are turned as their EXIF orientation says
     """
 
     mode: DecodeMode
     limits: DecodeLimits
     allow_truncated: bool
-    gpu: GpuDecode | None = None
     upright: bool = False
 
     def describe(self) -> str:
         """Return one phrase for ``explain()`` and the recipe, without the limits."""
-        how = self.mode.value if self.gpu is None else self.gpu.describe()
-        how += ", truncated files too" if self.allow_truncated else ""
+        how = self.mode.value + (", truncated files too" if self.allow_truncated else "")
         return how + (", EXIF orientation applied" if self.upright else "")
 
 

@@ -107,7 +107,7 @@ def test_no_text_installs_a_name_that_is_not_ours() -> None:
         for hit in by_name.finditer(path.read_text(encoding="utf-8"))
     ]
     assert found == []
-    assert by_name.search("pip install 'standpipe[gpu]'")
+    assert by_name.search("pip install 'standpipe[torch]'")
     assert by_name.search("pip install -U standpipe")
     assert not by_name.search("pip install dist/standpipe-0.1.0-cp311-manylinux_2_27_x86_64.whl")
 

@@ -29,7 +29,7 @@ from late_device import (
     images,
     on,
 )
-from photos import encoded, picture, write_list
+from photos import encoded, picture
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.sending import Wanted
 
@@ -62,20 +62,6 @@ def test_batches_are_the_hosts_to_the_bit(
                 places.add(image.data_ptr())
         check_same(step.all(), host(images(), 2))
     assert (len(places) == 1) == static_buffers or not static_buffers
-
-
-@pytest.mark.parametrize("decoded", [{"mode": "gpu"}, {"mode": "hybrid", "share": 0.5}])
-def test_images_that_a_gpu_decodes_come_like_others(
-    late: LateStreams, tmp_path: Path, decoded: dict[str, Any]
-) -> None:
-    source = write_list(tmp_path, [encoded(picture(seed), quality=90) for seed in range(ROWS * STEPS)])
-    pipeline = sp.Pipeline(source).shuffle(seed=5).map(sp.RandomResizedCrop(12), sp.Normalize()).batch(ROWS)
-    step = Step(late)
-    with pipeline.decode(**decoded).loader(**SETTINGS, device=on(late), decode_device="cpu") as loader:
-        for batch in loader:
-            step(batch)
-        assert (loader.stats() or sp.Stats()).gpu_rows > 0
-        check_same(step.all(), host(pipeline))
 
 
 @pytest.mark.parametrize(

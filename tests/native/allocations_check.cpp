@@ -4,7 +4,7 @@
 //
 //   allocations_check FOLDER FILE…    files that become rows; what is no JPEG is Pillow's, whose part a
 //   thread plays
-//                                     here, as one does the GPU's. Sets of the cache are made in the folder
+//                                     here. Sets of the cache are made in the folder
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -51,7 +51,6 @@ enum class Kept { nothing, files, images };
 struct Way {
     const char* name;
     double hedge_after_s = 0;
-    bool by_gpu = false;
     Kept kept = Kept::nothing;
 };
 
@@ -71,7 +70,6 @@ struct Run {
         job->rows = files.rows();
         job->positions.resize(rows);
         job->outputs.push_back({slot.data(), job->program->format().row_bytes()});
-        if (way.by_gpu) job->gpu = GpuShare{std::vector<bool>(rows, true), kFrameBytes / 3};
         for (size_t row = 0; row < rows; ++row) records.push_back(static_cast<int64_t>(row % kDifferent));
     }
 
@@ -93,8 +91,7 @@ struct Run {
             check(outcome.text == kNoMemory, outcome.text.c_str());
             failed[static_cast<size_t>(row)] = true;
         }
-        // Without memory for a JPEG's header, Pillow gets the row, or a CPU that was for the GPU: such pixels
-        // are right.
+        // Without memory for a JPEG's header, Pillow gets the row: its pixels are right too.
         const std::vector<uint8_t> by_pillow(row_bytes, kByPillow);
         for (size_t row = 0; row < failed.size(); ++row) {
             const uint8_t* const made = &slot[row * row_bytes];
@@ -122,7 +119,6 @@ bool run_once(const Files& files, const Way& way, const std::string& folder) {
     options.read_ahead_bytes = 4 << 20;
     options.reads.retries = 0;
     options.reads.hedge_after_s = way.hedge_after_s;
-    options.frame_bytes = way.by_gpu ? kFrameBytes : 0;
 
     std::shared_ptr<Pool> pool;
     std::vector<std::thread> others;
@@ -140,7 +136,6 @@ bool run_once(const Files& files, const Way& way, const std::string& folder) {
         }
         pool = std::make_shared<Pool>(options, bell);
         others.emplace_back([&pool] { play(play_pillow, *pool); });
-        if (way.by_gpu) others.emplace_back([&pool] { play(play_gpu, *pool); });
         run.work(*pool, *bell);
     } catch (const std::bad_alloc&) {
         raised = true;
@@ -161,7 +156,6 @@ bool run_once(const Files& files, const Way& way, const std::string& folder) {
     const PoolStats stats = pool->stats();
     check(stats.side_bytes == 0, "the side arena isn't given back");
     check(stats.read_ahead_bytes == 0 || ended, "buffers aren't given back");
-    check(failing > 0 || (stats.gpu_refused > 0) == way.by_gpu, "no row was made after the GPU refused it");
     if (failing == 0 && way.kept != Kept::nothing)
         check(run.job->cache->store->stats().hits > 0, "no row was found in the cache");
     return struck;
@@ -188,7 +182,6 @@ int main(int count, char** arguments) {
     const std::string folder = arguments[1];
     run_all(all, {.name = "reads not hedged"}, folder);
     run_all(few, {.name = "reads hedged", .hedge_after_s = 5e-4}, folder);
-    run_all(few, {.name = "by the GPU", .by_gpu = true}, folder);
     run_all(few, {.name = "files kept", .kept = Kept::files}, folder);
     run_all(few, {.name = "images kept", .kept = Kept::images}, folder);
     return 0;

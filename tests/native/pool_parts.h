@@ -1,4 +1,5 @@
-// Parts of native tests of a pool: a program, paths as a job has them, and the threads that Python would run.
+// What native tests of a pool share: a program, paths as a job has them, and the threads that Python would
+// run.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +17,7 @@
 
 namespace standpipe {
 
-constexpr uint8_t kByPillow = 7, kByGpu = 9;  // pixels
-constexpr size_t kFrameBytes = 64 << 10;      // of what the GPU decodes
+constexpr uint8_t kByPillow = 7;  // pixels
 
 // Resizes to `side` × `side` pixels.
 inline std::shared_ptr<Program> program(int side) {
@@ -76,7 +76,7 @@ struct Files {
     std::vector<int64_t> ends, offset, length;
 };
 
-// Plays the thread in Python that has Pillow decode. Throws std::bad_alloc where that thread would end.
+// What a thread in Python does that has Pillow decode. Throws std::bad_alloc where that thread would end.
 inline void play_pillow(Pool& pool) {
     const std::vector<uint8_t> rgb(size_t{3} * 8 * 8, kByPillow);
     for (ForeignRow row; pool.take_foreign(row);) {
@@ -88,20 +88,6 @@ inline void play_pillow(Pool& pool) {
             pool.fail_foreign(row, kNoMemory);
         }
         pool.release_foreign(row);
-    }
-}
-
-// Plays the thread in Python that has JPEGs decoded by the GPU: every other one is refused.
-inline void play_gpu(Pool& pool) {
-    for (;;) {
-        GpuBatch batch;
-        if (!pool.take_for_gpu(batch)) return;
-        std::vector<bool> decoded(batch.rows.size());
-        for (size_t i = 0; i < batch.rows.size(); ++i) {
-            decoded[i] = batch.rows[i].row % 2 == 0;
-            std::memset(batch.frames.get() + batch.offset[i], kByGpu, batch.rows[i].frame_bytes());
-        }
-        pool.hand_back(batch, decoded);
     }
 }
 

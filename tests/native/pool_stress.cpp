@@ -115,8 +115,7 @@ struct Work {
             };
             const auto record = static_cast<size_t>(records[row]);
             const Rows& files_rows = job->keeps_images() ? in_two : in_one_go;
-            const bool right = reads_files() ? std::ranges::equal(made, files_rows[record]) ||
-                                                   is_all(kByPillow) || is_all(kByGpu)
+            const bool right = reads_files() ? std::ranges::equal(made, files_rows[record]) || is_all(kByPillow)
                                              : is_all(static_cast<uint8_t>(record));
             check(right, "row " + std::to_string(row) + " is wrong");
         }
@@ -174,12 +173,11 @@ void disturb(Random& random, Pool& pool, const std::list<Work>& works, int worke
     const AtWork& row = rows[static_cast<size_t>(random.below(static_cast<int>(rows.size())))];
     if (!pool.give_up(row)) return;
     if (row.kind == Heartbeat::Kind::pillow) others.start(play_pillow);
-    if (row.kind == Heartbeat::Kind::gpu) others.start(play_gpu);
 }
 
 void run_once(const std::vector<std::string>& paths, const std::string& folder) {
     Random random{std::mt19937_64(seed)};
-    const bool by_gpu = random.chance(0.3), closes_early = random.chance(0.15);
+    const bool closes_early = random.chance(0.15);
     const int workers = 1 + random.below(4);
     PoolOptions options;
     options.workers = workers;
@@ -188,14 +186,12 @@ void run_once(const std::vector<std::string>& paths, const std::string& folder) 
     options.reads.retries = random.below(2);
     options.reads.backoff_s = 1e-4;
     options.reads.hedge_after_s = random.chance(0.3) ? 5e-4 : 0;
-    options.frame_bytes = by_gpu ? kFrameBytes : 0;
 
     const auto bell = std::make_shared<Bell>();
     const auto pool = std::make_shared<Pool>(options, bell);
     std::list<Work> works;
     Others others(*pool);  // they end before the jobs, whose rows they may have
     others.start(play_pillow);
-    if (by_gpu) others.start(play_gpu);
     std::shared_ptr<CacheStore> of_files, of_images;
     if (random.chance(0.4)) of_files = random_store(random, folder + "/files", paths.size());
     if (random.chance(0.4)) of_images = random_store(random, folder + "/images", paths.size());
@@ -215,9 +211,6 @@ void run_once(const std::vector<std::string>& paths, const std::string& folder) 
     };
     for (int left = 4 + random.below(12); left > 0; --left) {
         Work& work = works.emplace_back(random, static_cast<From>(random.below(4)), paths);
-        if (by_gpu && work.reads_files())
-            work.job->gpu =
-                GpuShare{std::vector<bool>(static_cast<size_t>(work.job->rows), true), kFrameBytes / 3};
         if (work.from == From::files && of_files && random.chance(0.5))
             work.job->cache = {of_files, work.records.data(), nullptr, true};
         else if (work.from == From::files && of_images)

@@ -91,8 +91,6 @@ def test_views_schedules_and_mappings_make_a_round_trip(transform: ImageTransfor
         lambda p: p.batch(budget=64, length_column="n", packing=True, collate={"x": sp.Ragged(), "y": list}),
         lambda p: p.batch(2, collate={"x": sp.Pad(max_shape=(3, 4), value=1.5)}).map_batch(sp.MixUp(0.2, 10)),
         lambda p: p.decode("fast", limits=sp.DecodeLimits(10**6, 7), allow_truncated=True),
-        lambda p: p.decode("hybrid", share=0.25, gpu_memory="64MiB"),
-        lambda p: p.decode("gpu"),
         lambda p: p.decode(orientation="apply"),
         lambda p: p.check_finite("x").check_labels(10, ignore=255).on_error(sp.Replace(at_most=0.05)),
         lambda p: p.check_finite().on_error(sp.Replace(at_most=7)),
@@ -104,6 +102,12 @@ def test_settings_make_a_round_trip(written: Any) -> None:
     for each in fields(pipeline):
         if each.name not in ("sampling", "batch_functions"):
             assert getattr(again, each.name) == getattr(pipeline, each.name), each.name
+
+
+def test_recipes_of_standpipe_0_1_are_read() -> None:
+    recipe = sp.Pipeline(sp.Arrays(x=np.arange(3))).decode("fast").to_dict()
+    recipe["decode"]["gpu"] = None
+    assert sp.Pipeline.from_dict(recipe).decoding.mode.value == "fast"
 
 
 def test_recipe_gives_the_same_digest() -> None:
@@ -158,6 +162,7 @@ def test_python_functions_are_refused() -> None:
         ({"transforms": [{"name": "CenterCrop", "size": -1}]}, "from 1 to"),
         ({"transforms": [{"name": "Raise"}]}, "isn't a native transform"),
         ({"transforms": {}}, "transforms must be a list"),
+        ({"decode": {"gpu": {"name": "GpuDecode", "share": 1.0, "memory": 1 << 28}}}, "decoded on CPUs"),
         ({"transforms": [{"name": ["CenterCrop"]}]}, "which this standpipe doesn't know"),
         ({"transforms": [{"name": "TimmRandAugment", "magnitude": "inf"}]}, "magnitude must be a number"),
         ({"transforms": [{"name": "TimmRandAugment", "magnitude_std": "-inf"}]}, "magnitude_std must be a"),

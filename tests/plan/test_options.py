@@ -72,7 +72,6 @@ def test_what_is_passed_on_arrives() -> None:
         "start_timeout_s": 3.0,
         "initializer": print,
         "check_generators": False,
-        "decode_device": "cpu",
         "error_log": "bad.jsonl",
     }
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
@@ -104,7 +103,6 @@ def test_what_is_passed_on_arrives() -> None:
         ("initializer", "setup"),
         ("round_robin", 1),
         ("check_generators", None),
-        ("decode_device", "gpu"),
         ("error_log", ""),
         ("device", "cuda"),
     ],

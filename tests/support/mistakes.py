@@ -77,6 +77,8 @@ MISTAKES = {
         "tf.data's prefetch": "train.batch(8).prefetch(4)",
         "a name with a typo": "photos.shufle(seed=7)",
         "WebDataset's decode": "photos.decode('pil')",
+        "a GPU that decodes": "photos.decode('gpu')",
+        "DALI's device of a decoder": "photos.decode(device='mixed')",
         "WebDataset's to_tuple": "photos.to_tuple('jpg', 'cls')",
         "Hugging Face's set_transform": "photos.set_transform(v2.CenterCrop(32))",
         "Hugging Face's with_format": "photos.with_format('torch')",

@@ -160,7 +160,6 @@ class WorkersMemory:
     """The memory that workers measure themselves, without the slots.
 
     read_ahead  encoded samples
-    frames      images that the GPU decoded
     cache       marks of cached rows, and rows being written to the disk
     side        the side arena
     waiting     samples of worker processes that are stored outside the slots
@@ -169,7 +168,6 @@ class WorkersMemory:
     """
 
     read_ahead: Use = Use()
-    frames: Use = Use()
     cache: Use = Use()
     side: Use = Use()
     waiting: Use = Use()

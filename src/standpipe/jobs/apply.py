@@ -67,8 +67,6 @@ def _check(pipeline: Description) -> None:
                 f"apply() runs native transforms only, and {callable_name(each.fn)} is a Python function. Leave it "
                 "out, and call it on the result"
             )
-    if pipeline.gpu is not None:
-        raise PlanError("apply() decodes on the CPU, but the pipeline has decode('gpu'). Leave .decode() out")
 
 
 def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:

@@ -161,7 +161,7 @@ class _Judge:
     def _slow_worker(self) -> Diagnosis | None:
         kinds: dict[str, list[sp.WorkerStats]] = {}
         for worker in self._done.workers:
-            makes = not worker.name.startswith(("reading", "GPU"))
+            makes = not worker.name.startswith("reading")
             if makes and worker.rows >= LEAST_ROWS and worker.busy_s:
                 kinds.setdefault(worker.name.rpartition(" ")[0], []).append(worker)
         workers = max(kinds.values(), key=lambda alike: sum(worker.busy_s for worker in alike), default=[])
@@ -227,9 +227,7 @@ class _Judge:
     def _starved(self) -> Diagnosis | None:
         """Return a diagnosis if native workers lack processors because other programs use them; else None."""
         cpu_s, compute_s = self._load.cpu_s, self._load.work_s - self._load.read_s
-        if self._done.gpu_rows or not 0 < cpu_s < THRESHOLDS.computes * min(
-            compute_s, self._cores * self._loop_s
-        ):
+        if not 0 < cpu_s < THRESHOLDS.computes * min(compute_s, self._cores * self._loop_s):
             return None
         few = "has" if self._workers == 1 else "have"
         return self._say(

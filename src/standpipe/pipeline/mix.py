@@ -29,7 +29,6 @@ WRITTEN_BY = {
     "rank": "shard",
     "world_size": "shard",
     "decode_mode": "decode",
-    "gpu": "decode",
     "allow_truncated": "decode",
     "upright": "decode",
     "limits": "decode",

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self, cast
 from standpipe.cache import Cache, Cached
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
+from standpipe.hints import ON_CPUS
 from standpipe.pipeline.records import Ordered
-from standpipe.plan.options import checked_gpu
-from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, GpuDecode, Labels
+from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, Labels
 from standpipe.transform import Function
 from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
@@ -23,7 +23,6 @@ class Transformed(Ordered):
 
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
-    gpu: GpuDecode | None = field(default=None, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
     allow_truncated: bool = field(default=False, kw_only=True)
     upright: bool = field(default=False, kw_only=True)
@@ -188,10 +187,8 @@ class Transformed(Ordered):
 
     def decode(
         self,
-        mode: Literal["exact", "fast", "gpu", "hybrid"] = "exact",
+        mode: Literal["exact", "fast"] = "exact",
         *,
-        share: float | None = None,
-        gpu_memory: int | str = "256MiB",
         limits: DecodeLimits | None = None,
         allow_truncated: bool = False,
         orientation: Literal["ignore", "apply"] = "ignore",
@@ -200,17 +197,10 @@ class Transformed(Ordered):
 
         Parameters
         ----------
-        mode : {"exact", "fast", "gpu", "hybrid"}, default "exact"
+        mode : {"exact", "fast"}, default "exact"
             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of their
-            size, if the crop still has enough pixels; its error is documented. ``"gpu"``: the GPU decodes
-            baseline JPEGs (``standpipe[gpu]``), whose pixels differ from Pillow's. ``"hybrid"``: the GPU decodes
-            those of a fraction of the records. All other images are decoded exactly.
-        share : float, optional
-            For ``"hybrid"``: the fraction of the records, between 0 and 1. A record's number determines
-            whether it is one of them.
-        gpu_memory : int or str, default "256MiB"
-            Bytes (or text) of the GPU's memory for decoding. Larger images than fit, above 2.8 million pixels
-            by default, are decoded exactly.
+            size, if the crop still has enough pixels; its error is documented. All other images are decoded
+            exactly.
         limits : DecodeLimits, optional
             Limits that are checked from a file's header.
         allow_truncated : bool, default False
@@ -229,17 +219,16 @@ class Transformed(Ordered):
         ...     print(loader.peek()["image"].shape)
         (8, 32, 32, 3)
         """
-        gpu = checked_gpu(mode, share, gpu_memory)
-        if gpu is None and mode not in (each.value for each in DecodeMode):
-            raise PlanError(f"decode: mode must be 'exact', 'fast', 'gpu' or 'hybrid', got {mode!r}")
+        if mode not in (each.value for each in DecodeMode):
+            hint = f". {ON_CPUS}: write decode('exact')" if mode in ("gpu", "hybrid", "mixed") else ""
+            raise PlanError(f"decode: mode must be 'exact' or 'fast', got {mode!r}{hint}")
         if not isinstance(allow_truncated, bool):
             raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
         if orientation not in ("ignore", "apply"):
             raise PlanError(f"decode: orientation must be 'ignore' or 'apply', got {orientation!r}")
         return replace(
             self,
-            decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
-            gpu=gpu,
+            decode_mode=DecodeMode(mode),
             limits=self.limits if limits is None else limits,
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
@@ -254,7 +243,7 @@ class Transformed(Ordered):
         >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
         'fast'
         """
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu, self.upright)
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.upright)
 
     def check_finite(self, *fields: str) -> Self:
         """Treat samples with NaN or infinity as bad. By default they pass.

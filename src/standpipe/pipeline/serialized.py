@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 from standpipe.batch.collate import Pad, Ragged
 from standpipe.errors import PlanError
+from standpipe.hints import ON_CPUS
 from standpipe.order import Balance, Budget, Weights
-from standpipe.spec import DecodeLimits, GpuDecode, Labels, Raise, Replace
+from standpipe.spec import DecodeLimits, Labels, Raise, Replace
 from standpipe.transform import BatchFunction, Function, Schedule, at_epoch, first_epochs
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views
@@ -32,7 +33,6 @@ SETTINGS = (
     Weights,
     Budget,
     DecodeLimits,
-    GpuDecode,
     Labels,
     Raise,
     Replace,
@@ -84,7 +84,6 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
         "unmoved": list(pipeline.unmoved),
         "decode": {
             "mode": pipeline.decode_mode.value,
-            "gpu": _encoded(pipeline.gpu, "decode"),
             "limits": _encoded(pipeline.limits, "decode"),
             "allow_truncated": pipeline.allow_truncated,
             "orientation": "apply" if pipeline.upright else "ignore",
@@ -167,21 +166,20 @@ def _ordered(pipeline: Described, recipe: Mapping[str, Any]) -> Described:
 
 
 def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
-    _known("the recipe's decode", settings, ("mode", "gpu", "limits", "allow_truncated", "orientation"))
-    limits, gpu = (_decoded(settings.get(name), "decode") for name in ("limits", "gpu"))
+    _known("the recipe's decode", settings, ("mode", "limits", "allow_truncated", "orientation", "gpu"))
+    if settings.get("gpu") is not None:  # it is None in recipes that older versions wrote
+        raise PlanError(
+            f"the recipe's decode has 'gpu'. {ON_CPUS}: remove it, and the pixels are those of decode('exact')"
+        )
+    limits = _decoded(settings.get("limits"), "decode")
     if limits is not None:
         _is(limits, (DecodeLimits,), "decode")
-    others = {
-        "limits": limits,
-        "allow_truncated": settings.get("allow_truncated", False),
-        "orientation": settings.get("orientation", "ignore"),
-    }
-    if gpu is None:
-        return pipeline.decode(settings.get("mode", "exact"), **others)
-    _is(gpu, (GpuDecode,), "decode")
-    if gpu.share == 1:
-        return pipeline.decode("gpu", gpu_memory=gpu.memory, **others)
-    return pipeline.decode("hybrid", share=gpu.share, gpu_memory=gpu.memory, **others)
+    return pipeline.decode(
+        settings.get("mode", "exact"),
+        limits=limits,
+        allow_truncated=settings.get("allow_truncated", False),
+        orientation=settings.get("orientation", "ignore"),
+    )
 
 
 def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Described:

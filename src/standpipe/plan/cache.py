@@ -148,11 +148,6 @@ def check_cache_place(pipeline: Description, source: OpenSource) -> None:
         )
     if not before and not has_files(source) and not isinstance(source, PythonSource):
         raise PlanError("cache() right after arrays would keep what is in memory already. Leave cache() out")
-    if before and pipeline.gpu is not None:
-        raise PlanError(
-            "cache() can't keep images that decode('gpu') or decode('hybrid') makes: CPU and GPU make "
-            "slightly different pixels. Put cache() right after the source, or use decode('exact')"
-        )
 
 
 def _kept(

@@ -24,7 +24,6 @@ from standpipe.transform import (
     HeadsKernel,
     NativeStep,
     decoder_name,
-    decoder_of_gpu,
     is_scheduled,
     simd_paths,
 )
@@ -163,7 +162,6 @@ def _transform(plan: Plan) -> list[str]:
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
         *_conversions(plan),
         decode,
-        *_decoder(plan),
     ]
 
 
@@ -225,14 +223,6 @@ def _room(plan: Plan) -> list[str]:
         )
     pays = "reading" if kept.kind == "encoded" else "making samples"
     return [*lines, f"pays off from the second epoch on, where {pays} limits the run"]
-
-
-def _decoder(plan: Plan) -> list[str]:
-    """Return the lines on decoding on a GPU."""
-    if (gpu := plan.pipeline.gpu) is None:
-        return []
-    where = plan.options.decode_device
-    return [f"{decoder_of_gpu()} on {where}, in at most {show_bytes(gpu.memory)} of the GPU's memory"]
 
 
 def _workers(plan: Plan) -> str:
@@ -362,7 +352,6 @@ def _memory(plan: Plan) -> list[str]:
         *([("outside slots", forecast.waiting, "samples outside the slots")] if forecast.waiting else []),
         ("workers", forecast.workers, _memory_per_worker(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
-        *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
         ("engine", forecast.engine, ""),
         *(

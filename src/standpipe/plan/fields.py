@@ -16,7 +16,6 @@ from standpipe.pipeline.description import Description
 from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     MASK,
-    NOT_INSTALLED,
     HeadsKernel,
     ImageKernel,
     Left,
@@ -26,7 +25,6 @@ from standpipe.transform import (
     SampleProgram,
     checked,
     fuse,
-    has_nvimagecodec,
     is_mask,
     left_behind,
     moves,
@@ -56,18 +54,14 @@ def kernel_or_program(
         declared = None
     encoded = has_encoded(source)
     program = sample_program(pipeline.transforms, declared, encoded=encoded, counts=counts)
-    reasons = {
-        "a dataset in Python": isinstance(source, PythonSource),
-        "a Python transform": not program.is_native,
-        "executor='inline'": executor is Executor.INLINE,
-        "batch(collate=…)": bool(pipeline.collate),
-        "map_batch()": bool(pipeline.batch_functions),
-        "check_labels() of a field that isn't a column": by_sample,
-    }
-    in_python = [reason for reason, holds in reasons.items() if holds]
-    if pipeline.gpu is not None:
-        _check_gpu(source, in_python)
-    if in_python:
+    if (
+        isinstance(source, PythonSource)
+        or not program.is_native
+        or executor is Executor.INLINE
+        or pipeline.collate
+        or pipeline.batch_functions
+        or by_sample
+    ):
         program = sample_program(
             pipeline.transforms, declared, _cached(pipeline), encoded=encoded, counts=counts
         )
@@ -185,22 +179,6 @@ def has_files(source: OpenSource) -> bool:
 def has_encoded(source: OpenSource) -> bool:
     """Return True if a record has encoded bytes, in a file or from a dataset."""
     return any(isinstance(spec, Encoded) for spec in source.fields.values())
-
-
-def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
-    """Raise ``PlanError`` where the GPU can't decode: its files come from native threads."""
-    if in_python:
-        raise PlanError(
-            "decode('gpu') and decode('hybrid') work with native transforms only, and this pipeline has "
-            f"{' and '.join(in_python)}. Leave that out, or use decode('exact')"
-        )
-    if not has_files(source):
-        raise PlanError(
-            "decode('gpu') and decode('hybrid') work for image files only, and this source has none. Use "
-            "decode('exact')"
-        )
-    if not has_nvimagecodec():
-        raise PlanError(NOT_INSTALLED)
 
 
 def sample_contents(

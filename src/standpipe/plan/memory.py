@@ -47,8 +47,6 @@ class MemoryForecast:
         Stacks and buffers of threads; whole worker processes, without room to grow.
     read_ahead : int
         Encoded samples that wait to be decoded.
-    frames : int
-        Images that the GPU decoded.
     cache : int
         The cache's bookkeeping, and rows on their way to the disk. Stored rows don't count.
     engine : int
@@ -73,7 +71,6 @@ class MemoryForecast:
     waiting: int
     workers: int
     read_ahead: int
-    frames: int
     cache: int
     engine: int
     side: int
@@ -93,14 +90,7 @@ class MemoryForecast:
     def allocated(self) -> int:
         """The bytes that standpipe allocates for any data: all except the process and the side arena."""
         return (
-            self.index
-            + self.slots
-            + self.waiting
-            + self.workers
-            + self.read_ahead
-            + self.frames
-            + self.cache
-            + self.engine
+            self.index + self.slots + self.waiting + self.workers + self.read_ahead + self.cache + self.engine
         )
 
 
@@ -167,7 +157,6 @@ class Needs:
     apart    values of a batch outside its slot, as far as is known; they exist until the batch is dropped
     index    the source's index, and the order's tables
     cost     memory of the workers
-    frames   images that the GPU decoded
     cache    marks of cached rows, and rows being written to the disk
     whole    True if one worker makes a whole batch
     side     True if the side arena may be needed: for whole frames, or for results of processes outside slots
@@ -180,7 +169,6 @@ class Needs:
     apart: int
     index: int
     cost: WorkerCost
-    frames: int
     cache: int
     whole: bool
     makers: int
@@ -240,13 +228,7 @@ def fit(
 
     def needed(threads: int, slots: int) -> int:
         least = (
-            needs.index
-            + needs.cost.shared
-            + threads * fixed.worker
-            + fixed.side
-            + ENGINE_BYTES
-            + needs.frames
-            + needs.cache
+            needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES + needs.cache
         )
         return least + needs.batches(slots) + fixed.read_ahead
 
@@ -331,8 +313,6 @@ class _Fixed:
         """Return the error: what is needed, and which settings lower it."""
         holds = " (a whole frame)" if self.side == needs.least_side > SIDE_BYTES[0] else ""
         more = [f"{show_bytes(self.side)} of memory for large images{holds}"]
-        if needs.frames:
-            more.append(f"{show_bytes(needs.frames)} of images from the GPU")
         if needs.index > MIB:
             more.append(f"{show_bytes(needs.index)} for the index")
         if needs.apart > MIB:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -14,14 +13,13 @@ from standpipe import hints
 from standpipe.contracts import Device, Fallback, Fleet, Source
 from standpipe.errors import PlanError
 from standpipe.hints import unknown_argument
-from standpipe.spec import DecodeLimits, Executor, ExecutorName, GpuDecode, ReadOptions
+from standpipe.spec import DecodeLimits, Executor, ExecutorName, ReadOptions
 from standpipe.system.workers import StartMethod, WorkerContext, WorkerOrigin
 from standpipe.units import is_count, is_seconds, parse_bytes
 
 MOST_RETRIES = 1000
 MOST_WORKERS = 4096
 MOST_PREFETCH = 1 << 16
-LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
 _READS = ReadOptions()
 
@@ -53,7 +51,6 @@ class RunArguments(JobArguments, total=False):
     batch_release_timeout_s: float
     round_robin: bool
     check_generators: bool
-    decode_device: str
     error_log: str | os.PathLike[str] | None
     fleet: Fleet | None
 
@@ -114,7 +111,6 @@ class LoaderOptions:
     initializer: Callable[[], object] | None = None
     round_robin: bool = False
     check_generators: bool = True
-    decode_device: str = "cuda"
     error_log: str | os.PathLike[str] | None = None
     device: Device | None = None
     fleet: Fleet | None = None
@@ -132,7 +128,7 @@ class LoaderOptions:
         check_mp_context(self.mp_context)
         if self.initializer is not None and not callable(self.initializer):
             raise PlanError(f"initializer must be a function without arguments, got {self.initializer!r}")
-        _check_device(self.device, self.decode_device)
+        _check_device(self.device)
         _check_fleet(self.fleet)
         path = self.error_log
         if path is not None and (not isinstance(path, str | os.PathLike) or not os.fspath(path)):
@@ -201,7 +197,7 @@ def check_mp_context(value: object) -> None:
         raise PlanError(f"mp_context must be 'spawn', 'forkserver', 'fork' or a ForkServer(), got {value!r}")
 
 
-def _check_device(device: object, decodes: object) -> None:
+def _check_device(device: object) -> None:
     if device is not None:
         if isinstance(device, type) or not isinstance(device, Device):
             raise PlanError(
@@ -209,8 +205,6 @@ def _check_device(device: object, decodes: object) -> None:
                 "standpipe.torch.loader(…, device='cuda')"
             )
         device.check()
-    if not isinstance(decodes, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", decodes):
-        raise PlanError(f"decode_device must be 'cpu', 'cuda', or 'cuda:' and a number, got {decodes!r}")
 
 
 def _check_fleet(fleet: object) -> None:
@@ -254,27 +248,6 @@ def check_reads(reads: object) -> None:
         raise PlanError(
             f"ReadOptions: hedge_after_s must be a number of seconds above 0, or None, got {after!r}"
         )
-
-
-def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:
-    """Return the GPU's part in a mode of ``decode()``. Raises ``PlanError`` for invalid values."""
-    if share is not None and mode != "hybrid":
-        raise PlanError(
-            f"decode({mode!r}, share={share!r}): share applies to decode('hybrid') only. Leave it out"
-        )
-    if mode not in ("gpu", "hybrid"):
-        return None
-    if share is None and mode == "hybrid":
-        raise PlanError(
-            "decode('hybrid') needs the fraction of the records that the GPU decodes, such as share=0.5"
-        )
-    part = 1.0 if share is None else share
-    if not isinstance(part, int | float) or isinstance(part, bool) or not 0 < part <= 1:
-        raise PlanError(f"decode: share must be above 0 and at most 1, got {share!r}")
-    given = parse_bytes("gpu_memory", memory)
-    if given < LEAST_GPU_BYTES:
-        raise PlanError(f"decode: gpu_memory must be at least 16MiB, got {memory!r}")
-    return GpuDecode(float(part), given)
 
 
 def check_limits(limits: object) -> None:

@@ -22,7 +22,6 @@ from standpipe.transform import (
     BatchFunction,
     FunctionStep,
     decoder_name,
-    decoder_of_gpu,
     decoder_version,
     first_random,
 )
@@ -144,12 +143,12 @@ class Plan:
 
     @property
     def decoder(self) -> str:
-        """Versions of what decodes JPEGs."""
-        return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
+        """The version of what decodes JPEGs."""
+        return decoder_version()
 
     @property
     def decoder_name(self) -> str:
-        """The name and version of the JPEG decoder on CPUs, as people read it."""
+        """The name and version of the JPEG decoder, as people read it."""
         return decoder_name()
 
     @property
@@ -250,11 +249,7 @@ class Plan:
     @property
     def decodes_exactly(self) -> bool:
         """True if images are decoded exactly, so that ``decode("fast")`` would change something."""
-        return (
-            has_encoded(self.source)
-            and self.pipeline.decoding.mode is DecodeMode.EXACT
-            and self.pipeline.gpu is None
-        )
+        return has_encoded(self.source) and self.pipeline.decoding.mode is DecodeMode.EXACT
 
     @property
     def gathers(self) -> bool:

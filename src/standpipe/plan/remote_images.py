@@ -56,7 +56,6 @@ def check_fleet(plan: Plan) -> None:
     """Raise ``PlanError`` for a plan whose batches only this process can make."""
     reasons = {
         "a stream has a place in one process only": plan.samples.stream is not None,
-        "decode('gpu') and decode('hybrid') use the GPU of this machine": plan.pipeline.gpu is not None,
         "round_robin=True binds each batch to a worker of this loader": plan.options.round_robin,
         "executor='inline' makes samples in this thread": plan.pool.executor is Executor.INLINE,
     }

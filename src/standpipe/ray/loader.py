@@ -29,7 +29,7 @@ def loader(
     Parameters
     ----------
     pipeline : Pipeline
-        The pipeline. Streams (``IterableSource``) and decoding on a GPU are refused.
+        The pipeline. Streams (``IterableSource``) are refused.
     actors : int or Actors, default 8
         Number of actors, which start and end with the loader; or running actors from ``standpipe.ray.start``.
     cpus_per_actor, memory_per_actor, fallback, ray_options

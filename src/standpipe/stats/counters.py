@@ -254,9 +254,6 @@ class Stats:
         Rows that were made, including those that your code hasn't taken yet.
     foreign : int
         Rows that Pillow decoded: formats other than JPEG, and unusual JPEGs.
-    gpu_rows, gpu_refused : int
-        Rows whose JPEG was given to the GPU's decoder, and how many of these JPEGs it refused. The CPU decodes
-        refused ones.
     damaged : int
         Rows of JPEGs with damage that Pillow also decodes.
     truncated : int
@@ -323,8 +320,6 @@ class Stats:
     epoch: int = 0
     rows: int = 0
     foreign: int = 0
-    gpu_rows: int = 0
-    gpu_refused: int = 0
     damaged: int = 0
     truncated: int = 0
     redecoded: int = 0

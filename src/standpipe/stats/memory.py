@@ -14,7 +14,7 @@ COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
 
 START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
 PROCESSES = "worker processes"
-READ_AHEAD, FRAMES, CACHE, SIDE = "read-ahead", "frames", "cache, without its rows", "side arena"
+READ_AHEAD, CACHE, SIDE = "read-ahead", "cache, without its rows", "side arena"
 ENGINE, GROWTH = "engine", "growth of this process"
 
 
@@ -140,7 +140,6 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(WAITING, forecast.waiting, most=waiting),
         MemoryOwner(worker_owner(plan), forecast.workers, most=workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, most=forecast.read_ahead),
-        *([MemoryOwner(FRAMES, forecast.frames, most=forecast.frames)] if forecast.frames else []),
         *([MemoryOwner(CACHE, forecast.cache, most=forecast.cache)] if forecast.cache else []),
         MemoryOwner(SIDE, forecast.whole, most=forecast.side),
         MemoryOwner(ENGINE, forecast.engine, most=forecast.engine),

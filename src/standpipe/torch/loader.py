@@ -142,7 +142,5 @@ def loader(
             "sp.Pipeline(source).map(…).batch(…), or standpipe.torch.DataLoader(dataset, …) for a data set of torch"
         )
     form = Form.of(fields, device, dtype, memory_format)
-    if pipeline.gpu is not None and form.device.type == "cuda":
-        settings.setdefault("decode_device", str(form.device))
     place = form.place(prefetch=device_prefetch, static_buffers=static_buffers)
     return TorchLoader(BatchDataset(LoaderSettings(pipeline, form, shard, {**settings, "device": place})))

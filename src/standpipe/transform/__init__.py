@@ -3,14 +3,6 @@
 ``standpipe`` imports the public transforms directly from their modules.
 """
 
-from standpipe.transform.decoders.gpu import (
-    NOT_INSTALLED,
-    Decoder,
-    NvDecoder,
-    decoder_of_gpu,
-    has_nvimagecodec,
-    numbered_device,
-)
 from standpipe.transform.decoders.verdict import Fault, fault_of
 from standpipe.transform.image import MASK
 from standpipe.transform.kernels.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
@@ -38,10 +30,8 @@ __all__ = [
     "DATASET_OP",
     "EPOCH_OP",
     "MASK",
-    "NOT_INSTALLED",
     "SAMPLE_OP",
     "BatchFunction",
-    "Decoder",
     "Fault",
     "Function",
     "FunctionStep",
@@ -53,7 +43,6 @@ __all__ = [
     "Move",
     "NativeKernel",
     "NativeStep",
-    "NvDecoder",
     "Rng",
     "SampleProgram",
     "Schedule",
@@ -61,18 +50,15 @@ __all__ = [
     "at_epoch",
     "checked",
     "decoder_name",
-    "decoder_of_gpu",
     "decoder_version",
     "fault_of",
     "first_epochs",
     "first_random",
     "fuse",
-    "has_nvimagecodec",
     "is_mask",
     "is_scheduled",
     "left_behind",
     "moves",
-    "numbered_device",
     "only_libjpeg",
     "other_size",
     "sample_program",

@@ -541,14 +541,6 @@ def test_what_only_this_process_can_make_is_refused(
         pipeline.loader(fleet=made, **options)
 
 
-def test_images_that_the_gpu_decodes_are_refused(photos: Path) -> None:
-    made = fleet(images(photos), 1)
-    with pytest.raises(
-        sp.PlanError, match=r"decode\('gpu'\) and decode\('hybrid'\) use the GPU of this machine"
-    ):
-        images(photos).decode("gpu").loader(fleet=made, memory=MEMORY, decode_device="cpu")
-
-
 def test_a_fleet_is_an_object(photos: Path) -> None:
     pipeline = images(photos)
     with pytest.raises(sp.PlanError, match="fleet must be a Fleet object"):

@@ -1,1 +1,1 @@
-"""Workers that are native threads, and the GPU's decoder behind them."""
+"""Workers that are native threads."""

@@ -14,7 +14,6 @@ from standpipe import _native
 from standpipe.cache import OpenSet
 from standpipe.contracts import Files, Records
 from standpipe.engine.cache import CacheMaintainer, store_counters
-from standpipe.engine.native.gpu import GpuDecoding
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
 from standpipe.engine.watchdog.guarded import Ends, guarded
@@ -72,7 +71,6 @@ class NativeWorkers(Workers):
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
         super().__init__(bell)
-        gpu = plan.pipeline.gpu
         self._plan, self._ends = plan, ends
         self._overdue = Overdue(bell)
         # Programs for each segment of epochs; all are None where rows are only copied.
@@ -89,9 +87,7 @@ class NativeWorkers(Workers):
             plan.memory.forecast.side,
             read_policy(plan.options.reads),
             bell,
-            0 if gpu is None else gpu.frame_bytes,
         )
-        self._gpu = None if gpu is None else GpuDecoding(plan, self._pool, ends)
         self._maintainer: CacheMaintainer | None = None
         self._before: _native.Program | None = None
         if plan.cache is not None and kept is not None:
@@ -113,11 +109,9 @@ class NativeWorkers(Workers):
         self._pool.employ(self.employed)
 
     def start(self) -> None:
-        """Start the Python threads: for Pillow, for the GPU and for the cache. The native threads already run."""
+        """Start the Python threads: for Pillow and for the cache. The native threads already run."""
         if self._makes_images:
             self._start_thread()
-        if self._gpu is not None:
-            self._gpu.start()
         if self._maintainer is not None:
             self._maintainer.start(self._ends)
 
@@ -198,11 +192,9 @@ class NativeWorkers(Workers):
         self, job: _native.Job, assignment: Assignment, ring: _native.SlotRing, records: Records
     ) -> _native.Job:
         """Say where the job finds its images and other fields, and return it."""
-        plan, layout, slot = self._plan, self._plan.layout_at(assignment.at.epoch), assignment.slot
+        layout, slot = self._plan.layout_at(assignment.at.epoch), assignment.slot
         if "image" in records.files:
             _read_files(job, records.files["image"])
-            if (gpu := plan.pipeline.gpu) is not None:
-                job.for_gpu(records.index, gpu.share, gpu.most_pixels)
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:
@@ -269,7 +261,7 @@ class NativeWorkers(Workers):
     def where(self, work: Work) -> str:
         """Return text about where a thread is: a Python thread's stack, or a blocked native thread's kernel state."""
         assert isinstance(work.hand, NativeThreadRow)
-        if work.hand.row.kind in ("Pillow", "GPU"):
+        if work.hand.row.kind == "Pillow":
             return stack_of_thread(work.hand.row.thread)
         state = describe_kernel_state(f"self/task/{work.hand.row.system_id}")
         return f"  the thread is {state}" if state else ""
@@ -294,16 +286,13 @@ class NativeWorkers(Workers):
             if row.kind == "Pillow":
                 with self._lock:
                     self._start_thread()
-            elif row.kind == "GPU" and self._gpu is not None:
-                self._gpu.start_again()
         return lost
 
     def memory(self) -> WorkersMemory:
-        """Return the memory of read-ahead buffers, GPU frames, the cache and the side arena."""
+        """Return the memory of read-ahead buffers, the cache and the side arena."""
         counted = self._pool.stats()
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
-            frames=Use(counted.frame_bytes, counted.frame_bytes),
             cache=Use(0 if self._maintainer is None else self._plan.memory.forecast.cache),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
         )
@@ -319,8 +308,6 @@ class NativeWorkers(Workers):
         all_ended = self._pool.close(int(patience_s * 1000))
         for thread in self._threads:
             all_ended &= has_ended(thread, ends - time.monotonic())
-        if self._gpu is not None:
-            all_ended &= self._gpu.have_ended(ends - time.monotonic())
         if self._maintainer is not None and all_ended:  # otherwise a thread may still look up a row in it
             all_ended = self._maintainer.close(max(ends - time.monotonic(), 0))
         return all_ended

@@ -45,7 +45,7 @@ def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int])
         raise PlanError(f"show(steps=True) draws one epoch, got epoch={epoch!r}: give one integer")
     check_area(len(epochs) * LEAST_CELL_PX**2)
     # It shows what the transforms do now, on this machine, and keeps no rows.
-    pipeline = replace(pipeline, cached=None, gpu=None)
+    pipeline = replace(pipeline, cached=None)
     return _shown_steps(pipeline, n, epochs[0]) if steps else _shown(pipeline, n, epochs)
 
 

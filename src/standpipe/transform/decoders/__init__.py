@@ -1,1 +1,1 @@
-"""Decoders other than the native one: Pillow, and nvImageCodec."""
+"""The decoder other than the native one, Pillow, and its verdicts on bad files."""

@@ -27,7 +27,7 @@ def only_libjpeg() -> bool:
 
 
 def decoder_name() -> str:
-    """Return the name and version of the JPEG decoder on CPUs, as people read it."""
+    """Return the name and version of the JPEG decoder, as people read it."""
     library = f"libjpeg-turbo {decoder_version()}"
     return library if only_libjpeg() else f"{library} with standpipe's entropy decoder"
 
