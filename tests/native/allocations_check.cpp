@@ -3,8 +3,7 @@
 // stays lent. A row is right or fails with "out of memory".
 //
 //   allocations_check FOLDER FILE…    files that become rows; what is no JPEG is Pillow's, whose part a
-//   thread plays
-//                                     here. Sets of the cache are made in the folder
+//                                     thread plays here. Sets of the cache are made in the folder
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -122,7 +121,7 @@ bool run_once(const Files& files, const Way& way, const std::string& folder) {
 
     std::shared_ptr<Pool> pool;
     std::vector<std::thread> others;
-    others.reserve(2);
+    others.reserve(1);
     const auto before = way.kept == Kept::images ? program(kSide + 8) : nullptr;
     thread_ended = false;
     bool raised = false;
