@@ -15,6 +15,7 @@ import pytest
 UNHEARD = {
     "<lambda>",
     "<genexpr>",
+    "gc_callback",  # Hypothesis's
 }  # callbacks of the collector, generators that are dropped: errors there reach nobody
 
 # Every fifth moment is enough to see that a step is unprotected; scripts/test long takes each.
