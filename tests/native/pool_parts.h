@@ -1,5 +1,4 @@
-// What native tests of a pool share: a program, paths as a job has them, and the threads that Python would
-// run.
+// Parts of native tests of a pool: a program, paths as a job has them, and the threads that Python would run.
 #pragma once
 
 #include <fcntl.h>
@@ -76,7 +75,7 @@ struct Files {
     std::vector<int64_t> ends, offset, length;
 };
 
-// What a thread in Python does that has Pillow decode. Throws std::bad_alloc where that thread would end.
+// Plays the thread in Python that has Pillow decode. Throws std::bad_alloc where that thread would end.
 inline void play_pillow(Pool& pool) {
     const std::vector<uint8_t> rgb(size_t{3} * 8 * 8, kByPillow);
     for (ForeignRow row; pool.take_foreign(row);) {
