@@ -44,7 +44,7 @@ def output(*command: object, folder: Path | None = None, **variables: str) -> st
         [sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
     )
