@@ -184,6 +184,20 @@ def test_other_random_filters_of_timm_stay_python() -> None:
     assert str(sp.from_timm([crop])).startswith("RandomResizedCropAndInterpolation: Python (interpolation=")
 
 
+def test_classes_and_presets_that_were_not_called_are_named() -> None:
+    for given in (
+        V2.CenterCrop,
+        [V2.RandomInvert(), V2.CenterCrop],
+        V2.Compose([V2.RandomInvert(), V2.CenterCrop]),
+    ):
+        with pytest.raises(
+            sp.PlanError, match=r"^from_torchvision: CenterCrop is a class, write CenterCrop\(…\)$"
+        ):
+            sp.from_torchvision(given)
+    with pytest.raises(sp.PlanError, match=r"; call it first, as weights\.transforms\(\)$"):
+        sp.from_torchvision(torchvision.models.ResNet18_Weights.DEFAULT.transforms)
+
+
 @pytest.mark.parametrize("given", ["a string", [print], 3])
 def test_what_is_no_composition_is_refused(given: Any) -> None:
     with pytest.raises(sp.PlanError, match="takes a Compose or list of transforms"):

@@ -21,6 +21,7 @@ MODES = V1.InterpolationMode
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGES = np.random.default_rng(5).integers(0, 256, (4, 50, 61, 3), np.uint8)
 FLOATS = [V2.ToDtype(torch.float32, scale=True), V2.Normalize(MEAN, STD)]
+FLOATS_APART = "floats have other results than bytes here: put it before the part that makes floats)"
 RECOMMENDED = [V2.ToImage(), V2.ToDtype(torch.uint8, scale=True), V2.RandomResizedCrop(32), *FLOATS]
 CROPS = {
     "resize": [V2.Resize(40), V2.CenterCrop(32)],
@@ -67,6 +68,17 @@ def test_the_recommended_composition_says_what_each_part_does() -> None:
     )
 
 
+def test_a_nearest_resize_of_tensors_says_how_far_it_is_from_pillows() -> None:
+    given = [V2.ToImage(), V2.Resize((32, 32), MODES.NEAREST)]
+    assert sp.from_torchvision(given).report[1] == (
+        "Resize: Python (tensors have other pixels than Pillow images here: torch's nearest pixel is up to half a "
+        "pixel from Pillow's. tensors=\"as_pillow\" takes Pillow's)"
+    )
+    assert sp.from_torchvision(given, tensors="as_pillow").native[0] == sp.Resize(
+        (32, 32), interpolation="nearest"
+    )
+
+
 def test_a_composition_that_begins_with_tensors() -> None:
     given = V2.Compose([V2.Resize((32, 32)), *FLOATS])
     assert str(sp.from_torchvision(given)).splitlines()[1] == (
@@ -91,10 +103,10 @@ def test_bilinear_resizes_of_floats_are_converted() -> None:
     ("parts", "why"),
     [
         ([V2.ToImage(), V2.Resize(32, antialias=False)], "antialias=False has no native form"),
-        ([V1.ToTensor(), V1.Resize(32, MODES.BICUBIC)], "tensors have other pixels than Pillow images here)"),
-        ([V1.ToTensor(), V1.Pad(2, fill=1)], "tensors have other pixels than Pillow images here)"),
+        ([V1.ToTensor(), V1.Resize(32, MODES.BICUBIC)], FLOATS_APART),
+        ([V1.ToTensor(), V1.Pad(2, fill=1)], FLOATS_APART),
         ([V2.ToImage(), V2.RandomZoomOut()], "it has no native form"),
-        ([V2.ToImage(), *FLOATS, V2.Resize(32)], "tensors have other pixels than Pillow images here)"),
+        ([V2.ToImage(), *FLOATS, V2.Resize(32)], FLOATS_APART),
     ],
 )
 def test_what_has_no_native_form_on_tensors_stays_python(parts: list[Any], why: str) -> None:

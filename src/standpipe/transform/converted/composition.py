@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from standpipe.errors import PlanError
@@ -35,6 +36,8 @@ RESIZES = ("Resize", "RandomResize", "RandomResizedCrop")
 APART = "tensors have other pixels than Pillow images here"
 # benchmarks/tensor_pixels.py prints the levels.
 RESIZED_APART = f"{APART}: on photos, 2 levels of 255 apart at most with bilinear and 23 with bicubic"
+NEAREST_APART = f"{APART}: torch's nearest pixel is up to half a pixel from Pillow's"
+FLOATS_APART = "floats have other results than bytes here: put it before the part that makes floats"
 UNCHANGING = " (it changes nothing: bytes stay bytes)"
 AS_PILLOW = '. tensors="as_pillow" takes Pillow\'s'
 
@@ -150,11 +153,14 @@ def from_timm(transforms: Any) -> Converted:
 def _convert(transforms: Any, asked_by: str, tensors: Tensors | None = None) -> Converted:
     check_tensors(asked_by, tensors)
     parts = list(flat(transforms))
+    if wrong := next((each for each in parts if isinstance(each, type)), None):
+        raise PlanError(f"{asked_by}: {wrong.__name__} is a class, write {wrong.__name__}(…)")
     if parts and not any(map(is_theirs, parts)):
         inside = is_compose(getattr(transforms, "transforms", None))
         own = type(transforms).__name__ == "Compose"
         raise PlanError(
             f"{asked_by} takes a Compose or list of transforms of torchvision or timm, got {transforms!r:.80}"
+            + "; call it first, as weights.transforms()" * isinstance(transforms, partial)
             + "; give it the Compose, its attribute transforms" * inside
             + "; write the parts of your own Compose with torchvision's classes, or with standpipe's in map()"
             * own
@@ -263,12 +269,19 @@ def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Te
     made = pixels(part)
     # Floats of another filter go beyond 0 to 1, and fill= and thresholds of floats are from 0 to 1.
     if state != "tensor" and not (state == "float" and name in RESIZES and filter_name(part) == "bilinear"):
-        raise Unlike(APART)
+        raise Unlike(FLOATS_APART)
     if not getattr(part, "antialias", True):
         raise Unlike("antialias=False has no native form")
     if tensors is None:
-        raise Unlike((RESIZED_APART if name in RESIZES else APART) + AS_PILLOW)
+        raise Unlike(_apart(part) + AS_PILLOW)
     return Outcome(state, [made], f" (with Pillow's pixels{_of_mask(name, parts)})")
+
+
+def _apart(part: Any) -> str:
+    """Return how far a part's results for tensors are from those for Pillow images."""
+    if type(part).__name__ not in RESIZES:
+        return APART
+    return NEAREST_APART if filter_name(part) == "nearest" else RESIZED_APART
 
 
 def _of_image(part: Any, parts: Sequence[Any], number: int) -> Outcome:
