@@ -148,7 +148,8 @@ def unknown_argument(
     told = []
     for name in sorted(names):
         near = difflib.get_close_matches(name, known, n=1)
-        there = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(f'{each}=' for each in known)}"
+        takes = ", ".join(f"{each}=" for each in known)
+        there = f"did you mean {near[0]}=?" if near else f"it takes {takes}" if takes else "leave it out"
         told.append(f"{call} takes no {name}=: {hints.get(name, there)}")
     error = TypeError("; ".join(told))
     error.is_answer = True  # type: ignore[attr-defined]  # so that ``answering`` leaves standpipe's lines out

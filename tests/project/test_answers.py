@@ -121,6 +121,16 @@ def test_arguments_that_do_not_fit_are_named() -> None:
             wrong(*arguments, **named)
 
 
+def test_an_argument_of_a_call_without_any_is_left_out() -> None:
+    @answering
+    def ends() -> None:
+        """Take no arguments."""
+
+    wrong: Any = ends
+    with pytest.raises(TypeError, match=r"^ends\(\) takes no now=: leave it out$"):
+        wrong(now=True)
+
+
 def test_public_functions_answer_too_and_can_be_pickled() -> None:
     with pytest.raises(sp.PlanError, match="nowhere") as caught:
         sp.build_index(sp.ImageFolder("nowhere"))
