@@ -21,6 +21,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import standpipe as sp
 import standpipe.torch
@@ -90,6 +91,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         )
         yield {
             "__name__": "__main__",
+            "Image": Image,
             "np": np,
             "os": os,
             "Path": Path,

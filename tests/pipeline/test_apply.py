@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +57,30 @@ def test_apply_takes_arrays_of_one_size_without_a_resize() -> None:
     mixed = pipeline.map(sp.ToLayout("NHWC"))
     with pytest.raises(sp.PlanError, match="size isn't fixed"):
         mixed.apply([images[0], images[1, :5]])
+
+
+def test_apply_of_one_image_says_to_write_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "0.jpg"
+    path.write_bytes(encoded(picture(1)))
+    evaluation = sp.Pipeline(sp.ImageFolder("photos")).map(*EVALUATION)
+    wrong: Any = evaluation
+    with Image.open(path) as pillow, path.open("rb") as file:
+        for one in (
+            str(path),
+            path,
+            path.read_bytes(),
+            bytearray(path.read_bytes()),
+            pillow,
+            file,
+            picture(1),
+        ):
+            with pytest.raises(
+                sp.PlanError, match=r"takes a list of images\. For one image, write apply\(\[image\]\)"
+            ):
+                wrong.apply(one)
+    with pytest.raises(sp.PlanError, match=r"apply\(\) takes a list of images, got None"):
+        wrong.apply(None)
+    assert evaluation.apply(np.stack([picture(1)]))["image"].shape == (1, 3, 32, 32)  # type: ignore[arg-type]
 
 
 def test_apply_gives_the_fields_of_views(tmp_path: Path) -> None:

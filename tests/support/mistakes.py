@@ -135,6 +135,7 @@ MISTAKES = {
         "one mean for grey images": "photos.map(sp.CenterCrop(32), sp.Normalize((0.5,), (0.5,)))",
         "views without names": "photos.map(sp.Views([sp.CenterCrop(32)], [sp.CenterCrop(32)]))",
         "torch's layout": "photos.map(sp.CenterCrop(32), sp.ToLayout('channels_last'))",
+        "a class in a composition": "sp.from_torchvision([v2.CenterCrop(32), v2.ToImage])",
         "torchvision's list of sizes": "photos.map(sp.CenterCrop([32]))",
     },
     "Sources": {
@@ -234,6 +235,8 @@ MISTAKES = {
     },
     "apply": {
         "one image": "evaluation.apply('photos/cat/000.jpg')",
+        "one Pillow image": "evaluation.apply(Image.new('RGB', (40, 40)))",
+        "one array": "evaluation.apply(np.zeros((40, 40, 3), np.uint8))",
         "a random transform": "train.apply(['photos/cat/000.jpg'])",
         "a file that isn't there": "evaluation.apply(['photos/cat/999.jpg'])",
         "a tensor": "evaluation.apply([torch.zeros(3, 40, 40)])",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random n
 
 def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
     """Return the batch of ``images``. ``Pipeline.apply`` documents the arguments and errors."""
-    if isinstance(images, str | bytes | os.PathLike):
+    if _is_image(images):
         raise PlanError("apply() takes a list of images. For one image, write apply([image])")
+    if not isinstance(images, Iterable):
+        raise PlanError(f"apply() takes a list of images, got {images!r:.80}")
     _check(pipeline)
     given = [_given(index, each) for index, each in enumerate(images)]
     if not given:
@@ -69,6 +71,18 @@ def _check(pipeline: Description) -> None:
             )
 
 
+def _is_image(value: object) -> bool:
+    """Return True for one image instead of several, in a form that ``_given`` takes."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 3
+    one = isinstance(value, str | bytes | bytearray | memoryview | os.PathLike)
+    return one or hasattr(value, "read") or _is_pillow(value)
+
+
+def _is_pillow(value: object) -> bool:
+    return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
+
+
 def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
     """Return an image as pixels, (H, W, 3) uint8, or as encoded bytes, (n,) uint8; and its path, if it has one."""
     if isinstance(image, str | os.PathLike):
@@ -82,7 +96,7 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
         return np.frombuffer(data, np.uint8), path
     if hasattr(image, "read"):
         image = image.read()
-    elif "PIL.Image" in sys.modules and isinstance(image, sys.modules["PIL.Image"].Image):
+    elif _is_pillow(image):
         image = _with_place(lambda: np.asarray(as_rgb(image)), index, None)
     if isinstance(image, bytes | bytearray | memoryview):
         return np.frombuffer(image, np.uint8), None
