@@ -66,6 +66,9 @@ CALLS = {  # what to write where arguments are missing, or have no names
     "Views": "write sp.Views(a=[…], b=[…])",
     "Pipeline": "write sp.Pipeline(sp.ImageFolder('photos'))",
     "MixUp": "write sp.MixUp(0.2, num_classes=1000)",
+    "Mixture": "write sp.Mixture({first: 0.7, second: 0.3})",
+    "Resize": "write sp.Resize((height, width)) or sp.Resize(256, interpolation='bicubic')",
+    "CenterCrop": "write sp.CenterCrop((height, width))",
 }
 METHODS = {  # of a pipeline, and what Python calls for operators
     "__iter__": "a Pipeline has no batch. Iterate over its loader: 'with pipeline.loader() as loader: …'",

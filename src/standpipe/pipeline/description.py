@@ -139,6 +139,11 @@ class Description(Transformed):
         """
         if last_batch is not None and last_batch not in (each.value for each in LastBatch):
             raise PlanError(f"batch: last_batch must be 'drop', 'pad' or 'partial', got {last_batch!r}")
+        if not isinstance(batch_sampler, bool):
+            raise PlanError(
+                f"batch: batch_sampler must be True or False, got {batch_sampler!r:.80}. Give the batches to "
+                "loader.from_batches(batches)"
+            )
         within = _within(batch_size, budget, length_column, max_batch_size, packing)
         if batch_sampler and within is not None:
             raise PlanError(

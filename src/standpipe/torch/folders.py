@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 import standpipe as sp
+from standpipe.answers import answering
 from standpipe.torch.batches import BatchDataset, LoaderSettings
 from standpipe.torch.loader import TorchLoader
 from standpipe.torch.tensors import Form
@@ -17,6 +18,7 @@ SCALE_TO_CROP = 256 / 224  # a validation image's shorter side ÷ crop size, as 
 NAMES_SHOWN = 10
 
 
+@answering
 def image_folder_loaders(
     train_dir: str | PathLike[str],
     val_dir: str | PathLike[str],

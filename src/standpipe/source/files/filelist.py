@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.masks import ListingWithMasks
@@ -112,6 +113,10 @@ class FileList:
 
     def subject(self) -> ListSubject:
         """Open the list, as the subject of an index."""
+        if not isinstance(self.labels, bool):
+            raise PlanError(
+                f"FileList: labels must be True or False, got {self.labels!r}; the list itself has the labels"
+            )
         path = absolute(self.path, field="FileList's path")
         base = os.path.dirname(path)  # noqa: PTH120
         if self.root is not None:

@@ -340,7 +340,7 @@ def _rotation(part: Any) -> ImageTransform:
 _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomResizedCrop": _crop,
     "RandomResizedCropAndInterpolation": _crop,
-    "Resize": lambda part: Resize(_size(part.size), part.max_size, filter_name(part)),
+    "Resize": lambda part: Resize(_size(part.size), max_size=part.max_size, interpolation=filter_name(part)),
     "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
     "CenterCrop": lambda part: CenterCrop(_size(part.size)),
     "RandomHorizontalFlip": lambda part: RandomHorizontalFlip(part.p),

@@ -142,8 +142,9 @@ class Resize(GeometricTransform):
     step: ClassVar[GeometricStep] = GeometricStep.RESIZE
 
     size: int | tuple[int, int]
-    max_size: int | None = None
-    interpolation: InterpolationName = "bilinear"
+    # By name: torchvision's second parameter is interpolation.
+    max_size: int | None = field(default=None, kw_only=True)
+    interpolation: InterpolationName = field(default="bilinear", kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -266,7 +267,7 @@ class CenterCrop(SizedTransform):
     step: ClassVar[GeometricStep] = GeometricStep.WINDOW
 
     size: int | tuple[int, int]
-    mask_fill: int = field(default=MASK_FILL, repr=False)
+    mask_fill: int = field(default=MASK_FILL, repr=False, kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
