@@ -168,7 +168,7 @@ def test_other_presets_of_weights() -> None:
     size = [segmentation, V1.CenterCrop(8)]
     assert sp.from_torchvision(size).report == (
         "SemanticSegmentation: Python",
-        "CenterCrop: Python (tensors have other pixels than Pillow images here)",
+        "CenterCrop: Python (floats have other results than bytes here: put it before the part that makes floats)",
     )
 
 
@@ -249,7 +249,7 @@ def test_flips_after_floats_are_native_and_padding_is_not() -> None:
     late = sp.from_torchvision([V1.ToTensor(), V1.Pad(2)])
     assert late.report == (
         "ToTensor: Python",
-        "Pad: Python (tensors have other pixels than Pillow images here)",
+        "Pad: Python (floats have other results than bytes here: put it before the part that makes floats)",
     )
 
 
