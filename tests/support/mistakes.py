@@ -139,9 +139,6 @@ MISTAKES = {
         "one mean for grey images": "photos.map(sp.CenterCrop(32), sp.Normalize((0.5,), (0.5,)))",
         "views without names": "photos.map(sp.Views([sp.CenterCrop(32)], [sp.CenterCrop(32)]))",
         "torch's layout": "photos.map(sp.CenterCrop(32), sp.ToLayout('channels_last'))",
-        "height and width of a resize": "photos.map(sp.Resize(32, 32))",
-        "height and width of a crop": "photos.map(sp.CenterCrop(32, 32))",
-        "a class in a composition": "sp.from_torchvision([v2.CenterCrop(32), v2.ToImage])",
         "torchvision's list of sizes": "photos.map(sp.CenterCrop([32]))",
     },
     "Sources": {
