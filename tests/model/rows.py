@@ -64,6 +64,16 @@ class Model:
             order = self.order(epoch)
             for start in self.starts(len(order), consumed):
                 yield self.batch(order, epoch, start)
+            rest = len(order) % (self.pipeline.batch_rows or 1)
+            if (
+                rest
+                and self.last_batch is LastBatch.DROP
+                and self.streams
+                and self.pipeline.source.length is None
+            ):
+                self.batch(
+                    order, epoch, len(order) - rest
+                )  # read before the end is known: may have a bad sample
             epoch, consumed = epoch + 1, 0
 
     def order(self, epoch: int) -> list[int]:
@@ -99,7 +109,7 @@ class Model:
     def batch(self, order: Sequence[int], epoch: int, start: int) -> dict[str, Any]:
         """The batch whose first row has the position ``start``."""
         rows = self.pipeline.batch_rows or 0
-        if self.last_batch is LastBatch.PARTIAL:
+        if self.last_batch is not LastBatch.PAD:
             rows = min(rows, len(order) - start)
         samples, numbers, positions = [], [], [(start + row) % len(order) for row in range(rows)]
         for row, position in enumerate(positions):

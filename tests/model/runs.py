@@ -213,7 +213,7 @@ def sizing(draw: random.Random) -> Any:
 def of_any_size(draw: random.Random) -> Any:
     how = draw.choice(("nearest", "bilinear", "bicubic", "hamming"))
     ways = [
-        sp.Resize(side(draw), draw.choice((None, 40)), how),
+        sp.Resize(side(draw), max_size=draw.choice((None, 40)), interpolation=how),
         sp.RandomResize(8, 30, how),
         sp.PadImage(draw.choice((2, (1, 3), (0, 1, 2, 3))), draw.choice((0, (9, 90, 200)))),
         sp.RandomHorizontalFlip(),
