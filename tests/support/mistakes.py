@@ -158,7 +158,6 @@ MISTAKES = {
         "a folder in S3": "sp.Pipeline(sp.ImageFolder('s3://bucket/train'))",
         "an address as Path": "sp.Pipeline(sp.ImageFolder(Path('gs://bucket/train')))",
         "a list on a web server": "sp.Pipeline(sp.FileList('https://example.com/list.txt'))",
-        "a list of addresses": "sp.Pipeline(sp.FileList('addresses.txt'))",
         "an array in a Hugging Face repository": "sp.Pipeline(sp.Arrays(x='hf://datasets/x.npy'))",
         "WebDataset's pipe": "sp.Pipeline(sp.TarShards('pipe:cat train-000.tar'))",
         "photos of a phone": "sp.Pipeline(sp.ImageFolder('phone'))",

@@ -78,7 +78,7 @@ def epoch(pipeline: sp.Pipeline, **settings: Any) -> tuple[list[np.ndarray], sp.
     settings = {"memory": "256MiB", "num_workers": 1, "mp_context": SERVER, **settings}
     with pipeline.loader(**settings) as loader:
         rows = [image for batch in loader for image in batch["image"].copy()]
-    with replace(pipeline, batch_size=1, batch_sampler=True, last_batch=None).loader(**settings) as loader:
+    with replace(pipeline, batch_rows=1, batch_sampler=True, last_batch=None).loader(**settings) as loader:
         assert sum(1 for _ in loader.from_batches([record] for record in range(len(rows)))) == len(rows)
     stats = loader.stats()
     assert stats.rows == len(rows)

@@ -169,11 +169,11 @@ def test_imports_that_fail_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(tmp_path)
     server = sp.ForkServer()
     here = f"__import__('os').getpid() == {os.getpid()}"
-    (tmp_path / "fails_elsewhere.py").write_text(
+    (tmp_path / "fails_in_a_server.py").write_text(
         f"assert {here}, 'elsewhere'\ndef sample(index): return index"
     )
     with pytest.raises(sp.PlanError, match="AssertionError: elsewhere"):
-        taken(Samples(importlib.import_module("fails_elsewhere").sample), mp_context=server)
+        taken(Samples(importlib.import_module("fails_in_a_server").sample), mp_context=server)
     assert taken(Samples(lambda index: index), mp_context=server)[1] == 1
     server.close()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import ListSubject
@@ -91,13 +89,10 @@ class FileList:
         - if the list is missing, not readable or empty,
         - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``,
           or a label that doesn't fit, with file and line,
-        - if its first path is an address such as ``s3://bucket/0.jpg``,
         - if columns were added to its index, and the list has other records now,
         - if the list of masks has another number of lines.
         """
         images = Listing.open(self.subject())
-        first = images.paths(np.zeros(1, np.int64))[0]
-        absolute(first.removeprefix(images.subject.base), field=f"the first line of '{path_text(self.path)}'")
         if self.mask is None:
             return images
         masks = FileList(self.mask, self.root, labels=False)
