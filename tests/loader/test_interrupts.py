@@ -160,14 +160,14 @@ def test_an_interrupt_at_any_moment_of_the_first_batch_inline(step: int) -> None
         with pipeline.loader(
             memory=MEMORY, executor="inline", stall_timeout_s=None, check_generators=False
         ) as loader:
-            batches, delivered, was_interrupted = iter(loader), [], False
+            batches, was_interrupted = iter(loader), False
+            taken: list[Any] = []
             try:
                 with interrupted(moment):
-                    delivered += batches.__next__()["x"].tolist()
+                    taken += (batches.__next__(),)  # with no moment between the two
             except KeyboardInterrupt:
                 was_interrupted = True
-            for batch in batches:
-                delivered += batch["x"].tolist()
+            delivered = [number for batch in (*taken, *batches) for number in batch["x"].tolist()]
         assert delivered == list(range(SIZE)), f"interrupted at moment {moment}"
         if not was_interrupted:
             break
