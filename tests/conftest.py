@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others = iter([item for item in items if item not in first])
     share = -(-len(items) // at_once)  # each takes such a part of the list, in its order
     parts = [list(chain(*slow[number::at_once])) for number in range(at_once)]
-    items[:] = [each for part in parts for each in (*part, *islice(others, share - len(part)))]
+    items[:] = [each for part in parts for each in (*part, *islice(others, max(share - len(part), 0)))]
 
 
 def pytest_collection_finish() -> None:

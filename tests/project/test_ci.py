@@ -1,4 +1,4 @@
-"""``.ci/run`` forgives at most five tests that pass alone, and nothing else."""
+"""``.ci/run`` forgives at most five tests that pass alone, and tests share themselves out however few there are."""
 
 from __future__ import annotations
 
@@ -74,3 +74,20 @@ def test_more_of_them_or_tests_that_never_ran_are_a_failure(tmp_path: Path, prog
     assert code == 2
     assert "make test exited with 2" in lines
     assert not [line for line in lines if line.startswith("flaky")]
+
+
+def test_a_few_slow_tests_run_at_the_same_time_too() -> None:
+    """Several processes list the same tests, also where there are no quick ones to share out."""
+    several = os.environ | {"PYTEST_XDIST_WORKER_COUNT": "4"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        "tests/docs/test_howto.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, env=several, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("test_howto.py::") >= 10
