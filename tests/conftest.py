@@ -18,6 +18,9 @@ from standpipe.system import machine
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Programs that tests start multiply no large matrices: threads for that are started, wait in vain, and cost CPU time.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
 # Tests ask what comes out, not how long it took, and each time of the same examples. --hypothesis-profile=long is for a
 # night, and looks for others.
 settings.register_profile("standpipe", deadline=None, max_examples=40, derandomize=True)

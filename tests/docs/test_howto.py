@@ -62,7 +62,6 @@ def test_the_recipe_prints_what_its_page_shows(page: Path, photos: Path, tmp_pat
         | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "JAX_PLATFORMS": "cpu",
-            "OMP_NUM_THREADS": "1",
         },
         capture_output=True,
         text=True,

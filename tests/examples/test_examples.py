@@ -45,7 +45,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(example: str, *arguments: str | Path, folder: Path | None = None, **variables: str) -> str:
     """What it prints, as a user starts it, with warnings as errors."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / example), *map(str, arguments)]
-    return output(command, folder=folder, OPENBLAS_NUM_THREADS="1", **variables)
+    return output(command, folder=folder, **variables)
 
 
 # What a user starts several times, in one process: importing a framework takes seconds.
@@ -74,7 +74,7 @@ def run_in_turn(
 
 
 def output(command: list[str], *, folder: Path | None = None, **variables: str) -> str:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | variables
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | variables
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=240, check=False, cwd=folder
     )

@@ -46,7 +46,7 @@ def output(*command: object, folder: Path | None = None, **variables: str) -> st
         text=True,
         timeout=600,
         cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+        env=os.environ | variables,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -98,9 +98,8 @@ def test_module_loads_on_the_first_x86_64() -> None:
 
 
 @needs_qemu
-@pytest.mark.parametrize(
-    "cpu", [cpu if cpu == "Nehalem" else pytest.param(cpu, marks=pytest.mark.long) for cpu in KERNELS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("cpu", KERNELS)
 def test_older_cpus_give_the_golden_pixels(cpu: str) -> None:
     tests = Path(__file__).parents[1]
     assert on(cpu, GOLDEN, tests, tests / "support", tests / "golden") == str(KERNELS[cpu])
