@@ -64,6 +64,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter's end free what was imported: some libraries complain about what is left then."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def no_garbage() -> None:
     """Loaders that tests before left in a traceback's frames, say, are gone."""

@@ -106,7 +106,9 @@ def commands(page: Path) -> list[str]:
 def quick(command: str) -> str:
     """The command with few images to make, and a short time to measure."""
     command = re.sub(r"--images \d+", f"--images {IMAGES}", command)
-    return f"{command} --seconds 0.1" if command.startswith("standpipe bench") else command
+    return (
+        f"{command} --seconds 0.1" if command.startswith(("standpipe bench", "standpipe doctor")) else command
+    )
 
 
 FIRST_ON = {command: page for page in reversed(PAGES) for command in commands(page)}

@@ -147,7 +147,7 @@ def hurt(data: bytes, draw: random.Random) -> bytes:
 def test_hurt_jpegs_are_judged_as_a_loader_does(tmp_path: Path, allow_truncated: bool) -> None:
     """It looks at every bit, at 1/8 of the size; a loader that decodes all of an image comes to the same."""
     draw = random.Random(7)
-    files = [hurt(draw.choice(list(kinds(40, 53).values())), draw) for _ in range(400)]
+    files = [hurt(draw.choice(list(kinds(40, 53).values())), draw) for _ in range(200)]
     source = write_list(tmp_path, files)
     found = sp.check_files(source, allow_truncated=allow_truncated, duplicates=False)
     assert as_found(found) == as_loaded(source, {"allow_truncated": allow_truncated})
@@ -164,8 +164,8 @@ def test_hurt_jpegs_are_judged_as_a_loader_does(tmp_path: Path, allow_truncated:
             pass
     stats = loader.stats()
     assert (stats.damaged, stats.truncated) == (flaws["flawed"], flaws["cut"])
-    assert flaws["flawed"] > 100
-    assert (flaws["cut"] > 20) == allow_truncated
+    assert flaws["flawed"] > 50
+    assert (flaws["cut"] > 10) == allow_truncated
 
 
 def test_every_kind_of_good_file_is_good(tmp_path: Path) -> None:

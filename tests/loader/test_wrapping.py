@@ -62,3 +62,7 @@ def test_tab_completion_shows_what_is_for_users(pipeline: sp.Pipeline) -> None:
         assert all(hasattr(each, name) for name in names)
     assert {"map", "batch", "loader", "from_dict"} <= set(dir(pipeline))
     assert set(dir(sp)) <= {*sp.__all__, "__version__"}
+    assert dir(sp.CenterCrop(2)) == ["mask_fill", "size"]
+    assert dir(sp.Views(a=[])) == ["views"]
+    module = pytest.importorskip("standpipe.torch")
+    assert set(dir(module)) == set(module.__all__)

@@ -28,7 +28,7 @@ LARGE_RATIO = 4.0  # times the pixels that the usual task can use
 MANY_FILES = 100_000  # of one folder
 SMALL_BYTES = 32 << 10
 PROGRESSIVE = 0.2  # share of the images
-OTHER = 0.2
+OTHER_FORMATS_SHARE = 0.2  # of the images
 LIMITS = 1.25  # a rate is a limit if the other is so many times as high
 SHOWN = 4  # bad files
 BATCH_BYTES = 64 * 3 * CROP_PX * CROP_PX * 4  # the usual batch of float32
@@ -264,7 +264,7 @@ def _progressive(host: Host, data: Data) -> list[Finding]:
 
 def _other_formats(host: Host, data: Data) -> list[Finding]:
     others = {name: share for name, share in data.formats.items() if name != "JPEG"}
-    if sum(others.values()) < OTHER:
+    if sum(others.values()) < OTHER_FORMATS_SHARE:
         return []
     named = ", ".join(f"{name} {share:.0%}" for name, share in others.items())
     return [

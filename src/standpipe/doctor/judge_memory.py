@@ -11,7 +11,7 @@ from standpipe.units import several, show_bytes
 WORTH_BYTES = 64 << 20  # copied by all workers together, above which it is worth a finding
 MUCH = 0.05  # of the memory there is
 TOO_MUCH = 0.8  # of what was free
-SHM = 0.8  # of what is free
+SHM_NEEDED_SHARE = 0.8  # of what is free
 GROWING_BATCHES = 6  # of a worker, that must each have made it larger
 GROWING_BYTES = 256 << 10  # by at least so much
 
@@ -137,7 +137,7 @@ def _shared_memory(host: Host, loader: LoaderFacts) -> list[Finding]:
     ahead = loader.workers * (loader.prefetch or 0)
     ahead = min(ahead, loader.batches) if loader.batches else ahead
     need = ahead * loader.batch_bytes * host.ranks
-    if not need or need < SHM * host.shm_free:
+    if not need or need < SHM_NEEDED_SHARE * host.shm_free:
         return []
     return [
         Finding(

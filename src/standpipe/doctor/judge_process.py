@@ -13,7 +13,7 @@ THROTTLED = 0.25  # share of the time
 SWAPPED = 0.1  # of a process's memory
 SWAPPED_BYTES = 64 << 20
 FAULTS_PER_S = 100
-FULL = 0.95
+FULL_SHARE = 0.95  # of a limit
 SHM_BYTES = 16 << 20
 SHOWN = 4  # processes
 COLLECTIVES = ("distributed", "nccl", "gloo", "all_reduce", "allreduce", "barrier", "broadcast", "all_gather")
@@ -176,7 +176,7 @@ def _swapping(scene: Scene) -> list[Finding]:
 
 
 def _shm(scene: Scene) -> list[Finding]:
-    if scene.shm_free >= min(SHM_BYTES, scene.shm * (1 - FULL)):
+    if scene.shm_free >= min(SHM_BYTES, scene.shm * (1 - FULL_SHARE)):
         return []
     title = f"/dev/shm is full: {show_bytes(scene.shm_free)} of {show_bytes(scene.shm)} free"
     evidence = ["workers put batches there; one that finds no room dies of a bus error, or waits"]
@@ -187,7 +187,7 @@ def _files(scene: Scene) -> list[Finding]:
     full = [
         f"{process.number}: {process.files:,} open of {process.most_files:,} (ulimit -n)"
         for process in scene.processes
-        if process.files >= FULL * process.most_files
+        if process.files >= FULL_SHARE * process.most_files
     ]
     if not full:
         return []

@@ -12,7 +12,7 @@ from standpipe.units import several
 
 FEW_SAMPLES = 4  # samples of a worker, below which nothing is compared
 DISTINCT = 0.9  # share of a part's values that differ within a worker: less tells no samples apart
-ALIKE = 0.5  # share of a worker's samples that another one gave too
+SHARED_SAMPLES = 0.5  # share of a worker's samples that another one gave too
 
 
 def judge_samples(host: Host, loader: LoaderFacts) -> list[Finding]:
@@ -87,7 +87,7 @@ def _twice(loader: LoaderFacts, prints: dict[int, list[dict[str, str]]], what: s
             number: [sample[part] for sample in each if part in sample] for number, each in prints.items()
         }
         worst = max(_overlaps(values), key=lambda found: found[2] / found[3], default=None)
-        if worst is not None and worst[2] >= ALIKE * worst[3]:
+        if worst is not None and worst[2] >= SHARED_SAMPLES * worst[3]:
             one, other, same, of = worst
             return [_told_twice(loader, part, (one, other, same, of), len(prints), what)]
     return []

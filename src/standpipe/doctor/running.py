@@ -26,7 +26,7 @@ STARTUP_S = 900.0  # until a DataLoader is iterated over
 GRACE = 0.25  # of the time, for what a script does between epochs
 GRACE_S = 5.0
 TERMINATE_S = 5.0
-SHM = Path("/dev/shm")
+SHM_FOLDER = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class ScriptLimits:
 
 def host_facts(ranks: int) -> Host:
     """Return the machine's present resources."""
-    shm = os.statvfs(SHM) if SHM.exists() else None
+    shm = os.statvfs(SHM_FOLDER) if SHM_FOLDER.exists() else None
     used, memory = machine.memory_in_use()
     return Host(
         cores=machine.cpu_count(),

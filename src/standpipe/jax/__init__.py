@@ -13,3 +13,8 @@
 from standpipe.jax.loader import JaxLoader, loader
 
 __all__ = ["JaxLoader", "loader"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that define them."""
+    return __all__

@@ -9,3 +9,8 @@ from standpipe.ray.actors import Actors, start
 from standpipe.ray.loader import loader
 
 __all__ = ["Actors", "loader", "start"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that define them."""
+    return __all__

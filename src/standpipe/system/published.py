@@ -23,7 +23,8 @@ from standpipe.system.files import open_regular
 
 SHARED_MEMORY = Path("/dev/shm")
 MOST_BYTES = 1 << 20  # most bytes that are read of a file
-TRIES = 5  # to make a file, which a reader may remove before it is locked, and to read a file that is being written
+# How often to make a file, which a reader may remove before it is locked, and to read one that is being written.
+FILE_TRIES = 5
 
 
 class Published:
@@ -86,7 +87,7 @@ class Published:
         if self._file is not None and os.fstat(self._file).st_nlink:
             return True
         self._drop()
-        for folder in (folder for folder in folders() for _ in range(TRIES)):
+        for folder in (folder for folder in folders() for _ in range(FILE_TRIES)):
             with contextlib.suppress(OSError):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 if not _is_private(folder):
@@ -145,7 +146,7 @@ def _read(path: Path) -> bytes:
         if _locks(file):
             path.unlink()
         else:
-            for _ in range(TRIES):
+            for _ in range(FILE_TRIES):
                 if (message := message_in(os.pread(file, MOST_BYTES, 0))) is not None:
                     return message
     finally:

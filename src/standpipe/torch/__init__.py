@@ -19,3 +19,8 @@ from standpipe.torch.folders import image_folder_loaders
 from standpipe.torch.loader import TorchLoader, loader
 
 __all__ = ["BatchDataset", "DataLoader", "TorchLoader", "image_folder_loaders", "loader"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that define them."""
+    return __all__

@@ -34,6 +34,10 @@ class ImageTransform:
     def __post_init__(self) -> None:
         set_plain(self)
 
+    def __dir__(self) -> list[str]:
+        """Return the parameters; everything else is for the engine, and may change in any version."""
+        return [name for each in type(self).__mro__ for name in getattr(each, "__slots__", ())]
+
     @property
     def reads(self) -> tuple[str, ...]:
         """The names of the fields that the transform reads."""

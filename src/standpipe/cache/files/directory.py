@@ -33,7 +33,7 @@ FOLDERS = ("sessions", "sets", "spilled", "temporary")
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a name that exists
 NEW, GONE = "new-", "gone-"
 MOST_MANIFEST_BYTES = 1 << 20
-TRIES = 32  # how often work is repeated that other processes may undo between two of its steps
+LOOKUP_TRIES = 32  # how often work is repeated that other processes may undo between two of its steps
 
 READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -252,7 +252,7 @@ def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
     The lock shows other processes that the maker lives, so they don't remove the file. ``make`` creates and opens
     the name that it is given, and returns the file descriptor.
     """
-    for _ in range(TRIES):
+    for _ in range(LOOKUP_TRIES):
         name = NEW + os.urandom(8).hex()
         try:
             made = make(name)

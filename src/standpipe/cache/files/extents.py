@@ -24,7 +24,7 @@ MOST_EXTENTS = 1024  # approximate number of a cache's extents; larger caches ha
 EXTENTS_PER_CACHE = 16  # an extent of a small cache takes at most 1/16 of it
 LEAST_ROWS = 8  # fewest rows of an extent, so that its partly filled last page is a small part of it
 MOST_NUMBER = _native.MOST_EXTENTS - 1
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from standpipe.cache.files.directory import Home
-from standpipe.cache.files.extents import FULL, PAGE, Extent, adopt_extent, extent_bytes, make
+from standpipe.cache.files.extents import DISK_FULL, PAGE, Extent, adopt_extent, extent_bytes, make
 from standpipe.cache.files.session import Session
 from standpipe.cache.files.space import ENTRY_BYTES, CacheSpace, room
 from standpipe.cache.files.spilled import clear_spilled, names_of_sets
@@ -96,7 +96,7 @@ def _extent(tier: Tier, size: int, row_bytes: int, there: CacheSpace) -> Extent 
         if extent is None and min(size, left) >= row_bytes:
             extent = make(tier.folder, min(size, left), tier.home.access)
     except OSError as error:
-        if error.errno in FULL:  # another program has taken the free bytes
+        if error.errno in DISK_FULL:  # another program has taken the free bytes
             return None
         raise
     return extent

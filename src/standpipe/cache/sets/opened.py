@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from standpipe import _native
 from standpipe.cache.files.directory import Home, open_folder
-from standpipe.cache.files.extents import FULL, Extent
+from standpipe.cache.files.extents import DISK_FULL, Extent
 from standpipe.cache.files.manifest import Manifest, read_set
 from standpipe.cache.files.session import Session, SessionLimits
 from standpipe.cache.files.spilled import Spilled, SpillFolder, make_spilled
@@ -231,7 +231,7 @@ class OpenSet:
         """Record a warning about the store's last error, if there was an error."""
         if error := self.store.last_error():
             text = f"cache {self._name!r}: {error}. Rows that can't be read or stored come from their source"
-            if any(os.strerror(code) in error for code in FULL):
+            if any(os.strerror(code) in error for code in DISK_FULL):
                 self._note_full(text)
             elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
                 self._note(text)  # a missing file isn't news once the set or its disk is known to be gone

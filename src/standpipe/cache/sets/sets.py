@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from standpipe import _native
 from standpipe.cache.description import Cache
 from standpipe.cache.files.directory import (
+    LOOKUP_TRIES,
     NEW_FILE,
     READ_FOLDER,
-    TRIES,
     WRITE_FILE,
     DamagedCacheFile,
     Home,
@@ -75,7 +75,7 @@ def open_set(
         clear(home)
         notes: list[str] = []
         dropped = False
-        for _ in range(TRIES):
+        for _ in range(LOOKUP_TRIES):
             try:
                 return _opened(home, cache, wanted, writes, notes)
             except _Gone:

@@ -15,7 +15,7 @@ from standpipe.engine.remote.messages import Answer, Task
 from standpipe.engine.workers import Assignment, BatchMade, Failure, Job, Substitutes
 from standpipe.errors import StalledError, StandpipeError, WorkerDiedError, batch_name
 
-TRIES = 1 << 12  # numbers of one job's tasks
+TASKS_PER_JOB = 1 << 12  # numbers of one job's tasks
 
 
 def refusal(error: Exception) -> StandpipeError:
@@ -45,7 +45,7 @@ class RemoteJob:
 
     def __init__(self, assignment: Assignment, age: int) -> None:
         self.assignment, self.age = assignment, age
-        self.number = age * TRIES
+        self.number = age * TASKS_PER_JOB
         self.copied: NativeJob | None = None
         self.local: Job | None = None
         self.again: Substitutes | None = None

@@ -12,7 +12,7 @@ from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.remote.agreement import difference
 from standpipe.engine.remote.copying import copying
 from standpipe.engine.remote.inbox import Answered, Inbox, Lost, Met, Report
-from standpipe.engine.remote.jobs import TRIES, RemoteJob, died, named, refusal
+from standpipe.engine.remote.jobs import TASKS_PER_JOB, RemoteJob, died, named, refusal
 from standpipe.engine.remote.local import Local
 from standpipe.engine.remote.messages import Answer
 from standpipe.engine.remote.pulling import Pulling
@@ -56,7 +56,7 @@ class RemoteWorkers(Workers):
         self._copiers = NativeWorkers(copying(plan), bell, watch.end)
         self._local = Local(plan, bell, watch, ring, local)
         loaders = plan.steps.world_size if plan.options.fleet.shared else 1
-        self._pulling = Pulling(window=plan.slots * TRIES, loaders=loaders, loader=plan.steps.rank)
+        self._pulling = Pulling(window=plan.slots * TASKS_PER_JOB, loaders=loaders, loader=plan.steps.rank)
         self._jobs: dict[int, RemoteJob] = {}  # jobs that await an answer, by the number of their task
         self._copied: list[RemoteJob] = []  # jobs whose answer is being copied
         self._age = 0

@@ -21,9 +21,9 @@ from standpipe.system.thresholds import THRESHOLDS
 
 LACKS = 0.08  # the loop waits above this fraction of its time
 LOAD = 0.8  # busy fraction of the remaining workers, if the loop doesn't need all workers
-ALIKE = 1.15  # windows of this ratio or less are similar
+SIMILAR_RATIO = 1.15  # windows of this ratio or less are similar
 CLEAR = 1.4  # two windows are enough if a number is so many times as fast, or as slow, as the other
-FULL = 0.92  # more computing workers don't help if workers use this fraction of the CPUs' time
+BUSY_SHARE = 0.92  # more computing workers don't help if workers use this fraction of the CPUs' time
 LEAST_SPEEDUP = 1.04  # more workers are kept if the loop is at least so many times as fast
 FASTER = (
     1.02  # fewer workers than at the search's begin are kept if the loop is at least so many times as fast
@@ -38,7 +38,7 @@ ROUNDS = 2  # windows of each number, at least
 MOST_ROUNDS = 12  # windows of each number until a gain must be clear beside the spread of the windows
 WAITS = 0.25  # many more workers are tried if workers use a CPU for at most this fraction of their work
 MEETS = 1.5  # so many times the workers that keep all CPUs busy on average, as they wait at different times
-OTHER = 0.3  # the run has changed if its rate differs by more than this fraction
+CHANGED_SHARE = 0.3  # the run has changed if its rate differs by more than this fraction
 SURE = 3  # windows in a row in which the run must have changed
 PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # rest in which the loop waits, before a new search
 MOST_TRIALS = 100  # newest trials that are kept
@@ -129,7 +129,7 @@ class Tuner:
         for _ in range(WARM):
             before = self._last.rows_per_s
             yield from self._look()
-            if before / ALIKE <= self._last.rows_per_s <= before * ALIKE:
+            if before / SIMILAR_RATIO <= self._last.rows_per_s <= before * SIMILAR_RATIO:
                 return
 
     def _give_back(self) -> Course:
@@ -174,7 +174,7 @@ class Tuner:
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
         if last.on_cpu > WAITS:
             more = min(more, max(math.ceil(MEETS * self.cores / last.on_cpu), now))
-        if not self._waits or at_once >= FULL * self.cores:
+        if not self._waits or at_once >= BUSY_SHARE * self.cores:
             more = min(more, self.cores)
         return max(min(more, self._most, self.room), now)
 
@@ -246,7 +246,7 @@ class Tuner:
         """
         last = self._last
         if last.wait_share > LACKS:
-            return kept_up or abs(last.rows_per_s - rate) > OTHER * rate
+            return kept_up or abs(last.rows_per_s - rate) > CHANGED_SHARE * rate
         if last.wait_share <= THRESHOLDS.tuned:
             return not kept_up or 2 * self._enough() <= self.workers
         return False

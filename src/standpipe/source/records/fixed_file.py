@@ -16,7 +16,7 @@ from standpipe.system.paths import open_for_reading, path_text, reading
 
 DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # number and size of the pieces of each file in the digest
 GZIP = b"\x1f\x8b"
-TRIES = 3  # of a read during which the file's change time changes
+READ_TRIES = 3  # of a read during which the file's change time changes
 
 Stamp: TypeAlias = tuple[int, int, int, int]  # size, modification and change time in ns, inode
 
@@ -50,7 +50,7 @@ class FixedFile:
         try:
             with open_for_reading(self.path) as file:
                 before = self._unchanged(file.fileno())
-                for _ in range(TRIES):
+                for _ in range(READ_TRIES):
                     section = (file.fileno(), self.begin + at, self.records * step - at, None)
                     data = _native.packed_rows(section, size, numbers, step)
                     after = self._unchanged(file.fileno())
