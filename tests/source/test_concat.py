@@ -173,6 +173,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         ((), "needs at least two sources, got 0"),
         ((x, sp.ImageFolder), "takes sources such as"),
         ((x, "path"), "takes sources such as"),
+        ((x, np.zeros((1000, 1000))), r"(?s)takes sources such as .{1,150}$"),
     ):
         with pytest.raises(sp.PlanError, match=says):
             sp.Pipeline(sp.Concat(*sources)).batch(1).plan()  # type: ignore[arg-type]

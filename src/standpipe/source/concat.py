@@ -26,6 +26,7 @@ from standpipe.contracts import (
 )
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.units import without_middle
 
 
 class Concat:
@@ -79,7 +80,10 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
     """
     for source in sources:
         if isinstance(source, type) or not isinstance(source, Source):
-            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), one by one, got {source!r}")
+            raise PlanError(
+                f"{asked_by} takes sources such as ImageFolder(path), one by one, got "
+                f"{without_middle(repr(source), 100)}"
+            )
     if len(sources) < 2:
         raise PlanError(f"{asked_by} needs at least two sources, got {len(sources)}")
     opened: list[OpenSource] = []
