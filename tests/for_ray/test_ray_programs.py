@@ -93,7 +93,7 @@ def test_the_guide_runs(nodes: Any, folder: Path, tmp_path: Path) -> None:
 
 
 class Among(doctest.OutputChecker):
-    """Finds what an example prints among what Ray's threads print meanwhile, on a busy machine."""
+    """Finds an example's output among warnings that Ray's threads print at the same time, on a busy machine."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         return want in got

@@ -199,6 +199,20 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     assert [process for process in started_since(before) if is_alive(process)] == []
 
 
+def test_a_killed_one_that_has_not_ended_yet_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = sp.ForkServer()
+    taken(Samples(lambda index: index), mp_context=server)
+    preloaded = server._process
+    assert preloaded is not None
+    assert preloaded.is_usable
+    with monkeypatch.context() as patch:
+        patch.setattr(preloaded._process, "kill", lambda: None)  # a busy machine has yet to end it
+        preloaded.kill()
+        assert not preloaded.is_usable
+    assert taken(Samples(lambda index: index), mp_context=server)[1] == 1
+    server.close()
+
+
 def test_a_copy_is_another_one() -> None:
     server = sp.ForkServer()
     taken(Samples(lambda index: index), mp_context=server)

@@ -175,7 +175,7 @@ class Preloaded:
         self._lock = threading.Lock()
         self._talks = 0  # identifier of the thread that holds the lock
         self._trainer = os.getpid()
-        self.has_forked = False
+        self.has_forked = self._killed = False
         self._modules = _module_specs()
         self._files = _file_times({}, self._modules)
         self._surroundings = _surroundings()
@@ -222,6 +222,7 @@ class Preloaded:
         now = _module_specs()
         return (
             self._trainer == os.getpid()
+            and not self._killed  # on a busy machine it ends a moment after that
             and self._process.poll() is None
             and all(now.get(name, spec) is spec for name, spec in self._modules.items())
         )
@@ -317,6 +318,7 @@ class Preloaded:
 
     def kill(self) -> None:
         """Kill the fork server. Worker servers that it forked go on running."""
+        self._killed = True
         self._process.kill()
 
     def close(self) -> None:
