@@ -33,8 +33,8 @@ double cpu_us() {
 
 bool decode(const std::vector<uint8_t>& file, const Program& program, const SampleKey& key, int denominator) {
     static JpegImage jpeg;
-    if (!JpegImage::recognises(file) || !jpeg.open(file, program.limits).empty()) return false;
-    const Box box = draw_crop(program.passes[0].geometry.crop, jpeg.size(), key);
+    if (!JpegImage::recognises(file) || !jpeg.open(file, program.inputs.front().limits).empty()) return false;
+    const Box box = draw_crop(program.heads.front().passes[0].geometry.crop, jpeg.size(), key);
     const Size scaled = jpeg.scaled(denominator);
     const Region region{
         box.x / denominator, box.y / denominator,
@@ -54,13 +54,14 @@ int run(int rounds, int count, char** paths) {
     stage.target = {kSize, kSize};
     stage.mirrors.push_back({2, 0.5});
     Program program;
-    program.passes = passes_of({stage});
-    program.format.height = program.format.width = kSize;
-    program.format.type = ElementType::f32;
-    program.format.planar = true;
+    Head& head = program.heads.front();
+    head.passes = passes_of({stage});
+    head.format.height = head.format.width = kSize;
+    head.format.type = ElementType::f32;
+    head.format.planar = true;
     SideArena side(uint64_t{256} << 20);
-    RowMaker maker(side);
-    std::vector<uint8_t> out(program.format.row_bytes());
+    InputMaker maker;
+    std::vector<uint8_t> out(head.format.row_bytes());
 
     std::array<std::array<double, kParts>, 2> sums{};
     int files = 0;
@@ -74,7 +75,7 @@ int run(int rounds, int count, char** paths) {
         for (int round = 0; round < rounds; ++round) {
             for (size_t turn = 0; turn < 2; ++turn) {
                 const size_t decoder = (turn + static_cast<size_t>(round)) % 2;
-                program.limits.only_libjpeg = decoder == 1;
+                program.inputs.front().limits.only_libjpeg = decoder == 1;
                 double last = cpu_us();
                 const auto took = [&last] {
                     const double before = std::exchange(last, cpu_us());
@@ -84,7 +85,8 @@ int run(int rounds, int count, char** paths) {
                 times[decoder][0].push_back(took());
                 decode(file, program, key, 1);
                 times[decoder][1].push_back(took());
-                maker.from_encoded(program, file, key, out.data());
+                SideArena::Part part(side);
+                maker.from_encoded(program, 0, file, key, out.data(), 0, part);
                 times[decoder][2].push_back(took());
             }
         }

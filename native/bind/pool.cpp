@@ -20,8 +20,7 @@
 namespace standpipe {
 namespace {
 
-using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
-using Masks = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
+using Pictures = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;  // (n, H, W, 3), or (n, H, W)
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -90,14 +89,19 @@ void check_records(Column<int64_t> rows, size_t records, bool partial) {
     }
 }
 
-void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
+JobInput& input_of(SubmittedJob& s, size_t number) {
+    if (number >= s.job->inputs.size()) throw nb::index_error("input");
+    return s.job->inputs[number];
+}
+
+void attach_files(SubmittedJob& s, size_t input, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
                   Column<int64_t> length, std::optional<Column<int64_t>> file_bytes,
                   std::optional<Column<int64_t>> mtime_ns) {
     check_rows(ends.shape(0), s.job->rows, "files: one path per row");
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
     check_paths(blob, ends);
-    FileInput& files = s.job->files.emplace(
+    FileInput& files = input_of(s, input).files.emplace(
         FileInput{blob.data(), ends.data(), offset.data(), length.data(), std::nullopt, std::nullopt});
     for (const auto& [column, known] :
          {std::pair(&files.file_bytes, &file_bytes), std::pair(&files.mtime_ns, &mtime_ns)}) {
@@ -123,6 +127,7 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     for (const auto& [offset, stride] : outputs)
         job->outputs.push_back({job->arena->slot(static_cast<size_t>(slot)) + offset, stride});
     if (job->rows < 1) throw nb::value_error("a job needs rows");
+    if (job->program) job->inputs.resize(job->program->inputs.size());
     place_rows(*job, slot_rows, attempts);
     if (outputs.size() != (job->program ? job->program->heads.size() : 0))
         throw nb::value_error("outputs: one for each head");
@@ -135,24 +140,18 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     new (self) SubmittedJob{std::move(job), {}};
 }
 
-// Attaches an array of pictures or masks, from which the job makes its rows.
-template <typename Array, size_t channels>
-void attach_pixels(SubmittedJob& s, Array array, Column<int64_t> rows, bool partial) {
+// Attaches an array of pictures or masks, from which the job makes an input of its rows.
+void attach_pixels(SubmittedJob& s, size_t input, Pictures array, Column<int64_t> rows, bool partial) {
+    JobInput& to = input_of(s, input);
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
+    const size_t channels = s.job->program->inputs[input].is_mask ? 1 : 3;
+    if (array.ndim() != (channels == 1 ? 3 : 4) || (channels == 3 && array.shape(3) != 3))
+        throw nb::value_error("pixels: (records, height, width, 3), or without the 3 of masks");
     check_records(rows, array.shape(0), partial);
-    if (!s.job->program || s.job->program->format().channels() != channels)
-        throw nb::value_error("pixels: the program takes another number of channels");
     const Size size{static_cast<int>(array.shape(1)), static_cast<int>(array.shape(2))};
-    s.job->pixels.push_back({array.data(), RecordsOfRows(rows.data()), size, channels});
+    to.pixels.push_back({array.data(), RecordsOfRows(rows.data()), size, channels});
     s.arrays.push_back(nb::cast(array));
     s.arrays.push_back(nb::cast(rows));
-}
-
-nb::list sizes_of(const SubmittedJob& s) {
-    nb::list out;
-    if (s.job->sizes)
-        for (const Size& size : *s.job->sizes) out.append(nb::make_tuple(size.height, size.width));
-    return out;
 }
 
 void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes,
@@ -173,6 +172,7 @@ void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int
                   std::shared_ptr<Program> before, bool checks) {
     check_rows(records.shape(0), s.job->rows, "cache: one record per row");
     if (store) records_of(records, store->records());
+    if (before && s.job->inputs.size() != 1) throw nb::value_error("cache: it keeps one input");
     if (before &&
         (before->heads.size() != 1 || before->format().type != ElementType::u8 || before->format().planar))
         throw nb::value_error("cache: what is kept is (height, width, 3) uint8");
@@ -181,10 +181,10 @@ void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int
 }
 
 nb::list failures_of(Job& job) {
-    std::scoped_lock lock(job.mutex);
     nb::list out;
-    for (const Failure& f : job.failures)
-        out.append(nb::make_tuple(job.slot_row(f.row), kind_name(f.outcome.kind), printable(f.outcome.text)));
+    for (const Failure& f : job.bad_rows())
+        out.append(nb::make_tuple(job.slot_row(f.row), f.input, kind_name(f.outcome.kind),
+                                  printable(f.outcome.text)));
     return out;
 }
 
@@ -236,21 +236,14 @@ void bind_job(nb::module_& m) {
              "``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the\n"
              "slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the\n"
              "first ones. ``attempts``: of samples that replace bad ones; None: 0.")
-        .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a,
+        .def("files", &attach_files, "input"_a, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
-             "Make rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
+             "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
              "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
              "``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.")
-        .def("pixels", &attach_pixels<Pictures, 3>, "pictures"_a, "rows"_a, "partial"_a = false,
-             "Make rows from pictures of an array. ``partial``: a row -1 is in another array.")
-        .def("masks", &attach_pixels<Masks, 1>, "masks"_a, "rows"_a, "partial"_a = false,
-             "Make rows from masks of an array; see ``pixels``.")
-        .def(
-            "note_sizes", [](SubmittedJob& s) { s.job->sizes.emplace(static_cast<size_t>(s.job->rows)); },
-            "Record ``sizes`` when rows are made.")
-        .def_prop_ro(
-            "sizes", &sizes_of, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
-            "(height, width) of each row's picture before all stages, in pixels; (0, 0) for a bad one.")
+        .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
+             "Make an input of the rows from an array of pictures or masks. ``partial``: a row -1 is in\n"
+             "another array.")
         .def(
             "copy",
             [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
@@ -270,8 +263,8 @@ void bind_job(nb::module_& m) {
             "Return whether a row at work is one of this job's.")
         .def(
             "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
-            nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
-            "Return (row, kind of error, message) of each row that failed.");
+            nb::sig("def failures(self) -> list[tuple[int, int, str, str]]"),
+            "Return (row, number of the input, kind of error, message) of each row that failed.");
 }
 
 void bind_at_work(nb::module_& m) {

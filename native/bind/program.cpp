@@ -52,17 +52,19 @@ const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
     return kernels;
 }
 
-std::shared_ptr<Program> together(const std::vector<std::shared_ptr<Program>>& programs,
-                                  const std::vector<uint64_t>& salts) {
-    if (programs.empty() || programs.size() != salts.size())
-        throw nb::value_error("programs: at least one, and a salt for each");
-    auto all = std::make_shared<Program>(*programs.front());
-    all->heads.clear();
-    for (size_t i = 0; i < programs.size(); ++i) {
-        all->heads.push_back(programs[i]->heads.front());
-        all->heads.back().salt = salts[i];
-    }
-    return all;
+std::shared_ptr<Program> program_of(std::vector<Input> inputs, std::vector<Head> heads,
+                                    const std::optional<std::string>& simd) {
+    const bool in_order = std::ranges::is_sorted(heads, {}, &Head::input);
+    if (inputs.empty() || heads.empty() || !in_order || heads.back().input >= inputs.size())
+        throw nb::value_error("heads: at least one, in the order of the inputs of which they are made");
+    for (const Head& head : heads)
+        if (head.format.is_mask != inputs[head.input].is_mask)
+            throw nb::value_error("heads: masks are made of masks, pictures of pictures");
+    auto program = std::make_shared<Program>();
+    program->inputs = std::move(inputs);
+    program->heads = std::move(heads);
+    program->kernels = chosen_kernels(simd);
+    return program;
 }
 
 void bind_stages(nb::module_& m) {
@@ -231,32 +233,27 @@ void bind_kernel(nb::module_& m) {
             }),
             "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
 
-    nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
-        .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
-                         int max_scans, bool allow_truncated, bool only_libjpeg,
-                         std::optional<std::string> simd, const std::optional<Erasing>& erasing,
-                         bool upright) {
-                 auto program = std::make_shared<Program>();
-                 program->heads.front().passes = passes_of(std::move(stages));
-                 program->heads.front().format = format;
-                 program->fast = fast;
-                 program->limits = {max_pixels, max_scans, allow_truncated, only_libjpeg};
-                 program->kernels = chosen_kernels(simd);
-                 program->upright = upright;
-                 if (erasing) program->heads.front().erasing = *erasing;
-                 return program;
+    nb::class_<Input>(m, "Input", "A field of the records of which a program makes rows.")
+        .def(nb::new_([](bool is_mask, bool fast, uint64_t max_pixels, int max_scans, bool allow_truncated,
+                         bool only_libjpeg, bool upright) {
+                 return Input{is_mask, fast, {max_pixels, max_scans, allow_truncated, only_libjpeg}, upright};
              }),
-             "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
-             "only_libjpeg"_a = false, "simd"_a.none() = nb::none(), "erasing"_a.none() = nb::none(),
-             "upright"_a = false,
-             "``fast``: decode at 1/2, 1/4 or 1/8 where that suffices. ``upright``: apply EXIF\n"
-             "orientation. ``simd``: of ``simd_paths``; None: the fastest. ``only_libjpeg``: don't use our\n"
-             "entropy decoder.")
-        .def_static(
-            "together", &together, "programs"_a, "salts"_a,
-            "Return a program that makes the rows of all programs from one decoded image.\n"
-            "They decode in the same way. ``salts``: of each program's random numbers; 0: the sample's\n"
-            "own.")
+             "is_mask"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
+             "only_libjpeg"_a = false, "upright"_a = false,
+             "``is_mask``: class numbers, else a picture. ``fast``: decode at 1/2, 1/4 or 1/8 where that\n"
+             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy decoder.");
+
+    nb::class_<Head>(m, "Head", "One output of a program: the stages that make a row of an input.")
+        .def(nb::new_([](size_t input, std::vector<Stage> stages, const RowFormat& format,
+                         const std::optional<Erasing>& erasing, uint64_t salt) {
+                 return Head{input, passes_of(std::move(stages)), format, erasing.value_or(Erasing{}), salt};
+             }),
+             "input"_a, "stages"_a, "format"_a, "erasing"_a.none() = nb::none(), "salt"_a = 0,
+             "``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.");
+
+    nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
+        .def(nb::new_(&program_of), "inputs"_a, "heads"_a, "simd"_a.none() = nb::none(),
+             "``heads``: in the order of their inputs. ``simd``: of ``simd_paths``; None: the fastest.")
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/pillow.h"
+#include "image/exif.h"
 #include "memory/mapping.h"
 #include "pool/pool.h"
 #include "system/watch.h"
@@ -21,37 +23,30 @@
 namespace standpipe {
 namespace {
 
-using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using RowBytes = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using AnyBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
 
-// A RowMaker, and the part of the side arena that its present sample holds: for its frame, and for its file
-// if that is larger than `read_bytes`.
-struct SampleMaker {
-    SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read, Board words)
-        : side(std::move(arena)), read_bytes(read), board(std::move(words)), rows(*side), part(*side) {
-        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
-    }
+Words* words_of(const Board& board) {
+    if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
+    return reinterpret_cast<Words*>(board.data());
+}
+
+// A RowMaker, and what it uses. The side arena doesn't count files up to `read_bytes`.
+struct BoundMaker {
+    BoundMaker(std::shared_ptr<SideArena> arena, uint64_t read, Board words, nb::callable decode)
+        : side(std::move(arena)),
+          read_bytes(read),
+          board(std::move(words)),
+          pillow(std::move(decode)),
+          maker(*side, words_of(board)) {}
 
     const std::shared_ptr<SideArena> side;
     const uint64_t read_bytes;
-    const Board board;  // Words
-    RowMaker rows;
-    SideArena::Part part;
-    Size source;                          // of the last row's picture before all stages
-    uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
-    uint64_t redecoded = 0;               // rows that libjpeg-turbo decoded again
-};
-
-// While it lives, waits of this thread are written to the maker's heartbeat. It needs no GIL.
-class HeartbeatScope {
-  public:
-    explicit HeartbeatScope(const SampleMaker& maker) noexcept {
-        Words::mine() = reinterpret_cast<Words*>(maker.board.data());
-    }
-    ~HeartbeatScope() { Words::mine() = nullptr; }
-    HeartbeatScope(const HeartbeatScope&) = delete;
-    HeartbeatScope& operator=(const HeartbeatScope&) = delete;
+    const Board board;
+    PillowCall pillow;
+    RowMaker maker;
 };
 
 // An iterator over indices that writes the begin of each row to a heartbeat. It is in C++, because a Python
@@ -59,7 +54,7 @@ class HeartbeatScope {
 struct InTurn {
     InTurn(nb::list i, int64_t f, Board b, int64_t t)
         : indices(std::move(i)), board(std::move(b)), first(f), then(t) {
-        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
+        words_of(board);
     }
 
     nb::list indices;
@@ -71,7 +66,7 @@ struct InTurn {
 
 PyObject* next_in_turn(PyObject* self) noexcept {
     auto& turn = *nb::inst_ptr<InTurn>(self);
-    auto& words = *reinterpret_cast<Words*>(turn.board.data());
+    Words& words = *words_of(turn.board);
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     std::atomic_ref(words.since_ns) = std::chrono::nanoseconds(now).count();
     if (turn.at >= turn.indices.size()) {
@@ -86,7 +81,7 @@ PyType_Slot in_turn_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(PyObject_Sel
                                {Py_tp_iternext, reinterpret_cast<void*>(next_in_turn)},
                                {0, nullptr}};
 
-std::vector<Output> outputs_of(const Program& program, const std::vector<Row>& outs) {
+std::vector<Output> outputs_of(const Program& program, const std::vector<RowBytes>& outs) {
     if (outs.size() != program.heads.size()) throw nb::value_error("outs: one for each head");
     std::vector<Output> outputs;
     for (size_t i = 0; i < outs.size(); ++i) {
@@ -97,105 +92,50 @@ std::vector<Output> outputs_of(const Program& program, const std::vector<Row>& o
     return outputs;
 }
 
-// Returns "" for a row that was made, "foreign" for bytes that Pillow decodes, or an error message.
-std::string verdict(Outcome outcome) {
-    if (outcome.kind == Outcome::Kind::foreign) return "foreign";
-    return std::move(outcome.text);
+InputData input_data(const Program& program, size_t input, const AnyBytes& data) {
+    if (input >= program.inputs.size()) throw nb::index_error("input");
+    if (data.ndim() == 1) return Encoded{{data.data(), data.shape(0)}};
+    const bool fits = program.inputs[input].is_mask ? data.ndim() == 2 : data.ndim() == 3 && data.shape(2) == 3;
+    if (!fits) throw nb::value_error("data: (n,) encoded bytes, (height, width, 3) or a mask's (height, width)");
+    return RawPixels{data.data(), {static_cast<int>(data.shape(0)), static_cast<int>(data.shape(1))}};
 }
 
-std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint8_t> data, uint64_t seed,
-                         uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<Row>& outs) {
+std::string make(BoundMaker& bound, const Program& program, size_t input, AnyBytes data, uint64_t seed,
+                 uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<RowBytes>& outs,
+                 std::pair<int, int> same_px) {
     const std::vector<Output> outputs = outputs_of(program, outs);
+    const InputData given = input_data(program, input, data);
+    const Row row{{epoch_key(seed, epoch), position, attempt}, {outputs, 0}, {same_px.first, same_px.second}};
     nb::gil_scoped_release unlocked;
-    const HeartbeatScope at(maker);
-    Outcome outcome =
-        maker.rows.from_encoded(program, {data.data(), data.shape(0)},
-                                {epoch_key(seed, epoch), position, attempt}, {outputs, 0}, 0, maker.part);
-    maker.source = outcome.size;
-    maker.damaged += outcome.damaged;
-    maker.truncated += outcome.truncated;
-    maker.redecoded += outcome.redecoded;
-    return verdict(std::move(outcome));
+    return bound.maker.make(program, input, given, row, &bound.pillow).text;
 }
 
-// The keys of rows of one epoch, row by row.
-struct Keys {
-    uint64_t seed, epoch;
-    const std::vector<uint64_t>&positions, &attempts;
-};
-
-std::vector<std::string> decoded(SampleMaker& maker, const Program& program,
-                                 const std::vector<Column<uint8_t>>& data, const Keys& keys,
-                                 const std::vector<size_t>& rows, const Table& out) {
-    const HeartbeatScope at(maker);
-    Words& words = *Words::mine();
-    std::vector<std::string> verdicts;
-    for (size_t i = 0; i < rows.size(); ++i) {
-        const auto now = Heartbeat::Clock::now().time_since_epoch();
-        std::atomic_ref(words.since_ns) = std::chrono::nanoseconds(now).count();
-        std::atomic_ref(words.row) = static_cast<int64_t>(rows[i]);
-        Outcome outcome =
-            maker.rows.from_encoded(program, {data[i].data(), data[i].shape(0)},
-                                    {epoch_key(keys.seed, keys.epoch), keys.positions[i], keys.attempts[i]},
-                                    out.data() + rows[i] * out.shape(1), 0, maker.part);
-        maker.part.release();
-        maker.damaged += outcome.damaged;
-        maker.truncated += outcome.truncated;
-        maker.redecoded += outcome.redecoded;
-        verdicts.push_back(verdict(std::move(outcome)));
-    }
-    return verdicts;
-}
-
-std::vector<std::string> rows_from_encoded(SampleMaker& maker, const Program& program,
-                                           const std::vector<Column<uint8_t>>& data, uint64_t seed,
-                                           uint64_t epoch, const std::vector<uint64_t>& positions,
-                                           const std::vector<uint64_t>& attempts,
-                                           const std::vector<size_t>& rows, Table out) {
+std::vector<std::string> make_many(BoundMaker& bound, const Program& program,
+                                   const std::vector<Column<uint8_t>>& data, uint64_t seed, uint64_t epoch,
+                                   const std::vector<uint64_t>& positions,
+                                   const std::vector<uint64_t>& attempts, const std::vector<size_t>& rows,
+                                   Table out) {
     if (program.heads.size() != 1 || out.shape(1) != program.format().row_bytes())
         throw nb::value_error("out: not the size of a row");
     if (data.size() != rows.size() || positions.size() != rows.size() || attempts.size() != rows.size())
         throw nb::value_error("rows: one image, position and attempt for each");
-    for (const size_t row : rows)
-        if (row >= out.shape(0)) throw nb::index_error("rows: outside of out");
+    std::vector<RowMaker::Sample> samples;
+    for (size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i] >= out.shape(0)) throw nb::index_error("rows: outside of out");
+        samples.push_back({{data[i].data(), data[i].shape(0)},
+                           {{epoch_key(seed, epoch), positions[i], attempts[i]},
+                            out.data() + rows[i] * out.shape(1)},
+                           static_cast<int64_t>(rows[i])});
+    }
     nb::gil_scoped_release unlocked;
-    return decoded(maker, program, data, {seed, epoch, positions, attempts}, rows, out);
+    return bound.maker.make_many(program, samples, bound.pillow);
 }
 
-std::string reserve(SampleMaker& maker, const Program& program, int height, int width, uint64_t seed,
-                    uint64_t epoch, uint64_t position, uint64_t attempt, uint64_t frame_bytes) {
-    nb::gil_scoped_release unlocked;
-    const HeartbeatScope at(maker);
-    uint64_t bytes = 0;
-    std::string text = maker.rows.bytes_from_pixels(program, {height, width},
-                                                    {epoch_key(seed, epoch), position, attempt}, bytes);
-    bytes += frame_bytes;
-    if (!text.empty()) return text;
-    if (!maker.part.fits(bytes)) return over_side_cap(maker.part.bytes() + bytes, maker.side->cap());
-    return maker.part.add(bytes) ? std::string() : "the loader was closed";
-}
-
-template <size_t channels, typename Array>
-std::string from_pixels(SampleMaker& maker, const Program& program, Array pixels, uint64_t seed,
-                        uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<Row>& outs) {
-    const std::vector<Output> outputs = outputs_of(program, outs);
-    if (program.format().channels() != channels)
-        throw nb::value_error("program: it takes another number of channels");
-    const Size size{static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1))};
-    nb::gil_scoped_release unlocked;
-    const HeartbeatScope at(maker);
-    maker.source = size;
-    const SampleKey key{epoch_key(seed, epoch), position, attempt};
-    if (maker.part.bytes() == 0)
-        return verdict(maker.rows.from_pixels(program, pixels.data(), size, key, {outputs, 0}));
-    SideArena reserved(maker.part.bytes());
-    return verdict(RowMaker(reserved).from_pixels(program, pixels.data(), size, key, {outputs, 0}));
-}
-
-std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_pixels, int max_scans) {
+std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_pixels, int max_scans,
+                                            bool upright) {
     const std::span<const uint8_t> bytes(data.data(), data.shape(0));
     if (bytes.empty()) return {0, 0, "empty file"};
-    if (!JpegImage::recognises(bytes)) return {0, 0, "foreign"};
+    if (!JpegImage::recognises(bytes) || (upright && may_be_turned(bytes))) return {0, 0, "foreign"};
     nb::gil_scoped_release unlocked;
     JpegImage image;
     std::string text = image.open(bytes, {max_pixels, max_scans});
@@ -203,33 +143,18 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
     return {size.height, size.width, std::move(text)};
 }
 
-std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
+std::tuple<Bytes, std::string, Stamp> read(BoundMaker& bound, Reader& reader, const nb::bytes& path,
                                            int64_t offset, int64_t length, int64_t file_bytes,
                                            int64_t mtime_ns) {
-    const uint64_t cap = maker.side->cap();
-    const FileRange range{{path.c_str(), path.size()}, offset, length, cap, file_bytes, mtime_ns};
+    const FileRange range{{path.c_str(), path.size()}, offset, length, bound.side->cap(), file_bytes, mtime_ns};
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
-        const HeartbeatScope at(maker);
-        // Each file has a pool of its own, so no other read waits for its memory.
-        const auto buffers = std::make_shared<BufferPool>(cap, [&maker](size_t bytes) {
-            const bool has_asked = maker.part.bytes() > 0;  // for an earlier try
-            return bytes <= maker.read_bytes || has_asked || maker.part.add(bytes, true);
-        });
-        *read = reader.read(range, *buffers);
+        *read = bound.maker.read(reader, range, bound.read_bytes);
     }
     std::string error = std::move(read->error);
     const Stamp stamp = read->stamp;
     return {held_bytes(std::move(read), read->buffer.data(), read->size), std::move(error), stamp};
-}
-
-bool admit(SampleMaker& maker, uint64_t bytes) {
-    if (bytes <= maker.read_bytes) return true;
-    if (!maker.part.fits(bytes)) return false;
-    nb::gil_scoped_release unlocked;
-    const HeartbeatScope at(maker);
-    return maker.part.add(bytes, true);
 }
 
 uint64_t account_bytes(const SharedSide& shared, size_t account) {
@@ -262,7 +187,7 @@ void bind_functions(nb::module_& m) {
         },
         "seed"_a, "epoch"_a, "position"_a, "attempt"_a, "op"_a,
         "Return the 64-bit key of the random numbers of one op for one sample.");
-    m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
+    m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a, "upright"_a,
           "Return (height, width, '') of a JPEG, in pixels, or (0, 0, 'foreign') for files that Pillow\n"
           "decodes, or (0, 0, error message).");
     nb::class_<ByteCount>(m, "ByteCount", "Counts the bytes that arrays of ``mapped`` have now.")
@@ -343,43 +268,47 @@ void bind_makers(nb::module_& m) {
         "Iterate over ``indices``, and write to a heartbeat when each row begins, from row ``first``\n"
         "on. ``then``: the step that is written after the last row.");
 
-    nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows, for one thread.")
-        .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,
-             "heartbeat"_a.noconvert(),
-             "``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for "
-             "memory.")
+    nb::class_<BoundMaker>(m, "RowMaker", "Makes rows of images and masks, for one thread.")
+        .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board, nb::callable>(), "side"_a, "read_bytes"_a,
+             "heartbeat"_a.noconvert(), "decode"_a,
+             "``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for\n"
+             "memory. ``decode(data, is_mask, reserve)``: has Pillow decode what native code doesn't, and\n"
+             "returns its pixels, and whether the file ends too soon. It calls ``reserve(height, width,\n"
+             "bytes)`` before it takes memory, which returns '' or a reason to refuse.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a, "file_bytes"_a = -1,
              "mtime_ns"_a = -1,
              "Read bytes [offset, offset + length) of a file; length < 0: to its end.\n"
              "Returns them, '' or an error message, and the file's stamp. ``file_bytes``, ``mtime_ns``: of\n"
              "the whole file when it was indexed; -1: unknown.")
-        .def("admit", &admit, "bytes"_a,
-             "Wait for the memory of a file that other code reads. Returns False if it doesn't fit.")
-        .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "outs"_a.noconvert(),
-             "Make a row from an encoded image; each head of the program writes one of ``outs``.\n"
-             "Returns '', or 'foreign' if Pillow must decode the image, or an error message.")
-        .def("rows_from_encoded", &rows_from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a,
-             "positions"_a, "attempts"_a, "rows"_a, "out"_a.noconvert(),
-             "Make ``rows`` of ``out``, (n, bytes of a row), from one image each, and write each begin to\n"
-             "the heartbeat. Returns for each row what ``from_encoded`` returns.")
-        .def_prop_ro(
-            "source_px", [](const SampleMaker& m) { return std::pair(m.source.height, m.source.width); },
-            "(height, width) of the last row's picture before all stages, in pixels; (0, 0) if it is bad.")
-        .def_ro("damaged", &SampleMaker::damaged, "Rows from JPEGs with damage that was decoded over.")
-        .def_ro("truncated", &SampleMaker::truncated, "Rows from JPEGs that end too soon.")
-        .def_ro("redecoded", &SampleMaker::redecoded, "Rows that libjpeg-turbo decoded again.")
-        .def("reserve", &reserve, "program"_a, "height"_a, "width"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "frame_bytes"_a,
-             "Wait for the memory to decode an image of this size and to make its row. Returns '' or an\n"
-             "error message. ``frame_bytes``: for decoding.")
-        .def("from_pixels", &from_pixels<3, Picture>, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "outs"_a.noconvert(), "Make a row from pixels, (H, W, 3); see ``from_encoded``.")
-        .def("from_mask", &from_pixels<1, Mask>, "program"_a, "mask"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "outs"_a.noconvert(), "Make a row from a mask, (H, W); see ``from_encoded``.")
         .def(
-            "release", [](SampleMaker& maker) { maker.part.release(); },
-            "Return the memory reserved for the sample, once none of it is in use any more.");
+            "admit", [](BoundMaker& b, uint64_t bytes) { return b.maker.admit(bytes, b.read_bytes); },
+            Unlocked(), "bytes"_a,
+            "Wait for the memory of a file that other code reads. Returns False if it doesn't fit.")
+        .def("make", &make, "program"_a, "input"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a, "attempt"_a,
+             "outs"_a.noconvert(), "same_px"_a = std::pair(0, 0),
+             "Make a row of one of the program's inputs; each head of that input writes its array of\n"
+             "``outs``. ``data``: encoded (n,), pixels (H, W, 3), or class numbers (H, W). ``same_px``:\n"
+             "(height, width) that it must have, in pixels. Returns '' or an error message.")
+        .def("make_many", &make_many, "program"_a, "data"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
+             "rows"_a, "out"_a.noconvert(),
+             "Make ``rows`` of ``out``, (n, bytes of a row), from one encoded image each, and write each\n"
+             "begin to the heartbeat. Returns '' or an error message for each.")
+        .def_prop_ro(
+            "source_px",
+            [](const BoundMaker& b) { return std::pair(b.maker.size().height, b.maker.size().width); },
+            "(height, width) of the last input before all stages, in pixels; (0, 0) if it is bad.")
+        .def_prop_ro(
+            "damaged", [](const BoundMaker& b) { return b.maker.counts().damaged; },
+            "Rows from JPEGs with damage that was decoded over.")
+        .def_prop_ro(
+            "truncated", [](const BoundMaker& b) { return b.maker.counts().truncated; },
+            "Rows from files that end too soon.")
+        .def_prop_ro(
+            "redecoded", [](const BoundMaker& b) { return b.maker.counts().redecoded; },
+            "Rows that libjpeg-turbo decoded again.")
+        .def(
+            "release", [](BoundMaker& b) { b.maker.release(); },
+            "Return the memory of the sample's file, once none of it is in use any more.");
 }
 
 }  // namespace

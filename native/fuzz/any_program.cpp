@@ -228,14 +228,16 @@ Head any_head(Draws& draws, bool is_mask) {
 
 Program any_program(Draws& draws, const DecodeLimits& limits) {
     Program program;
-    program.limits = limits;
-    program.fast = seldom(draws, 3);
-    program.upright = seldom(draws, 4);
     program.heads.clear();
-    const bool is_mask = seldom(draws, 4);
-    for (uint64_t i = seldom(draws, 2) ? 1 : 2 + draws.below(3); i > 0; --i) {
-        program.heads.push_back(any_head(draws, is_mask));
-        program.heads.back().salt = draws.below(3);
+    program.inputs.resize(seldom(draws, 3) ? 2 : 1);
+    for (size_t input = 0; input < program.inputs.size(); ++input) {
+        Input& from = program.inputs[input];
+        from = {seldom(draws, 4), seldom(draws, 3), limits, seldom(draws, 4)};
+        for (uint64_t i = seldom(draws, 2) ? 1 : 2 + draws.below(3); i > 0; --i) {
+            program.heads.push_back(any_head(draws, from.is_mask));
+            program.heads.back().input = input;
+            program.heads.back().salt = draws.below(3);
+        }
     }
     return program;
 }

@@ -1,4 +1,4 @@
-// A program of any stages, heads and formats that Python could build, for the fuzz target of rows.
+// A program of any inputs, stages, heads and formats that Python could build, for the fuzz target of rows.
 #pragma once
 
 #include "image/rows.h"

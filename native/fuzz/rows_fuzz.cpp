@@ -15,7 +15,7 @@
 namespace standpipe {
 namespace {
 
-using Input = std::span<const uint8_t>;
+using Bytes = std::span<const uint8_t>;
 
 constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
 constexpr DecodeLimits kDrawn{1 << 15, 100};  // so that a program of many stages is fast enough
@@ -30,7 +30,7 @@ constexpr uint8_t kGuardByte = 0xc5;
     std::abort();
 }
 
-uint64_t digest_of(Input bytes, uint64_t digest = 0) noexcept {
+uint64_t digest_of(Bytes bytes, uint64_t digest = 0) noexcept {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min<size_t>(bytes.size(), 8))) {
         uint64_t word = bytes.size();
         std::memcpy(&word, bytes.data(), std::min<size_t>(bytes.size(), 8));
@@ -45,7 +45,7 @@ struct Row {
     std::vector<uint8_t> bytes;
     std::vector<Output> heads;
 
-    Input of(const Program& program, size_t head) const {
+    Bytes of(const Program& program, size_t head) const {
         return {heads[head].first, program.heads[head].format.row_bytes()};
     }
 };
@@ -80,13 +80,17 @@ Row guarded(const Program& program, uint8_t fill, Make make) {
     return row;
 }
 
-void expect_same(const Row& want, const Row& got, const std::string& what) {
+// Checks that two rows are the same where the heads of an input write.
+void expect_same(const Program& program, size_t input, const Row& want, const Row& got,
+                 const std::string& what) {
     if (want.outcome.kind != got.outcome.kind || want.outcome.text != got.outcome.text)
         fail(what + ": \"" + got.outcome.text + "\" instead of \"" + want.outcome.text + "\"");
     if (want.outcome.kind != Outcome::Kind::ok) return;
-    const auto [at, _] = std::mismatch(want.bytes.begin(), want.bytes.end(), got.bytes.begin());
-    if (at != want.bytes.end())
-        fail(what + ": byte " + std::to_string(at - want.bytes.begin() - kGuard) + " of the row differs");
+    for (const size_t h : program.heads_of(input)) {
+        const Bytes here = want.of(program, h), there = got.of(program, h);
+        const auto at = std::ranges::mismatch(here, there).in1 - here.begin();
+        if (at != std::ssize(here)) fail(what + ": byte " + std::to_string(at) + " of the row differs");
+    }
 }
 
 GeometryStage resize_to(int height, int width, Filter filter) {
@@ -128,7 +132,7 @@ Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool 
             head.format.f32[c][i] = static_cast<float>(i) / 255 - static_cast<float>(c);
             head.format.f16[c][i] = static_cast<uint16_t>(i * 3 + c);
         }
-    program.limits = kSmall;
+    program.inputs.front().limits = kSmall;
     return program;
 }
 
@@ -153,9 +157,9 @@ std::vector<Program> make_programs() {
         program_of({with_crop(resize_to(24, 24, bicubic))}, {24, 24}, f32, true),   // tiny caps
         program_of({shorter_side(32, 0, bilinear, {28, 28})}, {28, 28}, u8, true),  // large pictures
     };
-    programs[3].fast = true;
-    programs[7].limits = kTiny;
-    programs[8].limits = kLarge;
+    programs[3].inputs.front().fast = true;
+    programs[7].inputs.front().limits = kTiny;
+    programs[8].inputs.front().limits = kLarge;
     for (const PixelKind* kind : pixel_kinds()) {
         const PixelStage stage{kind, 3, 0.7, std::vector<double>(kind->parameters, 1.7), {}};
         programs.push_back(
@@ -180,7 +184,7 @@ struct Part {
 };
 
 template <typename Choose>
-Part decoded(Input bytes, int denominator, Choose choose) {
+Part decoded(Bytes bytes, int denominator, Choose choose) {
     Part part;
     JpegImage jpeg;
     part.text = jpeg.open(bytes, kSmall);
@@ -194,7 +198,7 @@ Part decoded(Input bytes, int denominator, Choose choose) {
     return part;
 }
 
-Part decoded_whole(Input bytes, int denominator) {
+Part decoded_whole(Bytes bytes, int denominator) {
     return decoded(bytes, denominator, [](Size size) { return Region{0, 0, size.width, size.height}; });
 }
 
@@ -204,7 +208,7 @@ std::string name_of(const Region& r) {
 }
 
 // Checks that a part has the pixels that the whole picture has there.
-void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
+void check_part(Bytes bytes, const Part& whole, int denominator, Draws& draws) {
     const Part part = decoded(bytes, denominator, [&](Size size) {
         const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
                    y = static_cast<int>(draws.below(static_cast<uint64_t>(size.height)));
@@ -226,27 +230,56 @@ void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
 }
 
 // Makes a row by a maker that made none before. It must take no more memory than it says.
-Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, const SampleKey& key,
+Outcome by_new_maker(const Program& program, size_t input, uint64_t side_bytes, Bytes bytes, const SampleKey& key,
                      const RowPlace& out) {
     restart_peak();
     const size_t before = live_bytes();
     SideArena side(side_bytes);
-    Outcome outcome = RowMaker(side).from_encoded(program, bytes, key, out);
+    Outcome outcome;
+    {
+        SideArena::Part part(side);
+        outcome = InputMaker().from_encoded(program, input, bytes, key, out, 0, part);
+    }
     const size_t taken = peak_bytes() - before;
     if (taken > side.peak() + kUnannounced)
         fail("took " + std::to_string(taken) + " bytes with " + std::to_string(side.peak()) + " announced");
     return outcome;
 }
 
-// Checks that each head's row is the one that it makes alone.
-void check_heads(const Program& program, const Row& together, const Part& whole, const SampleKey& key) {
+InputMaker& used_maker() {
+    static InputMaker used;
+    return used;
+}
+
+Outcome from_pixels(const Program& program, size_t input, const Part& picture, const SampleKey& key,
+                    const RowPlace& out) {
     SideArena side(kLargeSideBytes);
-    RowMaker maker(side);
-    for (size_t h = 0; program.heads.size() > 1 && h < program.heads.size(); ++h) {
-        Program alone = program;
+    SideArena::Part part(side);
+    return used_maker().from_pixels(program, input, picture.rgb.data(), picture.scaled, key, out, part);
+}
+
+// Returns the program of one of the inputs alone.
+Program only(const Program& program, size_t input) {
+    Program one = program;
+    one.inputs = {program.inputs[input]};
+    one.heads.clear();
+    for (const size_t h : program.heads_of(input)) {
+        one.heads.push_back(program.heads[h]);
+        one.heads.back().input = 0;
+    }
+    return one;
+}
+
+// Checks that the row of each head of an input is the one that it makes alone.
+void check_heads(const Program& program, size_t input, const Row& together, const Part& whole,
+                 const SampleKey& key) {
+    for (const size_t h : program.heads_of(input)) {
+        if (program.heads.size() == 1) return;
+        Program alone = only(program, input);
         alone.heads = {program.heads[h]};
+        alone.heads.front().input = 0;
         const Row row = guarded(alone, 0xdd, [&](const RowPlace& out) {
-            return maker.from_pixels(alone, whole.rgb.data(), whole.scaled, key, out);
+            return from_pixels(alone, 0, whole, key, out);
         });
         if (row.outcome.kind != Outcome::Kind::ok) fail("alone: \"" + row.outcome.text + "\"");
         if (!std::ranges::equal(row.of(alone, 0), together.of(program, h)))
@@ -256,25 +289,22 @@ void check_heads(const Program& program, const Row& together, const Part& whole,
 
 // Checks bytes as a mask: every kernel must give the same numbers, and only those of the mask or
 // kMaskOutside.
-uint64_t check_mask(Program program, Input bytes, const SampleKey& key, Draws& draws) {
+uint64_t check_mask(Program program, size_t input, Bytes bytes, const SampleKey& key, Draws& draws) {
     Part mask;
     mask.scaled.width = 1 + static_cast<int>(draws.below(std::min<size_t>(bytes.size(), 80)));
     mask.scaled.height =
         static_cast<int>(std::min<size_t>(bytes.size() / static_cast<size_t>(mask.scaled.width), 80));
     mask.rgb.assign(bytes.begin(), bytes.begin() + mask.scaled.width * mask.scaled.height);
-    SideArena side(kLargeSideBytes);
-    RowMaker maker(side);
     const auto made = [&](const Kernels& kernels, uint8_t fill) {
         program.kernels = &kernels;
-        return guarded(program, fill, [&](const RowPlace& out) {
-            return maker.from_pixels(program, mask.rgb.data(), mask.scaled, key, out);
-        });
+        return guarded(program, fill,
+                       [&](const RowPlace& out) { return from_pixels(program, input, mask, key, out); });
     };
     const Row want = made(kScalarKernels, 0x55);
     if (want.outcome.kind != Outcome::Kind::ok) return 0;
-    expect_same(want, made(best_kernels(), 0xaa), "mask");
-    check_heads(program, want, mask, key);
-    for (size_t h = 0; h < program.heads.size(); ++h)
+    expect_same(program, input, want, made(best_kernels(), 0xaa), "mask");
+    check_heads(program, input, want, mask, key);
+    for (const size_t h : program.heads_of(input))
         for (const uint8_t number : want.of(program, h))
             if (number != kMaskOutside && std::ranges::find(mask.rgb, number) == mask.rgb.end())
                 fail("the mask has no " + std::to_string(number));
@@ -282,19 +312,20 @@ uint64_t check_mask(Program program, Input bytes, const SampleKey& key, Draws& d
 }
 
 // The row that the program makes, the same by every kernel, and the same from decoded pixels.
-uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const Part& whole,
+uint64_t check_program(Program program, size_t input, uint64_t side_bytes, Bytes bytes, const Part& whole,
                        const SampleKey& key) {
-    static SideArena used_side(kLargeSideBytes);
-    static RowMaker used(used_side);
     static const std::vector<const Kernels*> others = other_kernels();
 
     const auto encoded = [&](uint8_t fill) {
-        return guarded(program, fill,
-                       [&](const RowPlace& out) { return used.from_encoded(program, bytes, key, out); });
+        return guarded(program, fill, [&](const RowPlace& out) {
+            SideArena side(kLargeSideBytes);
+            SideArena::Part part(side);
+            return used_maker().from_encoded(program, input, bytes, key, out, 0, part);
+        });
     };
     program.kernels = &kScalarKernels;
     const Row want = guarded(program, 0x55, [&](const RowPlace& out) {
-        return by_new_maker(program, side_bytes, bytes, key, out);
+        return by_new_maker(program, input, side_bytes, bytes, key, out);
     });
     const std::string& text = want.outcome.text;
     const uint64_t digest = digest_of({reinterpret_cast<const uint8_t*>(text.data()), text.size()},
@@ -303,20 +334,20 @@ uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const 
     uint8_t fill = 0xaa;
     for (const Kernels* kernels : others) {
         program.kernels = kernels;
-        expect_same(want, encoded(++fill), kernels->name);
+        expect_same(program, input, want, encoded(++fill), kernels->name);
     }
     if (!whole.text.empty()) return digest_of(want.bytes, digest);
-    const Row pixels = guarded(program, 0xbb, [&](const RowPlace& out) {
-        return used.from_pixels(program, whole.rgb.data(), whole.scaled, key, out);
-    });
-    if (!program.fast) expect_same(want, pixels, "from pixels");
-    program.fast = false;
-    expect_same(encoded(0xcc), pixels, "from pixels");
-    check_heads(program, pixels, whole, key);
+    const Row pixels = guarded(
+        program, 0xbb, [&](const RowPlace& out) { return from_pixels(program, input, whole, key, out); });
+    bool& fast = program.inputs[input].fast;
+    if (!fast) expect_same(program, input, want, pixels, "from pixels");
+    fast = false;
+    expect_same(program, input, encoded(0xcc), pixels, "from pixels");
+    check_heads(program, input, pixels, whole, key);
     return digest_of(want.bytes, digest);
 }
 
-uint64_t check_all(Input bytes) {
+uint64_t check_all(Bytes bytes) {
     static const std::vector<Program> programs = make_programs();
     uint64_t digest = digest_of(bytes);
     const SampleKey key{digest, digest >> 7, digest & 1};
@@ -330,9 +361,11 @@ uint64_t check_all(Input bytes) {
         check_part(bytes, whole, denominator, draws);
     }
     const Program drawn = any_program(draws, kDrawn);
-    if (!drawn.format().is_mask)
-        digest = mix(digest, check_program(drawn, kLargeSideBytes, bytes, whole, key));
-    else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, bytes, key, draws));
+    for (size_t input = 0; input < drawn.inputs.size(); ++input) {
+        if (!drawn.inputs[input].is_mask)
+            digest = mix(digest, check_program(drawn, input, kLargeSideBytes, bytes, whole, key));
+        else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, input, bytes, key, draws));
+    }
     // A good picture takes its time by each way, so half of them get one more; the one for large ones takes
     // most.
     const bool good = whole.text.empty();
@@ -343,7 +376,7 @@ uint64_t check_all(Input bytes) {
         const bool chosen = good && !large ? i == one : draws.below(good ? 32 : large ? 4 : 2) == 0;
         if (!chosen) continue;
         const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? kLargeSideBytes : kSideBytes;
-        digest = mix(digest, check_program(programs[i], side, bytes, whole, key));
+        digest = mix(digest, check_program(programs[i], 0, side, bytes, whole, key));
     }
     return digest;
 }

@@ -14,6 +14,10 @@ struct Size {
     int height = 0, width = 0;
 };
 
+constexpr bool operator==(Size one, Size other) noexcept {
+    return one.height == other.height && one.width == other.width;
+}
+
 // RandomResizedCrop's box. Ranges as torchvision.transforms.v2.RandomResizedCrop documents them.
 struct RandomCrop {
     uint32_t op = 0;

@@ -38,7 +38,7 @@ std::string over_side_cap(uint64_t needed, uint64_t cap) {
 }
 
 // The state of one head's passes.
-struct RowMaker::OfHead {
+struct InputMaker::OfHead {
     std::vector<Resampler> resamplers;
     std::vector<SampleGeometry> geometries;
     std::vector<Picture> pictures;  // the result of each pass but the last
@@ -59,12 +59,11 @@ struct RowMaker::OfHead {
     }
 };
 
-struct RowMaker::Scratch {
+struct InputMaker::Scratch {
     JpegImage jpeg;
     std::vector<OfHead> heads;
     std::vector<Resampler*> first;  // of each head, while rows come
     std::vector<uint8_t> work;      // two rows on their way out of a picture, or what a pixel stage needs
-    std::vector<uint8_t> between;   // two programs
     int denominator = 1;
 
     void fit(const Program& program) {
@@ -92,13 +91,8 @@ struct RowMaker::Scratch {
 
 uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
 
-RowMaker::RowMaker(SideArena& side) : side_(side), scratch_(std::make_unique<Scratch>()) {}
-RowMaker::~RowMaker() = default;
-
-uint8_t* RowMaker::room(size_t bytes) {
-    refit(scratch_->between, bytes);
-    return scratch_->between.data();
-}
+InputMaker::InputMaker() : scratch_(std::make_unique<Scratch>()) {}
+InputMaker::~InputMaker() = default;
 
 namespace {
 
@@ -160,19 +154,19 @@ Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexce
 
 // Draws the random numbers of every pass for an image of `source`, and sets `bytes` to what the passes
 // allocate. `scales`: whether the image is available at 1/2, 1/4 or 1/8.
-Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
-                              uint64_t& bytes) {
+Outcome InputMaker::size_passes(const Program& program, size_t input, Size source, bool scales,
+                                const SampleKey& key, uint64_t& bytes) {
     scratch_->fit(program);
     bytes = 0;
     int first = scales ? 8 : 1;  // the denominator that suits all heads
-    for (size_t h = 0; h < program.heads.size(); ++h) {
+    for (const size_t h : program.heads_of(input)) {
         const GeometryStage& stage = program.heads[h].passes.front().geometry;
         SampleKey& own = scratch_->heads[h].key;
         own = key.salted(program.heads[h].salt);
         if (first > 1) first = std::min(first, scale_denominator(stage, crop_box(stage, source, own), own));
     }
     scratch_->denominator = first;
-    for (size_t h = 0; h < program.heads.size(); ++h) {
+    for (const size_t h : program.heads_of(input)) {
         const std::vector<Pass>& passes = program.heads[h].passes;
         OfHead& own = scratch_->heads[h];
         Size from = source;
@@ -201,25 +195,26 @@ Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, 
 
 // Sizes every pass and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
 // its encoded and decoded source.
-Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
-                          const SampleKey& key, SideArena::Part& part) {
+Outcome InputMaker::prepare(const Program& program, size_t input, Size source, bool scales,
+                            uint64_t source_bytes, const SampleKey& key, SideArena::Part& part) {
     uint64_t bytes = 0;
-    if (Outcome outcome = size_passes(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
+    if (Outcome outcome = size_passes(program, input, source, scales, key, bytes);
+        outcome.kind != Outcome::Kind::ok)
         return outcome;
     const uint64_t extra = source_bytes + not_kept(bytes);
     if (extra == 0 && part.bytes() == 0) return {};
-    if (!part.fits(extra)) return Outcome::decode_error(over_side_cap(part.bytes() + extra, side_.cap()));
+    if (!part.fits(extra)) return Outcome::decode_error(over_side_cap(part.bytes() + extra, part.cap()));
     if (!part.add(extra)) return {Outcome::Kind::cancelled, false, {}};
     return {};
 }
 
-std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const SampleKey& key,
-                                        uint64_t& bytes) {
-    return size_passes(program, size, false, key, bytes).text;
+std::string InputMaker::bytes_from_pixels(const Program& program, size_t input, Size size,
+                                          const SampleKey& key, uint64_t& bytes) {
+    return size_passes(program, input, size, false, key, bytes).text;
 }
 
-Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
-                           const ByteTables* waiting) {
+Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
+                             const ByteTables* waiting) {
     OfHead& own = scratch_->heads[head];
     const SampleGeometry& geometry = own.geometries[pass];
     RowSink* sink = &own.slot_row;
@@ -235,12 +230,12 @@ Resampler& RowMaker::begin(const Program& program, size_t head, size_t pass, con
 
 // Passes after the first, each from the picture that the one before it left, and what changes the finished
 // row.
-void RowMaker::later_passes(const Program& program, size_t head, const RowPlace& out) {
+void InputMaker::later_passes(const Program& program, size_t head, const RowPlace& out) {
     const std::vector<Pass>& passes = program.heads[head].passes;
     OfHead& own = scratch_->heads[head];
     for (size_t i = 1; i < passes.size(); ++i) {
         Picture& from = own.pictures[i - 1];
-        const bool is_mask = program.heads[head].format.is_mask;
+        const bool is_mask = program.inputs[program.heads[head].input].is_mask;
         Canvas canvas(*program.kernels, {from.pixels.data(), from.size.height, from.size.width, is_mask});
         for (const PixelStage& stage : passes[i - 1].pixels) {
             refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
@@ -256,7 +251,7 @@ void RowMaker::later_passes(const Program& program, size_t head, const RowPlace&
 
 // Rows are copied first: kernels may read a little past a row's end, and the array may end there. A mask's
 // number is in all three channels from here on.
-void RowMaker::push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler) {
+void InputMaker::push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler) {
     const Region region = resampler.region();
     const size_t width = static_cast<size_t>(region.width()), bytes = 3 * width,
                  stride = channels * static_cast<size_t>(size.width);
@@ -276,61 +271,58 @@ void RowMaker::push_pixels(const uint8_t* pixels, Size size, size_t channels, Re
     }
 }
 
-Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
-                         SideArena::Part& part, const RowPlace& out) {
+Outcome InputMaker::decode(const Program& program, size_t input, const SampleKey& key, uint64_t encoded_bytes,
+                           SideArena::Part& part, const RowPlace& out) {
     JpegImage& jpeg = scratch_->jpeg;
     const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
-    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, part);
+    if (Outcome outcome =
+            prepare(program, input, jpeg.size(), program.inputs[input].fast, source_bytes, key, part);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
-    std::string text = decode_once(program, out);
+    std::string text = decode_once(program, input, out);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
-    for (size_t h = 0; h < program.heads.size(); ++h) later_passes(program, h, out);
+    for (const size_t h : program.heads_of(input)) later_passes(program, h, out);
     return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated(), false, jpeg.redecoded()};
 }
 
-// Decodes what the heads need, and runs their first passes row by row.
-std::string RowMaker::decode_once(const Program& program, const RowPlace& out) {
+// Decodes what an input's heads need, and runs their first passes row by row.
+std::string InputMaker::decode_once(const Program& program, size_t input, const RowPlace& out) {
     JpegImage& jpeg = scratch_->jpeg;
-    if (program.heads.size() == 1) {
-        Resampler& resampler = begin(program, 0, 0, out);
+    const auto heads = program.heads_of(input);
+    if (heads.size() == 1) {
+        Resampler& resampler = begin(program, heads.front(), 0, out);
         IntoResampler sink(resampler);
         return jpeg.decode(resampler.region(), scratch_->denominator, sink);
     }
     scratch_->first.clear();
-    for (size_t h = 0; h < program.heads.size(); ++h) scratch_->first.push_back(&begin(program, h, 0, out));
+    for (const size_t h : heads) scratch_->first.push_back(&begin(program, h, 0, out));
     const Region region = united(scratch_->first);
     IntoResamplers sink(scratch_->first, region);
     return jpeg.decode(region, scratch_->denominator, sink);
 }
 
-Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                               const RowPlace& out, uint64_t uncounted_bytes) {
-    SideArena::Part part(side_);
-    return from_encoded(program, bytes, key, out, uncounted_bytes, part);
-}
-
-Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                               const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part) {
+Outcome InputMaker::from_encoded(const Program& program, size_t input, std::span<const uint8_t> bytes,
+                                 const SampleKey& key, const RowPlace& out, uint64_t uncounted_bytes,
+                                 SideArena::Part& part) {
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
+    const Input& from = program.inputs[input];
     if (bytes.empty()) return Outcome::decode_error("empty file");
-    if (program.format().is_mask || !JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
-    if (program.upright && may_be_turned(bytes)) return {Outcome::Kind::foreign, false, {}};
-    std::string text = scratch_->jpeg.open(bytes, program.limits);
-    Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
+    if (from.is_mask || !JpegImage::recognises(bytes) || (from.upright && may_be_turned(bytes)))
+        return {Outcome::Kind::foreign, false, {}};
+    std::string text = scratch_->jpeg.open(bytes, from.limits);
+    Outcome outcome = text.empty() ? decode(program, input, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
     if (outcome.kind == Outcome::Kind::ok) outcome.size = scratch_->jpeg.size();
     scratch_->shrink();  // before the side arena counts it as free
     return outcome;
 }
 
-Outcome RowMaker::from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
-                              const RowPlace& out) {
-    SideArena::Part part(side_);
-    Outcome outcome = prepare(program, size, false, 0, key, part);
+Outcome InputMaker::from_pixels(const Program& program, size_t input, const uint8_t* pixels, Size size,
+                                const SampleKey& key, const RowPlace& out, SideArena::Part& part) {
+    Outcome outcome = prepare(program, input, size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
-    for (size_t h = 0; h < program.heads.size(); ++h) {
-        push_pixels(pixels, size, program.format().channels(), begin(program, h, 0, out));
+    for (const size_t h : program.heads_of(input)) {
+        push_pixels(pixels, size, program.heads[h].format.channels(), begin(program, h, 0, out));
         later_passes(program, h, out);
     }
     scratch_->shrink();

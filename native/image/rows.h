@@ -1,9 +1,11 @@
-// One row of a batch: from encoded bytes or pixels to its place in the slot.
+// Programs, and what makes the parts of a row that come of one picture: from encoded bytes or pixels to the slot.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <variant>
@@ -53,24 +55,38 @@ struct Pass {
 // pixel stages.
 std::vector<Pass> passes_of(std::vector<Stage> stages);
 
+// A field of the records of which a program makes outputs, and how it is decoded.
+struct Input {
+    bool is_mask = false;  // class numbers, of which only the nearest pixels are taken; else a picture
+    bool fast = false;     // decode at 1/2, 1/4 or 1/8 where the first passes of all its heads allow it
+    DecodeLimits limits;
+    bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
+};
+
 // One output of a program.
 struct Head {
+    size_t input = 0;  // number of the input of which it is made
     std::vector<Pass> passes = passes_of({});
     RowFormat format;
     Erasing erasing;    // of the finished row
     uint64_t salt = 0;  // of its random numbers; 0: they are the sample's own
 };
 
-// The fused form of a pipeline's image transforms: one decoded image, of which every head makes an output.
+// The fused form of a pipeline's image transforms: inputs, each decoded once, of which heads make outputs.
 struct Program : std::enable_shared_from_this<Program> {
-    std::vector<Head> heads{1};
-    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first passes of all heads allow it
-    DecodeLimits limits;
-    bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
+    std::vector<Input> inputs{1};
+    std::vector<Head> heads{1};  // those of one input follow each other, in the order of inputs
     const Kernels* kernels = &best_kernels();
 
-    // Returns the format of a program with one head.
+    // Returns the format of the first head.
     const RowFormat& format() const noexcept { return heads.front().format; }
+
+    // Returns the numbers of the heads that are made of an input.
+    auto heads_of(size_t input) const noexcept {
+        const auto found = std::ranges::equal_range(heads, input, {}, &Head::input);
+        const auto first = static_cast<size_t>(found.begin() - heads.begin());
+        return std::views::iota(first, first + found.size());
+    }
 };
 
 // Returns whether all that the program does to pixels of `size` is to copy them.
@@ -120,50 +136,46 @@ std::string over_side_cap(uint64_t needed, uint64_t cap);
 // Returns how many of a row's bytes of scratch are more than its thread keeps.
 uint64_t not_kept(uint64_t bytes) noexcept;
 
-// Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
-class RowMaker {
+// Makes rows of inputs, one at a time; every thread has its own, whose scratch memory is used again for each.
+//
+// `part` is the row's part of the side arena. The memory that an input needs is added to it.
+class InputMaker {
   public:
-    explicit RowMaker(SideArena& side);
-    ~RowMaker();
+    InputMaker();
+    ~InputMaker();
 
-    // Makes a row from encoded bytes. `out`: its place. Bytes for Pillow to decode give Kind::foreign and
-    // leave `out` alone. `uncounted_bytes`: the part of `bytes` that is in memory which no other budget
-    // counts.
-    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                         const RowPlace& out, uint64_t uncounted_bytes = 0);
-    // Makes a row, and adds the part of the side arena that it takes to `part`, which the caller ends.
-    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                         const RowPlace& out, uint64_t uncounted_bytes, SideArena::Part& part);
+    // Makes the rows of an input's heads from encoded bytes. Bytes for Pillow to decode give Kind::foreign and
+    // leave `out` alone. `uncounted_bytes`: the part of `bytes` that is in memory which no other budget counts.
+    Outcome from_encoded(const Program& program, size_t input, std::span<const uint8_t> bytes,
+                         const SampleKey& key, const RowPlace& out, uint64_t uncounted_bytes,
+                         SideArena::Part& part);
 
     // `pixels`: (height, width, 3) bytes, or (height, width) of a mask, rows packed.
-    Outcome from_pixels(const Program& program, const uint8_t* pixels, Size size, const SampleKey& key,
-                        const RowPlace& out);
+    Outcome from_pixels(const Program& program, size_t input, const uint8_t* pixels, Size size,
+                        const SampleKey& key, const RowPlace& out, SideArena::Part& part);
 
-    // Sets `bytes` to what from_pixels would allocate. Returns an error message if the row can't be made.
-    std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
-
-    // Memory for a row between two programs, until the next call. It stays with the maker.
-    uint8_t* room(size_t bytes);
+    // Sets `bytes` to what from_pixels would allocate. Returns an error message if the rows can't be made.
+    std::string bytes_from_pixels(const Program& program, size_t input, Size size, const SampleKey& key,
+                                  uint64_t& bytes);
 
   private:
     struct OfHead;
     struct Scratch;
 
-    Outcome size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
+    Outcome size_passes(const Program& program, size_t input, Size source, bool scales, const SampleKey& key,
                         uint64_t& bytes);
-    Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
+    Outcome prepare(const Program& program, size_t input, Size source, bool scales, uint64_t source_bytes,
                     const SampleKey& key, SideArena::Part& part);
-    Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
+    Outcome decode(const Program& program, size_t input, const SampleKey& key, uint64_t encoded_bytes,
                    SideArena::Part& part, const RowPlace& out);
     // `waiting`: tables of the pass's source that the slot's row is written through, or null.
     Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
                      const ByteTables* waiting = nullptr);
     void later_passes(const Program& program, size_t head, const RowPlace& out);
-    std::string decode_once(const Program& program, const RowPlace& out);
+    std::string decode_once(const Program& program, size_t input, const RowPlace& out);
     // `channels`: of `pixels`, 3 or 1.
     void push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler);
 
-    SideArena& side_;
     std::unique_ptr<Scratch> scratch_;
 };
 

@@ -42,7 +42,8 @@ class SideArena {
         ~Part() { release(); }
 
         uint64_t bytes() const noexcept { return bytes_; }
-        bool fits(uint64_t more) const noexcept { return bytes_ + more <= arena_.cap(); }
+        uint64_t cap() const noexcept { return arena_.cap(); }
+        bool fits(uint64_t more) const noexcept { return bytes_ + more <= cap(); }
 
         // Waits for `more` bytes more, which must fit. Returns false if the arena was closed during the wait.
         //

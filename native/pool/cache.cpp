@@ -12,7 +12,7 @@ std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     const Job& job = *row.job;
     if (!job.cache->store) return std::nullopt;
     CacheStore& store = *job.cache->store;
-    const uint64_t record = job.record(row.row);
+    const uint64_t record = job.record(row.turn.row);
     const std::optional<CachedRow> kept = store.find(record);
     const bool fits =
         kept && (!job.keeps_images() || kept->length == job.cache->before->format().row_bytes());
@@ -20,9 +20,9 @@ std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     if (!kept) return std::nullopt;
     row.stale = kept->stamp;  // unless it is found to be right
     if (!fits) return std::nullopt;
-    if (job.reads_files() && job.cache->checks && !store.checked(record)) {
+    if (job.reads_files(0) && job.cache->checks && !store.checked(record)) {
         Looked now;
-        if (!is_as_stored(store, record, *kept, job.path(row.row), &now)) return std::nullopt;
+        if (!is_as_stored(store, record, *kept, std::string(job.files(0).path(row.turn.row)), &now)) return std::nullopt;
         row.read.took_s = now.took_s;
         row.read.blocked_s = now.blocked_s;
     }
@@ -38,7 +38,7 @@ bool Pool::State::read_kept(ReadyRow& row, const CachedRow& kept) {
         return false;
     }
     row.read.size = kept.length;
-    return store.read(row.job->record(row.row), kept, row.read.buffer.data());
+    return store.read(row.job->record(row.turn.row), kept, row.read.buffer.data());
 }
 
 bool Pool::State::find_kept(ReadyRow& row) {
@@ -53,35 +53,25 @@ bool Pool::State::find_kept(ReadyRow& row) {
 // A row of what is kept; nothing when that isn't what was stored.
 std::optional<Outcome> Pool::State::make_of_kept(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
-    uint8_t* const pixels = kept_pixels(maker, job, row.row);
+    uint8_t* const pixels = kept_pixels(maker, job, row.turn.row);
     if (row.read.buffer.data()) std::memcpy(pixels, row.read.buffer.data(), row.kept->length);
-    else if (!job.cache->store->read(job.record(row.row), *row.kept, pixels)) return std::nullopt;
-    return finished(maker, job, row.row, pixels,
+    else if (!job.cache->store->read(job.record(row.turn.row), *row.kept, pixels)) return std::nullopt;
+    return finished(maker, job, row.turn.row, pixels,
                     {Outcome::Kind::ok, row.kept->damaged, {}, row.kept->truncated});
 }
 
 Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
-    const SampleKey key = job.key(row.row);
-    if (!job.reads_files()) row.kept = look_up(row);
+    if (!job.reads_files(0)) row.kept = look_up(row);
     if (row.kept) {
         if (auto made = make_of_kept(maker, row)) return std::move(*made);
         row.read = {};
-        if (job.reads_files()) row.read = read_file(row);
+        if (job.reads_files(0)) row.read = read_file(row);
     }
-    if (!job.reads_files()) {
-        const PixelInput* const from = pixels_of(job, row.row);
-        if (!from) return Outcome::decode_error("its pixels are in no array");
-        return made_and_kept(
-            maker, job, row.row, {}, row.stale, [&](const Program& program, const RowPlace& out) {
-                return maker.from_pixels(program, first_pixel(*from, row.row), from->size, key, out);
-            });
-    }
-    if (!row.read.error.empty()) return without_file(row);
-    return made_and_kept(maker, job, row.row, row.read.stamp, row.stale,
+    const Stamp stamp = row.read.stamp;
+    return made_and_kept(maker, job, row.turn.row, stamp, row.stale,
                          [&](const Program& program, const RowPlace& out) {
-                             return maker.from_encoded(program, {row.read.buffer.data(), row.read.size}, key,
-                                                       out, uncounted(row.read.buffer));
+                             return make_of_source(maker, row, program, out);
                          });
 }
 

@@ -1,6 +1,6 @@
 // Rows for Pillow: all but usual JPEGs. Python threads take them, decode a frame and give its pixels back.
 #include <algorithm>
-#include <string>
+#include <new>
 #include <utility>
 
 #include "pool/cache.h"
@@ -24,7 +24,7 @@ bool Pool::take_foreign(ForeignRow& out) {
         out = std::move(s.foreign.front());
         s.foreign.pop_front();
         if (!out.job->cancelled) {
-            s.begin(*heartbeat, out.job, out.row, Phase::decoding);
+            s.begin(*heartbeat, out.job, out.turn.row, Phase::decoding);
             return true;
         }
         lock.unlock();
@@ -45,58 +45,32 @@ int Pool::foreign_waiting() const {
     return static_cast<int>(state_->foreign.size());
 }
 
-std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) {
-    SideArena& side = state_->side;
-    SideArena none(0);
-    const Job& job = *row.job;
-    uint64_t bytes = 0;
-    std::string text = RowMaker(none).bytes_from_pixels(
-        job.keeps_images() ? *job.cache->before : *job.program, size, job.key(row.row), bytes);
-    if (!text.empty()) return text;
-    if (job.keeps_images()) {
-        uint64_t more = 0;
-        text = RowMaker(none).bytes_from_pixels(*job.program, job.cache->size(), job.key(row.row), more);
-        if (!text.empty()) return text;
-        bytes += more + job.cache->before->format().row_bytes();
-    }
-    bytes += frame_bytes + state_->uncounted(row.bytes);
-    if (bytes > side.cap()) return over_side_cap(bytes, side.cap());
-    if (!side.acquire(bytes)) return "the loader was closed";
-    row.reserved = bytes;
-    return {};
-}
-
-void Pool::finish_foreign(ForeignRow& row, const uint8_t* pixels, Size size, bool truncated) {
+void Pool::make_foreign(ForeignRow& row, Fallback& pillow) {
     Job& job = *row.job;
-    row.bytes.reset();
-    // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
-    SideArena own(row.reserved);
-    RowMaker maker(own);
+    const Turn turn = row.turn;
+    RowMaker maker(state_->side);
+    const uint64_t beside = job.keeps_images() ? job.cache->before->format().row_bytes() : 0;
     const auto make = [&](const Program& program, const RowPlace& out) {
-        Outcome outcome = maker.from_pixels(program, pixels, size, job.key(row.row), out);
-        outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
-        return outcome;
+        const Encoded data{{row.bytes.data(), row.size}, state_->uncounted(row.bytes)};
+        return maker.make(program, static_cast<size_t>(turn.input), data, {job.key(turn.row), out, {}, beside},
+                          &pillow);
     };
-    Outcome outcome = job.keeps_images() ? made_and_kept(maker, job, row.row, row.stamp, row.stale, make)
-                                         : make(*job.program, job.place(row.row));
-    end_foreign(row, std::move(outcome));
-}
-
-void Pool::fail_foreign(ForeignRow& row, std::string text) {
+    Outcome outcome;
+    try {
+        outcome = job.keeps_images() ? made_and_kept(maker, job, turn.row, row.stamp, row.stale, make)
+                                     : make(*job.program, job.place(turn.row));
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::no_memory();
+    }
     row.bytes.reset();
-    end_foreign(row, Outcome::decode_error(std::move(text)));
-}
-
-void Pool::release_foreign(ForeignRow& row) noexcept {
-    if (row.reserved) state_->side.release(row.reserved);
-    row.reserved = 0;
+    end_foreign(row, std::move(outcome));
 }
 
 void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     Heartbeat* const heartbeat = Heartbeat::mine();
     const bool began = heartbeat && heartbeat->job;  // else it was given up before
     outcome.by_pillow = true;
-    state_->finish(*row.job, row.row, std::move(outcome));
+    state_->finish(*row.job, row.turn, std::move(outcome));
     StateLock lock(*state_);
     if (began) state_->note_row(*heartbeat, heartbeat->worked(), true);
     if (heartbeat) heartbeat->job.reset();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -24,26 +23,50 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
 Pool::~Pool() { close(std::chrono::milliseconds(0)); }
 
 void Job::sort_turns() {
-    if (!reads_files()) return;
-    std::vector<int> order(static_cast<size_t>(rows));
-    std::iota(order.begin(), order.end(), 0);
-    if (std::ranges::none_of(order, [this](int row) { return files->is_part(row); })) return;
-    std::ranges::sort(order, {},
-                      [this](int row) { return std::tuple(files->path(row), files->offset[row], row); });
+    const auto is_part = [this](const Turn& turn) {
+        return reads_files(turn.input) && files(turn.input).is_part(turn.row);
+    };
+    std::vector<Turn> order;
+    for (int number = 0; program && number < all_turns(); ++number) order.push_back(turn_at(number));
+    if (std::ranges::none_of(order, is_part)) return;
+    std::ranges::sort(order, {}, [this](const Turn& turn) {
+        if (!reads_files(turn.input)) return std::tuple(std::string_view(), int64_t{0}, turn.row);
+        const FileInput& from = files(turn.input);
+        return std::tuple(from.path(turn.row), from.offset[turn.row], turn.row);
+    });
     turns = std::move(order);
 }
 
-bool Job::are_neighbours(int row, int next) const noexcept {
-    const int64_t between = files->offset[next] - files->stop(row);
-    return files->is_part(row) && files->is_part(next) && between >= 0 && between <= kMostBetween &&
-           files->path(row) == files->path(next);
+bool Job::are_neighbours(const Turn& turn, const Turn& next) const noexcept {
+    if (!reads_files(turn.input) || !reads_files(next.input)) return false;
+    const FileInput &here = files(turn.input), &there = files(next.input);
+    if (!here.is_part(turn.row) || !there.is_part(next.row)) return false;
+    const int64_t between = there.offset[next.row] - here.stop(turn.row);
+    return between >= 0 && between <= kMostBetween && here.path(turn.row) == there.path(next.row);
+}
+
+std::vector<Failure> Job::bad_rows() {
+    std::scoped_lock lock(mutex);
+    std::vector<Failure> bad = failures;
+    for (int input = 1; !sizes.empty() && input < static_cast<int>(inputs.size()); ++input)
+        for (int row = 0; row < rows; ++row) {
+            const Size first = size_of({row, 0}), size = size_of({row, input});
+            if (first.height == 0 || size.height == 0 || first == size) continue;
+            bad.push_back({row, input, Outcome::decode_error(other_size(size, first))});
+        }
+    const auto row_of = [](const Failure& failure) { return failure.row; };
+    std::ranges::sort(bad, {}, [](const Failure& failure) { return std::tuple(failure.row, failure.input); });
+    const auto rest = std::ranges::unique(bad, {}, row_of);
+    bad.erase(rest.begin(), rest.end());
+    return bad;
 }
 
 void Pool::submit(std::shared_ptr<Job> job, bool first) {
     job->sort_turns();
     job->first = first;
-    job->remaining = job->rows;
-    job->failures.reserve(static_cast<size_t>(job->rows));
+    job->remaining = job->all_turns();
+    job->failures.reserve(static_cast<size_t>(job->all_turns()));
+    if (job->inputs.size() > 1) job->sizes.assign(static_cast<size_t>(job->all_turns()), {});
     StateLock lock(*state_);
     std::deque<std::shared_ptr<Job>>& unread = state_->unread;
     unread.insert(first ? unread.begin() : unread.end(), std::move(job));

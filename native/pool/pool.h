@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cache/store.h"
-#include "image/rows.h"
+#include "image/row_maker.h"
 #include "io/reader.h"
 #include "memory/heartbeat.h"
 #include "memory/slots.h"
@@ -22,8 +22,8 @@
 
 namespace standpipe {
 
-// The files of which a job makes its rows. The arrays are borrowed: the caller that submits the job keeps
-// them alive until it is done.
+// The files of an input of a job's rows. The arrays are borrowed: the caller that submits the job keeps them
+// alive until it is done.
 struct FileInput {
     const uint8_t* blob;    // paths, one after another
     const int64_t* ends;    // (rows,) where each path ends
@@ -85,8 +85,20 @@ struct JobCache {
     Size size() const noexcept { return {before->format().height, before->format().width}; }
 };
 
+// Where the rows of a job find one of the program's inputs: in files, or else in arrays.
+struct JobInput {
+    std::optional<FileInput> files;
+    std::vector<PixelInput> pixels;
+};
+
+// One input of a row. A thread takes one at a time: a row that held one file's buffer while it waited for
+// another's could wait for ever.
+struct Turn {
+    int row = 0, input = 0;
+};
+
 struct Failure {
-    int row;
+    int row, input;
     Outcome outcome;
 };
 
@@ -94,16 +106,15 @@ struct Failure {
 struct Job {
     std::shared_ptr<const Program> program;  // null: nothing but copies
     std::optional<JobCache> cache;           // with `before`: `program` goes on from what that made
-    std::optional<FileInput> files;
-    std::vector<PixelInput> pixels;  // without files
-    std::vector<CopyInput> copies;
+    std::vector<JobInput> inputs;            // of `program`
+    std::vector<CopyInput> copies;           // which each row's first input makes
     int rows = 0;
     uint64_t epoch_key = 0;
     std::vector<uint64_t> positions;  // of the rows in the epoch's global order
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
-    std::optional<std::vector<Size>> sizes;  // of the rows' pictures, once they are made, if they are wanted
+    std::vector<Size> sizes;  // of each input of each row, once it is made; empty with a single input
     std::vector<Output> outputs;             // of each head of `program`
     std::shared_ptr<Arena> arena;            // holds them
 
@@ -118,15 +129,32 @@ struct Job {
     RowPlace place(int row) const { return {outputs, slot_row(row)}; }
 
     uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
+    // A cache has the first input.
+    bool has_cache(int input) const noexcept { return cache && input == 0; }
     bool keeps_images() const noexcept { return cache && cache->before; }
-    bool reads_files() const noexcept { return program && files; }
-    std::string path(int row) const { return std::string(files->path(row)); }
-    // Returns the row whose turn is number `turn`.
-    int row_at(int turn) const noexcept { return turns ? (*turns)[static_cast<size_t>(turn)] : turn; }
-    // Sorts the turns of rows that are parts of files by their place in the file.
+    const JobInput& input(int number) const noexcept { return inputs[static_cast<size_t>(number)]; }
+    const FileInput& files(int number) const noexcept { return *input(number).files; }
+    bool reads_files(int number) const noexcept { return program && input(number).files; }
+    bool reads_files_next() const noexcept { return reads_files(turn_at(next_turn).input); }
+    // Returns the number of turns: a row has one for each input.
+    int all_turns() const noexcept { return rows * static_cast<int>(std::max<size_t>(inputs.size(), 1)); }
+    // Returns turn number `number`. Masks come first: most are decoded by Python threads, which would else
+    // wait for the images.
+    Turn turn_at(int number) const noexcept {
+        if (turns) return (*turns)[static_cast<size_t>(number)];
+        return {number % rows, all_turns() / rows - 1 - number / rows};
+    }
+    // Sorts the turns by their place in the file, where some are parts of files.
     void sort_turns();
-    // Returns whether row `next` follows `row` in the same file so closely that both are read together.
-    bool are_neighbours(int row, int next) const noexcept;
+    // Returns whether `next` follows `turn` in the same file so closely that both are read together.
+    bool are_neighbours(const Turn& turn, const Turn& next) const noexcept;
+    Size& size_of(const Turn& turn) noexcept {
+        return sizes[static_cast<size_t>(turn.input) * static_cast<size_t>(rows) +
+                     static_cast<size_t>(turn.row)];
+    }
+    // Returns the failure of each bad row: of its first bad input, or of one that doesn't have the size of the
+    // first input.
+    std::vector<Failure> bad_rows();
     // Stores a row in the cache. `stale`: the stamp of the stored row that it replaces.
     void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
               const std::optional<Stamp>& stale) {
@@ -134,8 +162,7 @@ struct Job {
             cache->store->set_checked(record(row));
     }
 
-    std::optional<std::vector<int>>
-        turns;           // the rows in the order in which they are begun; else in their own
+    std::optional<std::vector<Turn>> turns;  // in the order in which they are begun; see `turn_at`
     int next_turn = 0;   // the first that no thread has begun; under the pool's lock
     bool first = false;  // rows that Pillow decodes go before those of other jobs
     std::atomic<int> remaining{0};
@@ -144,15 +171,14 @@ struct Job {
     std::vector<Failure> failures;
 };
 
-// A row whose bytes Pillow decodes, in a Python thread.
+// An input of a row whose bytes Pillow decodes, in a Python thread.
 struct ForeignRow {
     std::shared_ptr<Job> job;
-    int row = 0;
+    Turn turn;
     Buffer bytes;
     size_t size = 0;
     Stamp stamp;
     std::optional<Stamp> stale;  // of what is kept of it and is wrong
-    uint64_t reserved = 0;       // bytes of the side arena
 };
 
 // A row that a thread is making, as `Pool::at_work` saw it.
@@ -229,13 +255,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // Waits for a row that Pillow decodes. Returns false when the pool is closed.
     bool take_foreign(ForeignRow& out);
     int foreign_waiting() const;
-    // Waits for memory of the side arena: `frame_bytes` for decoding the row, whose image has size `size`,
-    // and the bytes for making a row from it. Returns an error message if there can't be so much.
-    std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
-    void finish_foreign(ForeignRow& row, const uint8_t* pixels, Size size, bool truncated);
-    void fail_foreign(ForeignRow& row, std::string text);
-    // Gives back reserved memory, once none of it is in use any more.
-    void release_foreign(ForeignRow& row) noexcept;
+    // Makes the row, of which `pillow` decodes the bytes.
+    void make_foreign(ForeignRow& row, Fallback& pillow);
 
     // Returns the first thread that an error ended. Its rows are never done.
     std::optional<Broken> broken() const;

@@ -13,13 +13,13 @@ namespace standpipe {
 size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
     if (!take_unread(out.front())) return 0;
     const Job& job = *out.front().job;
-    const FileInput& files = *job.files;
-    const int64_t begin = files.offset[out.front().row];
+    const Turn first = out.front().turn;
     size_t count = 1;
-    while (count < out.size() && !job.cache && job.next_turn < job.rows) {
-        const int row = job.row_at(job.next_turn);
-        if (!job.are_neighbours(out[count - 1].row, row)) break;
-        if (files.stop(row) - begin > kMostBytesTogether) break;
+    while (count < out.size() && !job.cache && job.next_turn < job.all_turns()) {
+        const Turn next = job.turn_at(job.next_turn);
+        if (!job.are_neighbours(out[count - 1].turn, next)) break;
+        if (job.files(next.input).stop(next.row) - job.files(first.input).offset[first.row] > kMostBytesTogether)
+            break;
         take_unread(out[count++]);
     }
     return count;
@@ -50,7 +50,7 @@ void Pool::State::hand_on(StateLock& lock, ReadyRow row) noexcept {
         ready.push_back(std::move(row));  // or the row is as it was
     } catch (const std::bad_alloc&) {
         lock.unlock();
-        finish(*row.job, row.row, Outcome::no_memory());
+        finish(*row.job, row.turn, Outcome::no_memory());
         row = {};
         lock.lock();
     }
@@ -82,7 +82,7 @@ void Pool::State::read_loop(Heartbeat& heartbeat) {
 void Pool::State::read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows) {
     bool one_by_one = false;
     while (!rows.empty()) {
-        begin(heartbeat, rows.front().job, rows.front().row, Phase::reading);
+        begin(heartbeat, rows.front().job, rows.front().turn.row, Phase::reading);
         lock.unlock();
         const bool wanted = !rows.front().job->cancelled;
         const size_t count = wanted ? read_some(rows, one_by_one) : rows.size();

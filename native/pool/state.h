@@ -17,14 +17,10 @@
 
 namespace standpipe {
 
-// Returns the array that has a row's pixels, or null if none has them.
-const PixelInput* pixels_of(const Job& job, int row) noexcept;
-const uint8_t* first_pixel(const PixelInput& input, int row) noexcept;
-
-// A row that has been read.
+// An input of a row that has been read.
 struct ReadyRow {
     std::shared_ptr<Job> job;
-    int row = 0;
+    Turn turn;
     ReadResult read;
     std::optional<CachedRow> kept;  // the cache's row; its bytes are in `read`, if they were read
     std::optional<Stamp> stale;     // of the cache's row, which is replaced when the row is made again
@@ -32,11 +28,6 @@ struct ReadyRow {
 
 // Returns the outcome of a row whose file couldn't be read, or that isn't wanted since the pool was closed.
 Outcome without_file(ReadyRow& row);
-
-// Counts of rows by their outcome.
-struct RowCounts {
-    uint64_t made = 0, damaged = 0, truncated = 0, redecoded = 0, foreign = 0;
-};
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
     State(const PoolOptions& given, std::shared_ptr<Bell> b)
@@ -73,7 +64,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     bool decoder_has_work() const noexcept;
     bool spare_decoder_has_work() const noexcept { return closed || on_duty < employed; }
     bool reader_has_work() const noexcept {
-        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
+        return closed || (ahead && !unread.empty() && unread.front()->reads_files_next());
     }
     bool pillow_has_work() const noexcept {
         return closed || (!foreign.empty() && pillows_at_work() < employed);
@@ -112,6 +103,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::optional<CachedRow> look_up(ReadyRow& row);
     // Reads a row of the cache into a buffer.
     bool read_kept(ReadyRow& row, const CachedRow& kept);
+    // Makes a row of its bytes or pixels by `program`, which writes to `out`.
+    Outcome make_of_source(RowMaker& maker, ReadyRow& row, const Program& program, const RowPlace& out);
     Outcome make_kept(RowMaker& maker, ReadyRow& row);
     std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
     // Runs a thread of the pool, from its beginning to its end.
@@ -126,7 +119,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void read_and_hand_on(StateLock& lock, Heartbeat& heartbeat, std::span<ReadyRow> rows);
     // Passes a row that was read to the threads that continue with it.
     void hand_on(StateLock& lock, ReadyRow row) noexcept;
-    void finish(Job& job, int row, Outcome outcome) noexcept;
+    void finish(Job& job, const Turn& turn, Outcome outcome) noexcept;
 
     // Returns the bytes of a buffer that count in the side arena. A buffer above the whole read-ahead is lent
     // when no other is lent; the side arena counts what is beyond.

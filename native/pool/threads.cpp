@@ -132,7 +132,7 @@ void Pool::State::make_way(StateLock& lock) {
 // theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
 bool Pool::State::decoder_has_work() const noexcept {
     return closed || on_duty > employed || !ready.empty() ||
-           (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
+           (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files_next()));
 }
 
 // Threads that wait for a buffer don't count: they get one when a row that was read is decoded.
@@ -147,19 +147,20 @@ bool Pool::State::reads_stall() const {
 bool Pool::State::take_unread(ReadyRow& out) {
     if (unread.empty()) return false;
     out.job = unread.front();
-    out.row = out.job->row_at(out.job->next_turn++);
-    if (out.job->next_turn == out.job->rows) unread.pop_front();
+    out.turn = out.job->turn_at(out.job->next_turn++);
+    if (out.job->next_turn == out.job->all_turns()) unread.pop_front();
     return true;
 }
 
 void Pool::State::read(ReadyRow& row) {
     Job& job = *row.job;
     try {
-        if (job.cache && find_kept(row)) return;
+        const bool has_cache = job.has_cache(row.turn.input);
+        if (has_cache && find_kept(row)) return;
         row.read = {};  // others may wait for its buffer
         row.read = read_file(row);
-        if (job.cache && !job.keeps_images() && row.read.error.empty())
-            job.keep(row.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
+        if (has_cache && !job.keeps_images() && row.read.error.empty())
+            job.keep(row.turn.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
     } catch (const std::bad_alloc&) {
         row.read = {};
         row.read.error = kNoMemory;
@@ -167,12 +168,11 @@ void Pool::State::read(ReadyRow& row) {
 }
 
 FileRange Pool::State::range_of(const ReadyRow& row) const {
-    const FileInput& files = *row.job->files;
-    const auto of_file = [&](std::optional<const int64_t*> column) {
-        return column ? (*column)[row.row] : -1;
-    };
-    return {row.job->path(row.row), files.offset[row.row],     files.length[row.row],
-            max_encoded(),          of_file(files.file_bytes), of_file(files.mtime_ns)};
+    const FileInput& files = row.job->files(row.turn.input);
+    const int at = row.turn.row;
+    const auto of_file = [at](std::optional<const int64_t*> column) { return column ? (*column)[at] : -1; };
+    return {std::string(files.path(at)), files.offset[at],          files.length[at],
+            max_encoded(),               of_file(files.file_bytes), of_file(files.mtime_ns)};
 }
 
 ReadResult Pool::State::read_file(const ReadyRow& row) { return reader->read(range_of(row), *buffers); }
@@ -208,31 +208,17 @@ void Pool::State::note_read(Clock::duration took, const ReadyRow& row) {
 }
 
 // submit() has made room for all failures that there can be.
-void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
+void Pool::State::finish(Job& job, const Turn& turn, Outcome outcome) noexcept {
     {
         std::scoped_lock lock(counting);
-        counts.made += outcome.kind == Outcome::Kind::ok;
-        counts.damaged += outcome.damaged;
-        counts.truncated += outcome.truncated;
-        counts.redecoded += outcome.redecoded;
-        counts.foreign += outcome.by_pillow;
+        counts.add(outcome);
     }
-    if (job.sizes) (*job.sizes)[static_cast<size_t>(row)] = outcome.size;
+    if (!job.sizes.empty()) job.size_of(turn) = outcome.size;
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);
-        job.failures.push_back({row, std::move(outcome)});
+        job.failures.push_back({turn.row, turn.input, std::move(outcome)});
     }
     if (--job.remaining == 0) bell->ring();
-}
-
-const PixelInput* pixels_of(const Job& job, int row) noexcept {
-    const auto from = std::ranges::find_if(
-        job.pixels, [&](const PixelInput& input) { return input.records.of(row).has_value(); });
-    return from == job.pixels.end() ? nullptr : &*from;
-}
-
-const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
-    return input.base + input.records.of(row).value() * input.record_bytes();
 }
 
 Outcome without_file(ReadyRow& row) {
@@ -242,23 +228,33 @@ Outcome without_file(ReadyRow& row) {
 
 Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
+    const int at = row.turn.row;
     for (const CopyInput& copy : job.copies) {
-        if (const auto record = copy.records.of(row.row))
-            std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
-                        copy.base + *record * copy.row_bytes, copy.row_bytes);
+        const auto record = row.turn.input == 0 ? copy.records.of(at) : std::nullopt;
+        if (record)
+            std::memcpy(copy.out + job.slot_row(at) * copy.row_bytes, copy.base + *record * copy.row_bytes,
+                        copy.row_bytes);
     }
     if (!job.program) return {};
-    const SampleKey key = job.key(row.row);
-    const RowPlace out = job.place(row.row);
     if (job.keeps_images()) return make_kept(maker, row);
-    if (!job.reads_files()) {
-        const PixelInput* const from = pixels_of(job, row.row);
-        if (!from) return Outcome::decode_error("its pixels are in no array");
-        return maker.from_pixels(*job.program, first_pixel(*from, row.row), from->size, key, out);
+    return make_of_source(maker, row, *job.program, job.place(at));
+}
+
+Outcome Pool::State::make_of_source(RowMaker& maker, ReadyRow& row, const Program& program,
+                                    const RowPlace& out) {
+    const Job& job = *row.job;
+    const Turn turn = row.turn;
+    const auto make = [&](const InputData& data) {
+        return maker.make(program, static_cast<size_t>(turn.input), data, {job.key(turn.row), out});
+    };
+    if (job.reads_files(turn.input)) {
+        if (!row.read.error.empty()) return without_file(row);
+        return make(Encoded{{row.read.buffer.data(), row.read.size}, uncounted(row.read.buffer)});
     }
-    if (!row.read.error.empty()) return without_file(row);
-    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
-                              uncounted(row.read.buffer));
+    for (const PixelInput& from : job.input(turn.input).pixels)
+        if (const auto record = from.records.of(turn.row))
+            return make(RawPixels{from.base + *record * from.record_bytes(), from.size});
+    return Outcome::decode_error("its pixels are in no array");
 }
 
 // False when the pool is closed.
@@ -266,7 +262,7 @@ bool Pool::State::goes_to_pillow(ReadyRow& row) {
     StateLock lock(*this);
     if (closed) return false;
     foreign.insert(row.job->first ? foreign.begin() : foreign.end(),
-                   {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
+                   {row.job, row.turn, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
     return true;
 }
 
@@ -282,7 +278,7 @@ bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
         outcome = Outcome::no_memory();
     }
     const bool ended = outcome.kind != Outcome::Kind::cancelled;
-    finish(*row.job, row.row, std::move(outcome));
+    finish(*row.job, row.turn, std::move(outcome));
     return ended;
 }
 
@@ -308,8 +304,8 @@ void Pool::State::decode_loop(Heartbeat& heartbeat) {
         } else if (closed || !take_unread(row)) {
             return;
         }
-        const bool reads = !was_read && row.job->reads_files();
-        begin(heartbeat, row.job, row.row, reads ? Phase::reading : Phase::decoding);
+        const bool reads = !was_read && row.job->reads_files(row.turn.input);
+        begin(heartbeat, row.job, row.turn.row, reads ? Phase::reading : Phase::decoding);
         lock.unlock();
         Clock::duration read_time{};
         if (reads && !row.job->cancelled) {
@@ -323,7 +319,7 @@ void Pool::State::decode_loop(Heartbeat& heartbeat) {
         }
         bool ended = false;
         if (!row.job->cancelled) ended = run_row(maker, row);
-        else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+        else finish(*row.job, row.turn, {Outcome::Kind::cancelled, false, {}});
         const auto took = heartbeat.worked() - read_time;
         row = {};
         lock.lock();

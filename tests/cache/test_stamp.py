@@ -17,7 +17,7 @@ MOST_BYTES = 1 << 16
 
 def stamp_of(path: Path) -> _native.Stamp:
     """As whoever reads it takes it."""
-    maker = _native.SampleMaker(_native.SideArena(MOST_BYTES), MOST_BYTES, np.zeros(4, np.int64))
+    maker = _native.RowMaker(_native.SideArena(MOST_BYTES), MOST_BYTES, np.zeros(4, np.int64), print)
     reader = _native.Reader(_native.ReadPolicy(0, 0, 0), MOST_BYTES, MOST_BYTES)
     _, wrong, stamp = maker.read(reader, os.fsencode(path), 0, -1)
     assert not wrong

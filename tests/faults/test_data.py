@@ -74,11 +74,9 @@ def several(kind: str, frames: list[np.ndarray[Any, Any]], **options: object) ->
 @pytest.mark.parametrize("way", WAYS)
 def test_zero_byte_file(tmp_path: Path, way: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without a byte is a bad sample, "empty", and no decoder is asked."""
-    for module in (
-        "native.workers.finish_foreign",
-        "python.images.decode_foreign",
-    ):  # to see that nobody calls them
-        monkeypatch.setattr(f"standpipe.engine.{module}", None)
+    for name in ("finish_foreign", "decode_foreign"):  # to see that nobody calls them
+        monkeypatch.setattr(f"standpipe.transform.decoders.foreign.{name}", None)
+    monkeypatch.setattr("standpipe.engine.native.workers.finish_foreign", None)
     error = refused(tmp_path, b"", way)
     assert type(error) is sp.DecodeError
     assert error.reason == "empty file"

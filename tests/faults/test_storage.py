@@ -535,7 +535,7 @@ def over_and_over(change: Callable[[], None]) -> Iterator[None]:
 
 def read_once(path: Path) -> tuple[bytes, str]:
     """A file's bytes as one try has them, or what is wrong."""
-    maker = _native.SampleMaker(_native.SideArena(1 << 20), 1 << 20, np.zeros(4, np.int64))
+    maker = _native.RowMaker(_native.SideArena(1 << 20), 1 << 20, np.zeros(4, np.int64), print)
     reader = _native.Reader(_native.ReadPolicy(0, 0, 0), 1 << 20, 1 << 20)
     data, wrong, _ = maker.read(reader, os.fsencode(path), 0, -1)
     return bytes(data), wrong

@@ -65,7 +65,8 @@ struct Run {
         : slot(size_t{3} * kSide * kSide * static_cast<size_t>(files.rows())) {
         const auto rows = static_cast<size_t>(files.rows());
         job->program = program(kSide);
-        job->files = files.input();
+        job->inputs.resize(1);
+        job->inputs.front().files = files.input();
         job->rows = files.rows();
         job->positions.resize(rows);
         job->outputs.push_back({slot.data(), job->program->format().row_bytes()});
@@ -86,7 +87,7 @@ struct Run {
     void check_rows() {
         const size_t row_bytes = job->program->format().row_bytes();
         std::vector<bool> failed(static_cast<size_t>(job->rows));
-        for (const auto& [row, outcome] : job->failures) {
+        for (const auto& [row, _, outcome] : job->failures) {
             check(outcome.text == kNoMemory, outcome.text.c_str());
             failed[static_cast<size_t>(row)] = true;
         }

@@ -27,7 +27,7 @@ inline std::shared_ptr<Program> program(int side) {
     Head& head = made->heads.front();
     head.passes = passes_of({stage});
     head.format.height = head.format.width = side;
-    made->limits = {1 << 22, 100};
+    made->inputs.front().limits = {1 << 22, 100};
     return made;
 }
 
@@ -75,19 +75,21 @@ struct Files {
     std::vector<int64_t> ends, offset, length;
 };
 
+// Plays Pillow: every picture has 8 × 8 pixels.
+class PlayedPillow final : public Fallback {
+    std::string decode(std::span<const uint8_t>, const Input&, const Reserve& reserve, const Use& use) override {
+        std::string text = reserve({8, 8}, rgb_.size());
+        if (text.empty()) use({rgb_.data(), {8, 8}}, false);
+        return text;
+    }
+
+    const std::vector<uint8_t> rgb_ = std::vector<uint8_t>(size_t{3} * 8 * 8, kByPillow);
+};
+
 // Plays the thread in Python that has Pillow decode. Throws std::bad_alloc where that thread would end.
 inline void play_pillow(Pool& pool) {
-    const std::vector<uint8_t> rgb(size_t{3} * 8 * 8, kByPillow);
-    for (ForeignRow row; pool.take_foreign(row);) {
-        try {
-            if (std::string text = pool.reserve_for(row, {8, 8}, rgb.size()); !text.empty())
-                pool.fail_foreign(row, std::move(text));
-            else pool.finish_foreign(row, rgb.data(), {8, 8}, false);
-        } catch (const std::bad_alloc&) {
-            pool.fail_foreign(row, kNoMemory);
-        }
-        pool.release_foreign(row);
-    }
+    PlayedPillow pillow;
+    for (ForeignRow row; pool.take_foreign(row);) pool.make_foreign(row, pillow);
 }
 
 }  // namespace standpipe

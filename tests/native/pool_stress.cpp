@@ -80,6 +80,7 @@ struct Work {
         if (from != From::copies) {
             job->program = program(kSide);
             row_bytes = job->program->format().row_bytes();
+            job->inputs.resize(1);
         }
         slot.assign(static_cast<size_t>(rows) * row_bytes, kPoison);
         job->outputs.push_back({slot.data(), row_bytes});
@@ -91,9 +92,10 @@ struct Work {
                     files->length[row] = found.st_size;
                 }
                 [[fallthrough]];
-            case From::files: job->files = files->input(); break;
+            case From::files: job->inputs.front().files = files->input(); break;
             case From::pictures:
-                job->pixels.push_back({pictures.bytes.data(), RecordsOfRows(records.data()), {16, 16}, 3});
+                job->inputs.front().pixels.push_back(
+                    {pictures.bytes.data(), RecordsOfRows(records.data()), {16, 16}, 3});
                 break;
             case From::copies:
                 job->copies.push_back(
@@ -106,7 +108,7 @@ struct Work {
 
     void check_rows() const {
         std::vector<bool> failed(static_cast<size_t>(job->rows));
-        for (const auto& [row, outcome] : job->failures) failed[static_cast<size_t>(row)] = true;
+        for (const auto& [row, input, outcome] : job->failures) failed[static_cast<size_t>(row)] = true;
         for (size_t row = 0; row < failed.size(); ++row) {
             if (failed[row]) continue;
             const auto made = std::span(slot).subspan(row * row_bytes, row_bytes);
@@ -238,7 +240,8 @@ Rows learned(const std::vector<std::string>& paths, bool in_two_steps) {
     const std::vector<int64_t> records(paths.size());
     job->program = program(kSide);
     if (in_two_steps) job->cache = {nullptr, records.data(), before(), true};
-    job->files = files.input();
+    job->inputs.resize(1);
+    job->inputs.front().files = files.input();
     job->rows = files.rows();
     job->positions.resize(paths.size());
     const size_t row_bytes = job->program->format().row_bytes();

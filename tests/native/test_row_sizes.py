@@ -7,21 +7,25 @@ import pytest
 
 from standpipe import _native
 from standpipe.engine.watchdog.board import new_heartbeat
+from standpipe.spec import UInt8Array
 
 KEY = (0, 0, 0, 0)
+
+
+def no_pillow(*_: object) -> tuple[UInt8Array, bool]:
+    raise AssertionError("pixels need no decoder")
 
 
 def written(height: int, width: int, **format_of: Any) -> tuple[str, bytes]:
     """Return the error for a picture of 5 × 7 pixels whose row has another size, and the row."""
     stage = _native.GeometryStage()
     stage.window(5, 7)
-    program = _native.Program(
-        [stage], _native.RowFormat.uint8(height, width, **format_of), False, 1 << 20, 100
-    )
-    maker = _native.SampleMaker(_native.SideArena(1 << 20), 1 << 20, new_heartbeat())
+    head = _native.Head(0, [stage], _native.RowFormat.uint8(height, width, **format_of))
+    program = _native.Program([_native.Input(False, False, 1 << 20, 100)], [head])
+    maker = _native.RowMaker(_native.SideArena(1 << 20), 1 << 20, new_heartbeat(), no_pillow)
     room = np.full(1000, 9, np.uint8)  # more than a row, so that a failure breaks nothing else
     row = room[: 3 * height * width]
-    wrong = maker.from_pixels(program, np.ones((5, 7, 3), np.uint8), *KEY, [row])
+    wrong = maker.make(program, 0, np.ones((5, 7, 3), np.uint8), *KEY, [row])
     return wrong, room.tobytes()
 
 

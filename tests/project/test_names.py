@@ -13,7 +13,7 @@ SAME_INTERFACE = {
 }
 
 COUNTERPARTS = {  # of native classes and functions, which these call
-    *("GeometryStage", "Job", "PixelStage", "SampleMaker"),
+    *("GeometryStage", "Head", "Input", "Job", "PixelStage"),
     *("faultpoint", "file_marks", "in_turn", "simd_paths"),
 }
 

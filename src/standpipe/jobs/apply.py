@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
-from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign
+from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign, decode_input
 from standpipe.transform.python.function import callable_name
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
@@ -133,30 +134,18 @@ class _Maker:
     """Makes rows with one kernel, one at a time."""
 
     def __init__(self, kernel: NativeKernel, decoding: Decoding) -> None:
-        self._kernel, self._decoding = kernel, decoding
+        self._kernel = kernel
         self._program = kernel.compile(decoding)
-        self._native = _native.SampleMaker(_native.SideArena(SIDE_BYTES[1]), READ_BYTES, new_heartbeat())
+        self._native = _native.RowMaker(
+            _native.SideArena(SIDE_BYTES[1]), READ_BYTES, new_heartbeat(), partial(decode_input, decoding)
+        )
 
     def fill(self, image: UInt8Array, out: Mapping[str, AnyArray]) -> str:
         """Write an image into ``out``. Return an empty text, or what is wrong with the image.
 
         out  one row of each output field, by name
         """
+        if image.ndim == 1 and image.size == 0:
+            return "the image has no bytes"
         into = [row.reshape(-1).view(np.uint8) for row in self._kernel.rows(out)]
-        try:
-            if image.ndim == 3:
-                return self._native.from_pixels(self._program, image, *KEY, into)
-            if image.size == 0:
-                return "the image has no bytes"
-            wrong = self._native.from_encoded(self._program, image, *KEY, into)
-            if wrong != "foreign":
-                return wrong
-            frame = decode_foreign(image, self._decoding, self._reserve)
-            return self._native.from_pixels(self._program, frame.rgb, *KEY, into)
-        except Undecodable as error:
-            return str(error)
-        finally:
-            self._native.release()
-
-    def _reserve(self, height: int, width: int, frame_bytes: int) -> str:
-        return self._native.reserve(self._program, height, width, *KEY, frame_bytes)
+        return self._native.make(self._program, 0, image, *KEY, into)

@@ -21,7 +21,7 @@ from standpipe.source import OpenConcat
 from standpipe.spec import PIXEL_CONTRACT
 from standpipe.transform import (
     Function,
-    ImageKernel,
+    NativeKernel,
     SampleProgram,
     at_epoch,
     decoder_version,
@@ -47,7 +47,7 @@ class CachePlan:
 
     cache: Cache
     kind: Kind
-    before: ImageKernel | None
+    before: NativeKernel | None
     identity: Identity
     records: int
     row_bytes: int | None
@@ -152,7 +152,7 @@ def check_cache_place(pipeline: Description, source: OpenSource) -> None:
 
 def _kept(
     pipeline: Description, source: OpenSource, program: SampleProgram | None
-) -> tuple[Kind, ImageKernel | None, int | None]:
+) -> tuple[Kind, NativeKernel | None, int | None]:
     """Return what the cache keeps, the kernel that makes its images, and the bytes of a row if they are
     known.
     """
@@ -162,7 +162,7 @@ def _kept(
     if program is not None:
         return "samples", None, None
     before, _ = kernels_around(pipeline, source)
-    return "images", before, before.output.row_bytes
+    return "images", before, before.image.output.row_bytes
 
 
 def _identity(pipeline: Description, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:

@@ -21,7 +21,6 @@ from standpipe.spec import Executor, ReadOptions, shape_text
 from standpipe.system import published
 from standpipe.transform import (
     FunctionStep,
-    HeadsKernel,
     NativeStep,
     decoder_name,
     is_scheduled,
@@ -149,10 +148,10 @@ def _transform(plan: Plan) -> list[str]:
     if kernel is None:
         return ["none: rows are copied into the slot"]
     kernels = "one kernel"
-    if isinstance(kernel, HeadsKernel):
-        kernels = f"one kernel of {len(kernel.heads)} views"
-    elif len(kernel.stages) > 1:
-        kernels = f"one kernel of {len(kernel.stages)} stages"
+    if kernel.views:
+        kernels = f"one kernel of {kernel.views} views"
+    elif len(kernel.image.stages) > 1:
+        kernels = f"one kernel of {len(kernel.image.stages)} stages"
     made = f"{kernels}: decode + {kernel.describe()}"
     if plan.cache is not None and plan.cache.before is not None:
         before = plan.cache.before.describe()
@@ -185,7 +184,7 @@ def _cache(plan: Plan) -> list[str]:
     made = plan.pipeline.transforms[:after]
     what = {
         "encoded": "bytes of files",
-        "images": f"images, {kept.before.output}" if kept.before is not None else "",
+        "images": f"images, {kept.before.image.output}" if kept.before is not None else "",
         "samples": "samples, as Python code returned them",
     }[kept.kind]
     place = f"after {made[-1].describe()}" if made else "right after the source"

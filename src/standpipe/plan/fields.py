@@ -16,8 +16,6 @@ from standpipe.pipeline.description import Description
 from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     MASK,
-    HeadsKernel,
-    ImageKernel,
     Left,
     Mixing,
     NativeKernel,
@@ -27,6 +25,7 @@ from standpipe.transform import (
     fuse,
     is_mask,
     left_behind,
+    mask_of,
     moves,
     sample_program,
     split_at_cache,
@@ -77,7 +76,7 @@ def kernel_or_program(
     whole = step.kernel or fuse(step.transforms, None)
     if not keeps_images(pipeline):
         return whole, None
-    if isinstance(whole, ImageKernel) and whole.mask is not None:
+    if whole.moves_masks:
         raise PlanError(NO_MASKS_KEPT)
     return kernels_around(pipeline, source)[1], None
 
@@ -93,7 +92,7 @@ def _cached(pipeline: Description) -> int:
     return 0 if cached is None or cached.cache.is_off else cached.after
 
 
-def kernels_around(pipeline: Description, source: OpenSource) -> tuple[ImageKernel, NativeKernel]:
+def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKernel, NativeKernel]:
     """Return two kernels of native transforms: before a cache, which makes (H, W, 3) uint8, and after it.
 
     Together they give the same rows as one kernel. Raises ``PlanError`` if images at the cache have no fixed
@@ -110,9 +109,9 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[ImageKern
             "cache() needs images of a fixed size. Put a transform that fixes the size before it, such "
             "as CenterCrop(size) or Resize((height, width)), or put cache() right after the source"
         ) from error
-    if isinstance(first, HeadsKernel):
+    if first.views:
         raise PlanError("cache() can't come after Views. Put it before Views, or right after the source")
-    return first, fuse(behind, first.size_px, earlier=before)
+    return first, fuse(behind, first.image.size_px, earlier=before)
 
 
 def device_share(
@@ -135,10 +134,10 @@ def device_share(
     kernel, program = kernel_or_program(
         replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
     )
-    if mixings and not isinstance(kernel, ImageKernel):
+    if mixings and (kernel is None or kernel.views):
         mixings = ()
         kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
-    if not isinstance(kernel, ImageKernel) or kernel.finish is None:
+    if kernel is None or kernel.finish is None:
         return kernel, program, None, mixings
     return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings
 
@@ -204,8 +203,14 @@ def sample_contents(
         contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
         if kernel is not None:
             made = kernel.outputs
-            others = {name: contents[name] for name in contents if name not in made and name != "image"}
-            contents = {**made, **others}
+            contents = {
+                **made,
+                **{
+                    name: spec
+                    for name, spec in contents.items()
+                    if name not in made and name not in kernel.reads
+                },
+            }
     elif program.fields is None:
         contents = {ALL: None} if measured is None else dict(measured)
     else:
@@ -229,13 +234,14 @@ def sample_contents(
     )  # the fields are the samples'
     if first is not None and ALL not in contents and (missing := first.missing(contents)):
         raise PlanError(missing)
-    mask = contents.get(MASK)
     mixing = next((each.mixing for each in pipeline.batch_functions if each.mixing is not None), None)
+    name = MASK if mixing is None else mask_of(mixing.image)
+    mask = contents.get(name)
     beside = isinstance(mask, Listed) or (mask is not None and is_mask(mask))
-    if mixing is not None and mixing.image == "image" and beside:
+    if mixing is not None and beside:
         raise PlanError(
-            f"{type(mixing).__name__} mixes images and labels but not the field 'mask', which would no longer fit the "
-            "image: leave it out, or rename 'mask' if it isn't a mask of the image"
+            f"{type(mixing).__name__} mixes images and labels but not the field {name!r}, which would no longer fit "
+            f"the image: leave it out, or rename {name!r} if it isn't a mask of the image"
         )
     if "index" in contents:
         raise PlanError(

@@ -10,7 +10,6 @@ from standpipe.errors import PlanError
 from standpipe.plan.fields import slot_layout
 from standpipe.plan.parts import SamplePlan
 from standpipe.spec import Executor
-from standpipe.transform import ImageKernel
 
 if TYPE_CHECKING:  # plans print themselves
     from standpipe.plan.plan import Plan
@@ -18,7 +17,7 @@ if TYPE_CHECKING:  # plans print themselves
 
 def sends_bytes(plan: Plan) -> bool:
     """Return True if images travel as uint8 and are normalized here: the same bits, in a quarter of the bytes."""
-    return isinstance(plan.samples.kernel, ImageKernel) and plan.samples.finish is not None
+    return plan.samples.finish is not None
 
 
 def sent(plan: Plan) -> Plan:
@@ -45,7 +44,7 @@ def sent_bytes(plan: Plan) -> int:
 
 
 def _unfinished(samples: SamplePlan, layout: SlotLayout, plan: Plan) -> tuple[SamplePlan, SlotLayout]:
-    assert isinstance(samples.kernel, ImageKernel)
+    assert samples.kernel is not None
     kernel = samples.kernel.finished_by(None)
     fields = {name: spec for name, spec in layout.fields.items() if name not in ("index", "valid")}
     contents = {**plan.batch.contents, **fields, **kernel.outputs}

@@ -5,11 +5,12 @@
 
 from standpipe.transform.decoders.verdict import Fault, fault_of
 from standpipe.transform.image import MASK
-from standpipe.transform.kernels.fuse import ImageKernel, NativeKernel, fuse, split_at_cache
-from standpipe.transform.kernels.heads import HeadsKernel
-from standpipe.transform.kernels.mask import MaskKernel, is_mask, other_size
+from standpipe.transform.kernels.fuse import fuse, split_at_cache
+from standpipe.transform.kernels.heads import NativeKernel
+from standpipe.transform.kernels.mask import is_mask, mask_of
 from standpipe.transform.kernels.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.kernels.program import (
+    ANY_PX,
     BATCH_OP,
     DATASET_OP,
     EPOCH_OP,
@@ -19,6 +20,7 @@ from standpipe.transform.kernels.program import (
     SampleProgram,
     Step,
     sample_program,
+    with_outputs,
 )
 from standpipe.transform.python.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves, warning
@@ -26,6 +28,7 @@ from standpipe.transform.python.randomness import first_random, what_draws
 from standpipe.transform.python.schedule import Schedule, at_epoch, first_epochs, is_scheduled
 
 __all__ = [
+    "ANY_PX",
     "BATCH_OP",
     "DATASET_OP",
     "EPOCH_OP",
@@ -35,10 +38,7 @@ __all__ = [
     "Fault",
     "Function",
     "FunctionStep",
-    "HeadsKernel",
-    "ImageKernel",
     "Left",
-    "MaskKernel",
     "Mixing",
     "Move",
     "NativeKernel",
@@ -58,12 +58,13 @@ __all__ = [
     "is_mask",
     "is_scheduled",
     "left_behind",
+    "mask_of",
     "moves",
     "only_libjpeg",
-    "other_size",
     "sample_program",
     "simd_paths",
     "split_at_cache",
     "warning",
     "what_draws",
+    "with_outputs",
 ]

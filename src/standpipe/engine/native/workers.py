@@ -12,7 +12,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.cache import OpenSet
-from standpipe.contracts import Files, Records
+from standpipe.contracts import Records
 from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
@@ -37,7 +37,6 @@ from standpipe.read import ReadAhead, read_policy, read_threads
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
-from standpipe.transform import MASK, ImageKernel, MaskKernel, NativeKernel
 from standpipe.transform.decoders.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
@@ -75,9 +74,11 @@ class NativeWorkers(Workers):
         self._overdue = Overdue(bell)
         # Programs for each segment of epochs; all are None where rows are only copied.
         kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
-        masks = [kernel.mask if isinstance(kernel, ImageKernel) else None for kernel in kernels]
-        self._programs, self._mask_programs = (_compiled(some, plan) for some in (kernels, masks))
-        self._makes_images, self._moves_masks = plan.samples.kernel is not None, masks[0] is not None
+        self._programs = [
+            None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd)
+            for each in kernels
+        ]
+        self._reads = () if kernels[0] is None else kernels[0].reads
         ahead = ReadAhead(plan.memory.forecast.read_ahead, read_threads(plan.pool.workers))
         self._pool = _native.Pool(
             plan.pool.workers,
@@ -110,7 +111,7 @@ class NativeWorkers(Workers):
 
     def start(self) -> None:
         """Start the Python threads: for Pillow and for the cache. The native threads already run."""
-        if self._makes_images:
+        if self._reads:
             self._start_thread()
         if self._maintainer is not None:
             self._maintainer.start(self._ends)
@@ -125,8 +126,8 @@ class NativeWorkers(Workers):
         some = rows if assignment.without else None
         if some is not None:
             records, positions = records.take(some), positions[some]
-        natives = self._native_jobs(assignment, ring, records, positions, some) if len(rows) else (None, None)
-        return NativeJob(natives, records, rows, self._checks, self._values(assignment))
+        native = self._native_job(assignment, ring, records, positions, some) if len(rows) else None
+        return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make the rows in ``new.rows`` again from other records, before all queued jobs."""
@@ -134,9 +135,7 @@ class NativeWorkers(Workers):
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
-        job.native, job.mask = self._native_jobs(
-            assignment, ring, new.records, positions, new.rows, new.attempts
-        )
+        job.native = self._native_job(assignment, ring, new.records, positions, new.rows, new.attempts)
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self.submit(job, first=True)
 
@@ -146,7 +145,7 @@ class NativeWorkers(Workers):
         made = () if kernel is None else kernel.outputs
         return {name: view for name, view in assignment.views.items() if name not in made}
 
-    def _native_jobs(
+    def _native_job(
         self,
         assignment: Assignment,
         ring: _native.SlotRing,
@@ -154,47 +153,34 @@ class NativeWorkers(Workers):
         positions: Int64Array,
         slot_rows: Int64Array | None = None,
         attempts: Int64Array | None = None,
-    ) -> tuple[_native.Job, _native.Job | None]:
-        """Return the native job of an assignment, and that of its masks; ``_native.Job`` describes the arrays."""
-        epoch = assignment.at.epoch
-        plan, layout = self._plan, self._plan.layout_at(epoch)
-        kernel, segment = plan.samples_at(epoch).kernel, plan.segment(epoch)
-
-        def make(program: _native.Program | None, outputs: list[tuple[int, int]]) -> _native.Job:
-            return _native.Job(
-                ring=ring,
-                slot=assignment.slot,
-                positions=positions,
-                program=program,
-                outputs=outputs,
-                seed=plan.pipeline.seed,
-                epoch=epoch,
-                slot_rows=slot_rows,
-                attempts=attempts,
-            )
-
-        images = [] if kernel is None else kernel.places(layout.offsets)
-        job = self._filled(make(self._programs[segment], images), assignment, ring, records)
-        if (mask_program := self._mask_programs[segment]) is None:
-            return job, None
-        mask = make(mask_program, [(layout.offsets[MASK], layout.fields[MASK].row_bytes)])
-        if MASK in records.files:
-            _read_files(mask, records.files[MASK])
-        else:
-            rows = records.rows[MASK]
-            for part in rows.parts:
-                mask.masks(part.array.view(np.uint8), part.rows, bool(rows.others))
-        job.note_sizes()
-        mask.note_sizes()
-        return job, mask
-
-    def _filled(
-        self, job: _native.Job, assignment: Assignment, ring: _native.SlotRing, records: Records
     ) -> _native.Job:
-        """Say where the job finds its images and other fields, and return it."""
-        layout, slot = self._plan.layout_at(assignment.at.epoch), assignment.slot
-        if "image" in records.files:
-            _read_files(job, records.files["image"])
+        """Return the native job of an assignment, which knows where it finds all fields."""
+        epoch, slot = assignment.at.epoch, assignment.slot
+        plan, layout = self._plan, self._plan.layout_at(epoch)
+        kernel = plan.samples_at(epoch).kernel
+        job = _native.Job(
+            ring=ring,
+            slot=slot,
+            positions=positions,
+            program=self._programs[plan.segment(epoch)],
+            outputs=[] if kernel is None else kernel.places(layout.offsets),
+            seed=plan.pipeline.seed,
+            epoch=epoch,
+            slot_rows=slot_rows,
+            attempts=attempts,
+        )
+        for number, name in enumerate(self._reads):
+            if (files := records.files.get(name)) is not None:
+                paths = files.paths
+                job.files(
+                    number,
+                    paths.blob,
+                    paths.ends,
+                    files.offset,
+                    files.length,
+                    files.file_bytes,
+                    files.mtime_ns,
+                )
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:
@@ -202,9 +188,9 @@ class NativeWorkers(Workers):
         for name, rows in records.rows.items():
             partial = bool(rows.others)
             for part in rows.parts:
-                if name == "image" and self._makes_images:
-                    job.pixels(part.array.view(np.uint8), part.rows, partial)
-                elif name != MASK or not self._moves_masks:
+                if name in self._reads:
+                    job.pixels(self._reads.index(name), part.array.view(np.uint8), part.rows, partial)
+                else:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
         return job
@@ -215,14 +201,12 @@ class NativeWorkers(Workers):
             self._bell.ring()
             return
         self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
-        natives = job.natives
-        for native in reversed(natives) if first else natives:
-            self._pool.submit(native, first=first)
+        self._pool.submit(job.native, first=first)
 
     def cancel(self, job: NativeJob) -> None:
         """Drop the rows of a job that no thread has begun."""
-        for native in job.natives:
-            self._pool.cancel(native)
+        if job.native is not None:
+            self._pool.cancel(job.native)
 
     def stats(self) -> Stats:
         """Return the counters of the native threads and of the cache."""
@@ -340,17 +324,3 @@ class NativeWorkers(Workers):
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()
             finish_foreign(row, self._plan.pipeline.decoding)
-
-
-def _read_files(job: _native.Job, files: Files) -> None:
-    """Have a native job read the files of its rows."""
-    paths = files.paths
-    job.files(paths.blob, paths.ends, files.offset, files.length, files.file_bytes, files.mtime_ns)
-
-
-def _compiled(
-    kernels: Sequence[NativeKernel | MaskKernel | None], plan: Plan
-) -> list[_native.Program | None]:
-    return [
-        None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd) for each in kernels
-    ]

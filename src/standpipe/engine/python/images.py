@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,49 @@ from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_im
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
+from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.stats.counters import Counts, added_up
-from standpipe.transform import MASK, MaskKernel, Move, NativeKernel, NativeStep, moves, other_size
-from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign, decode_mask
+from standpipe.transform import ANY_PX, MASK, Move, NativeKernel, NativeStep, moves, with_outputs
+from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_input, foreign_size
+from standpipe.transform.image import Size
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
 ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made in spite of a problem
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 
+class _Row:
+    """A sample on its way through a kernel: what its inputs share.
+
+    number   number of the step
+    masks    True if the sample has a mask, which the kernel moves
+    out      memory for results by field, used if shape and dtype fit
+    size_px  (height, width) of the image before the step, once it is made
+    kernel   the kernel, once it is known
+    made     the results by field, and their bytes for each head of the kernel
+    """
+
+    __slots__ = ("bytes", "kernel", "key", "made", "masks", "number", "out", "program", "size_px", "step")
+    program: _native.Program
+
+    def __init__(
+        self, number: int, step: NativeStep, key: RowKey, masks: bool, out: Mapping[str, AnyArray]
+    ) -> None:
+        self.number, self.step, self.key, self.masks, self.out = number, step, key, masks, out
+        self.kernel: NativeKernel | None = None
+        self.size_px: Size | None = None
+
+    def begin(self, program: _native.Program, kernel: NativeKernel) -> None:
+        """Take the kernel and its program, and memory for the results."""
+        self.program, self.kernel = program, kernel
+        self.made = {name: _memory(self.out.get(name), spec) for name, spec in kernel.outputs.items()}
+        self.bytes = [row.reshape(-1).view(np.uint8) for row in kernel.rows(self.made)]
+
+
 class ImageMaker:
-    """Runs the native kernels of a program for one thread, one image at a time.
+    """Runs the native kernels of a program for one thread: files, the cache of files, and values of Python.
 
     supplies   objects that all makers of this process share
     heartbeat  the thread's heartbeat; native code writes there that it reads a file or waits for memory
@@ -35,16 +66,15 @@ class ImageMaker:
     def __init__(self, setup: WorkerSetup, supplies: Supplies, heartbeat: Heartbeat) -> None:
         self._setup, self._heartbeat = setup, heartbeat
         self._reader, self._side = supplies.reader, supplies.side
-        self._native = _native.SampleMaker(supplies.side, READ_BYTES, heartbeat)
+        decode = partial(decode_input, setup.decoding)
+        self._native = _native.RowMaker(supplies.side, READ_BYTES, heartbeat, decode)
         # The cache of files. The maker of samples has the cache of samples.
         self._kept = None if setup.keeps_samples else supplies.kept
         self.moved: list[Move] | None = None  # the transforms that moved an image; None: they aren't recorded
-        self.stamp = NO_FILE  # of the file that was read last
-        # Of reads; of rows of files other than JPEG, and of images that were kept; less rows that were made twice.
+        self.stamp = NO_FILE  # of the image's file that was read last
+        # Of reads; of images that were kept; less rows that were made twice.
         self._counts: dict[str, float] = dict.fromkeys((*ODD, "read.rows", "read.bytes", "read.busy_s"), 0)
-        self._programs: dict[
-            tuple[str, NativeStep, int, int], tuple[_native.Program, NativeKernel | MaskKernel]
-        ] = {}
+        self._programs: dict[tuple[NativeStep, bool, Size | None], tuple[_native.Program, NativeKernel]] = {}
 
     @property
     def counters(self) -> Counts:
@@ -69,47 +99,38 @@ class ImageMaker:
     def make(
         self, number: int, step: NativeStep, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]
     ) -> Sample:
-        """Apply a step's kernel to a sample's image, and return the sample with the results in the image's place.
+        """Apply a step's kernel to a sample, and return the sample with the results in place of what it read.
 
         number  number of the step
-        sample  its ``image`` is pixels, or encoded if the step decodes
+        sample  its ``image`` is pixels, or encoded if the step decodes; its ``mask``, if it has one, is encoded or
+                class numbers (H, W) uint8
         out     memory for results by field, used if shape and dtype fit
 
         Raises ``RowFailed`` if the kernel fails, or a result has the name of another field.
         """
-        image = sample.get("image")
-        if step.decodes:
-            if image is None:
-                raise RowFailed("source", _no_image(sample))
-            image = encoded_image(image)
-        try:
-            made = self._made(number, step, key, image, out)
-        except RowFailed as failed:
-            if isinstance(image, EncodedFile | EncodedBytes):
-                failed.path, failed.offset = name_and_offset(image)
-            raise
-        finally:
-            self._native.release()  # now that what it took of the side arena is gone
+        masks = MASK in sample and step.moves_mask
+        row = _Row(number, step, key, masks, out)
+        for field in ("image", MASK) if masks else ("image",):
+            try:
+                self._make(row, field, sample)
+            finally:
+                self._native.release()  # now that what it took of the side arena is gone
         if self.moved is not None:
-            self.moved += moves(step.transforms, sample, self._native.source_px)
-        if "image" in made:
-            return {**sample, **made}
-        others = {name: value for name, value in sample.items() if name != "image"}
-        if taken := [name for name in made if name in others]:
-            raise CantWork(
-                "transform", f"Views: the sample has a field {taken[0]!r} already; give the view another name"
-            )
-        return {**made, **others}
+            self.moved += moves(step.transforms, sample, row.size_px)
+        assert row.kernel is not None
+        try:
+            return with_outputs(sample, row.kernel.reads, row.made)
+        except PlanError as error:
+            raise CantWork("transform", str(error)) from None
 
     def make_many(self, step: NativeStep, rows: Sequence[EncodedRow], out: AnyArray) -> list[str]:
         """Decode many images in one call with the kernel of step 0, and write their rows of ``out``.
 
-        The call writes into the heartbeat that a row begins. Return a text for each row: ``""``, ``"foreign"`` for
-        an image that Pillow decodes, or the error.
+        The call writes into the heartbeat that a row begins. Return ``""`` or the error for each row.
         """
         self._heartbeat[STEP] = 1
-        program, _ = self._program(step, 0, 0)
-        return self._native.rows_from_encoded(
+        program, _ = self._program(step, None, masks=False)
+        return self._native.make_many(
             program,
             [each.image.data for each in rows],
             self._setup.seed,
@@ -120,103 +141,49 @@ class ImageMaker:
             out.reshape(len(out), -1).view(np.uint8),
         )
 
-    def move_mask(
-        self, number: int, step: NativeStep, key: RowKey, mask: Any, row: AnyArray | None
-    ) -> AnyArray:
-        """Move a sample's mask as ``make`` has just moved its image, and return the result.
-
-        mask  encoded, or class numbers (H, W) uint8; otherwise as ``make``
-        """
-        encoded = None
+    def _make(self, row: _Row, field: str, sample: Sample) -> None:
+        """Make what the heads of one input write. Raises ``RowFailed`` with the field and its file."""
+        step, key = row.step, row.key
+        value: EncodedFile | EncodedBytes | UInt8Array | None = None
         try:
-            array = isinstance(mask, np.ndarray) and mask.ndim != 1
-            if not (mask is None or array or is_picture(mask) or is_tensor(mask)):
-                encoded = encoded_image(mask)
-            numbers = as_numbers(mask) if encoded is None else self._decoded_mask(number, step, key, encoded)
-            if numbers.shape != (image_px := self._native.source_px):
-                raise RowFailed("decode", other_size(numbers.shape, image_px))
-            program, kernel = self._program(step, *image_px, MASK)
-            assert isinstance(kernel, MaskKernel)
-            out = _memory(row, kernel.output)
-            into = [out.reshape(-1).view(np.uint8)]
-            if wrong := self._native.from_mask(program, numbers, *self._seeds(key), into):
+            value = _numbers_or_encoded(sample[MASK]) if field == MASK else _image(sample, step)
+            data = value if isinstance(value, np.ndarray) else self._data(row, field, value)
+            if row.kernel is None:
+                size_px = None if step.kernel is not None else self._size_of(data)
+                row.begin(*self._program(step, size_px, masks=row.masks))
+            place = row.kernel.reads.index(field)
+            seeds = self._setup.seed, key.epoch, key.position, key.attempt
+            if wrong := self._native.make(row.program, place, data, *seeds, row.bytes, row.size_px or (0, 0)):
                 raise RowFailed("decode", wrong)
-            return out
+            row.size_px = self._native.source_px
         except RowFailed as failed:
-            failed.field = MASK
-            if encoded is not None:
-                failed.path, failed.offset = name_and_offset(encoded)
+            failed.field = field
+            if isinstance(value, EncodedFile | EncodedBytes):
+                failed.path, failed.offset = name_and_offset(value)
             raise
-        finally:
-            self._native.release()
 
-    def _decoded_mask(
-        self, number: int, step: NativeStep, key: RowKey, encoded: EncodedFile | EncodedBytes
-    ) -> UInt8Array:
+    def _data(self, row: _Row, field: str, encoded: EncodedFile | EncodedBytes) -> UInt8Array:
+        """Return the bytes of an encoded image or mask, after waiting for their part of the memory budget."""
         if isinstance(encoded, EncodedBytes):
-            data = self._admitted(encoded.data)
-        else:
-            self._heartbeat[STEP] = READING
-            data = self._read_file(encoded)[0]
-            self._heartbeat[STEP] = 1 + number
+            return self._admitted(encoded.data)
+        self._heartbeat[STEP] = READING
+        data = self._read(row.key, encoded) if field == "image" else self._read_file(encoded)[0]
+        self._heartbeat[STEP] = 1 + row.number
+        return data
+
+    def _size_of(self, data: UInt8Array) -> Size:
+        """Return the (height, width) of an image in pixels, from its header if it is encoded."""
+        if data.ndim > 1:
+            return data.shape[0], data.shape[1]
+        decoding = self._setup.decoding
+        limits = decoding.limits
+        height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans, decoding.upright)
+        if wrong and wrong != "foreign":
+            raise RowFailed("decode", wrong)
         try:
-            return decode_mask(data, self._setup.decoding, self._reserve(step, key, MASK))
+            return foreign_size(data, decoding) if wrong else (height, width)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
-
-    def _made(
-        self, number: int, step: NativeStep, key: RowKey, image: Any, out: Mapping[str, AnyArray]
-    ) -> Mapping[str, AnyArray]:
-        rgb: UInt8Array | None = None
-        data: UInt8Array | None = None
-        if isinstance(image, EncodedFile | EncodedBytes):
-            if isinstance(image, EncodedBytes):
-                data = self._admitted(image.data)
-            else:
-                self._heartbeat[STEP] = READING
-                data = self._read(key, image)
-                self._heartbeat[STEP] = 1 + number
-            if step.kernel is not None:
-                size = (0, 0)  # whatever it is, the result's is known
-            else:
-                limits = self._setup.decoding.limits
-                height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
-                size = (height, width)
-                if wrong == "foreign":
-                    rgb = self._foreign(number, step, key, data)
-                    size = (rgb.shape[0], rgb.shape[1])
-                elif wrong:
-                    raise RowFailed("decode", wrong)
-        else:
-            rgb = _as_rgb(image, step)
-            size = (rgb.shape[0], rgb.shape[1])
-        seeds = self._seeds(key)
-        wrong = "foreign"
-        if rgb is None:
-            assert data is not None
-            program, made, into = self._room(step, size, out)
-            wrong = self._native.from_encoded(program, data, *seeds, into)
-            if wrong == "foreign":
-                rgb = self._foreign(number, step, key, data)
-        if rgb is not None:  # its size isn't that of the file's header if the EXIF orientation turned it
-            program, made, into = self._room(step, (rgb.shape[0], rgb.shape[1]), out)
-            wrong = self._native.from_pixels(program, rgb, *seeds, into)
-        if wrong:
-            raise RowFailed("decode", wrong)
-        return made
-
-    def _room(
-        self, step: NativeStep, size: tuple[int, int], out: Mapping[str, AnyArray]
-    ) -> tuple[_native.Program, Mapping[str, AnyArray], list[UInt8Array]]:
-        """Return the program for images of a (height, width), memory for its results by field, and their bytes."""
-        program, kernel = self._program(step, *size)
-        assert not isinstance(kernel, MaskKernel)
-        images = {name: spec for name, spec in kernel.outputs.items() if name != MASK}
-        made = {name: _memory(out.get(name), spec) for name, spec in images.items()}
-        return program, made, [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
-
-    def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
-        return self._setup.seed, key.epoch, key.position, key.attempt
 
     def _admitted(self, data: UInt8Array) -> UInt8Array:
         """Return a dataset's bytes, after waiting for their part of the memory budget."""
@@ -265,32 +232,15 @@ class ImageMaker:
             raise RowFailed("read", wrong)
         return data.copy()  # the reader uses its memory again
 
-    def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
-        try:
-            frame = decode_foreign(data, self._setup.decoding, self._reserve(step, key, "image"))
-        except Undecodable as error:
-            raise RowFailed("decode", str(error)) from error
-        self._counts["truncated"] += frame.truncated
-        return frame.rgb
-
-    def _reserve(self, step: NativeStep, key: RowKey, field: str) -> Callable[[int, int, int], str]:
-        """Return the function that reserves memory for decoding an image or a mask, and making its row."""
-
-        def reserve(height: int, width: int, frame_bytes: int) -> str:
-            program, _ = self._program(step, height, width, field)
-            return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
-
-        return reserve
-
     def _program(
-        self, step: NativeStep, height: int, width: int, field: str = "image"
-    ) -> tuple[_native.Program, NativeKernel | MaskKernel]:
-        at = (field, step, height, width) if step.kernel is None else (field, step, 0, 0)
+        self, step: NativeStep, size_px: Size | None, *, masks: bool
+    ) -> tuple[_native.Program, NativeKernel]:
+        """Return a step's kernel for images of a (height, width), and its program. None: the step's own kernel."""
+        at = step, masks, size_px
         found = self._programs.get(at)
         if found is None:
-            kernel = step.mask_for(height, width) if field == MASK else step.for_size(height, width)
-            compiled = kernel.compile(self._setup.decoding, self._setup.simd)
-            found = compiled, kernel
+            kernel = step.kernel_for(size_px or ANY_PX, masks=masks)
+            found = kernel.compile(self._setup.decoding, self._setup.simd), kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
@@ -304,18 +254,31 @@ def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:
     return np.empty(spec.shape, spec.dtype)
 
 
-def as_numbers(mask: Any) -> UInt8Array:
-    """Return a mask's class numbers, (H, W) uint8. Raises ``RowFailed`` for another value."""
-    array = as_array(mask)
-    if array is None or array.dtype != np.uint8 or array.ndim != 2:
-        got = type(mask).__name__ if array is None else str(ArraySpec(array.shape, array.dtype))
+def _numbers_or_encoded(mask: Any) -> UInt8Array | EncodedFile | EncodedBytes:
+    """Return a mask as class numbers, (H, W) uint8, or encoded. Raises ``RowFailed`` for another value."""
+    array = isinstance(mask, np.ndarray) and mask.ndim != 1
+    if not (mask is None or array or is_picture(mask) or is_tensor(mask)):
+        return encoded_image(mask)
+    numbers = as_array(mask)
+    if numbers is None or numbers.dtype != np.uint8 or numbers.ndim != 2:
+        got = type(mask).__name__ if numbers is None else str(ArraySpec(numbers.shape, numbers.dtype))
         mode = f" of mode {mask.mode}" if is_picture(mask) else ""
         raise RowFailed(
             "transform",
             "'mask' must be class numbers (H, W) uint8, a Pillow image of mode L or P, or an encoded image of one "
             f"channel, but it is {got}{mode}",
         )
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(numbers)
+
+
+def _image(sample: Sample, step: NativeStep) -> UInt8Array | EncodedFile | EncodedBytes:
+    """Return a sample's image as pixels, or encoded if the step decodes. Raises ``RowFailed`` for another value."""
+    image = sample.get("image")
+    if not step.decodes:
+        return _as_rgb(image, step)
+    if image is None:
+        raise RowFailed("source", _no_image(sample))
+    return encoded_image(image)
 
 
 def _no_image(sample: Sample) -> str:

@@ -22,7 +22,7 @@ from standpipe.engine.python.collating import with_arrays
 from standpipe.engine.python.columns import Columns, Uneven, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
 from standpipe.engine.python.encoded import is_part_of_file, is_struct
-from standpipe.engine.python.encoded_rows import Calls, encoded_rows
+from standpipe.engine.python.encoded_rows import encoded_rows
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, changed, marks
 from standpipe.engine.python.images import ImageMaker
@@ -36,7 +36,7 @@ from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import KEY, NAMES, AnyArray, StreamEnded
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
-from standpipe.transform import DATASET_OP, MASK, FunctionStep, NativeStep, moves
+from standpipe.transform import DATASET_OP, FunctionStep, NativeStep, moves
 
 if TYPE_CHECKING:
     from standpipe.source import Stream
@@ -95,8 +95,7 @@ class SampleMaker:
             None  # generators by the function that uses them, during a probe
         )
         self.laps = Laps()
-        self._calls = Calls(self.at, self._begun, self._write_rest, self._check)
-        self._encoded = encoded_rows(setup, self._own_steps, self._images, self.laps, self._calls)
+        self._encoded = encoded_rows(setup, self._own_steps, self._images, self.laps, self._check)
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         last = self._steps[-1] if self._steps else None
@@ -177,7 +176,7 @@ class SampleMaker:
             step if isinstance(step, NativeStep) else old
             for step, old in zip(steps, self._steps, strict=True)
         ]
-        self._encoded = encoded_rows(self.setup, steps, self._images, self.laps, self._calls)
+        self._encoded = encoded_rows(self.setup, steps, self._images, self.laps, self._check)
 
     def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
         """Return ``make()``, which makes one sample. In worker processes it may be called twice; see ``Draws``."""
@@ -201,19 +200,26 @@ class SampleMaker:
         """Make rows [first, stop) inside ``task()``, and return the failures of rows that can't be made."""
         if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
             return []
-        if self._encoded is not None and not self._looks_at_each and self._encoded.suits(rows):
-            return self._encoded.fill(rows, first, stop)
+        together = self._encoded
+        if together is not None and (self._looks_at_each or not together.suits(rows)):
+            together = None
+        begins = self.begins if together is None else self.at  # the time of rows that wait is taken together
         made_there = [(name, rows.views[name]) for name in self._made_natively if name in rows.views]
         out: Mapping[str, AnyArray] = {}
         bad = []
-        key_of, inputs_of, make = rows.key, rows.inputs.row, self.make
+        key_of, inputs_of, begin, finish = rows.key, rows.inputs.row, self._begin, self._finish
 
         def made() -> RowFailed | None:
-            self.begins(row)
+            begins(row)
             try:
-                write_row(make(key, inputs_of(row), out), row, rows, out)
+                first_step, sample = begin(key, inputs_of(row), out)
+                if together is not None and together.takes(row, key, sample, rows, self.heartbeat[SINCE]):
+                    return None
+                write_row(finish(first_step, key, sample, out), row, rows, out)
             except Exception as error:
                 return row_failed(error)
+            if together is not None:
+                together.tried = True
             self.ends()
             return None
 
@@ -225,7 +231,9 @@ class SampleMaker:
                 bad.append(failed.failure(row))
                 if failed.place == END:
                     break
-        return bad
+        if together is None:
+            return bad
+        return sorted([*bad, *together.failures(rows)], key=lambda failure: failure.row)
 
     def at_once(self, rows: BatchRows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
         """Get the samples of rows [first, stop) from the dataset at once, and pass them to ``use`` field by field.
@@ -274,16 +282,20 @@ class SampleMaker:
         out     rows of the slot by field. If the last step can write into such a row without a copy, the row itself
                 is the sample's value
         """
+        first, sample = self._begin(key, sample, out)
+        return self._finish(first, key, sample, out)
+
+    def _begin(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> tuple[int, Sample]:
+        """Return the number of the first step to apply to a sample, and the sample then; see ``make``."""
         faultpoint("worker.row", key.index)
-        first = 0
         if self._proves and not (self._kept is not None and self._kept.has(key.index)):
-            first = self._before_cache
-            sample = self._proven(key, sample)
-        elif self._kept is not None and self.setup.keeps_samples:
-            first = self._before_cache
-            sample = self._found_or_made(key, sample, out)
-        else:
-            sample = self._begun(key, sample)
+            return self._before_cache, self._proven(key, sample)
+        if self._kept is not None and self.setup.keeps_samples:
+            return self._before_cache, self._found_or_made(key, sample, out)
+        return 0, self._begun(key, sample)
+
+    def _finish(self, first: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
+        """Apply the steps from ``first`` on to a sample, and return it; see ``make``."""
         sample = self._through(first, len(self._steps), key, sample, out)
         self._check(sample)
         return sample
@@ -292,13 +304,6 @@ class SampleMaker:
         """Raise ``RowFailed`` for a finished sample with a wrong value."""
         if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
-
-    def _write_rest(self, key: RowKey, sample: Sample, row: int, rows: BatchRows) -> None:
-        """Make a sample from the dataset's values, and write it into its row. Raises ``RowFailed``."""
-        out = {"image": rows.views["image"][row]}
-        sample = self._through(0, len(self._steps), key, sample, out)
-        self._check(sample)
-        write_row(sample, row, rows, out)
 
     def as_given(self, sample: Sample) -> Any:
         """Return a sample in the form of the dataset's last sample: a dict, a tuple, or its only value."""
@@ -331,10 +336,7 @@ class SampleMaker:
                 sample = self.call(step, key, self._images.with_bytes(sample))
             else:
                 there = out if number == len(self._steps) - 1 else {}
-                made = self._images.make(number, step, key, sample, there)
-                if MASK in sample and step.moves_mask:
-                    made[MASK] = self._images.move_mask(number, step, key, sample[MASK], there.get(MASK))
-                sample = made
+                sample = self._images.make(number, step, key, sample, there)
             if since:
                 since = self.laps.step(1 + number, since)
         return sample

@@ -8,7 +8,6 @@ from standpipe.plan.parts import SamplePlan
 from standpipe.plan.plan import Plan
 from standpipe.plan.remote_images import sends_bytes
 from standpipe.spec import Executor
-from standpipe.transform import ImageKernel
 
 THREADS = 2  # a thread copies some GB/s; images that it normalizes, half a GB/s
 
@@ -30,9 +29,5 @@ def copying(plan: Plan) -> Plan:
 
 def _rest(samples: SamplePlan, plan: Plan) -> SamplePlan:
     kernel = samples.kernel
-    rest = (
-        replace(kernel, stages=(), erases=None, mask=None)
-        if sends_bytes(plan) and isinstance(kernel, ImageKernel)
-        else None
-    )
+    rest = kernel.finishing() if sends_bytes(plan) and kernel is not None else None
     return replace(samples, python=None, kernel=rest, program=None, labels=(), mixings=())

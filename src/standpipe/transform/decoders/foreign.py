@@ -44,7 +44,7 @@ class Undecodable(Exception):
 class Frame(NamedTuple):
     """A decoded image, as native code takes it.
 
-    rgb        pixels, (H, W, 3) uint8
+    rgb        pixels, (H, W, 3) uint8, or class numbers (H, W)
     truncated  True if its file ends too soon, so that rows are missing
     """
 
@@ -53,24 +53,39 @@ class Frame(NamedTuple):
 
 
 def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
-    """Decode a row's image with Pillow, and let native code finish the row in the slot.
+    """Decode a row's image or mask with Pillow, and let native code finish the row in the slot.
 
     row  the encoded image, and where its pixels go; it is marked as failed if decoding fails. Nothing is raised
     """
-    try:
-        _finish(row, decoding)
-    finally:
-        row.release()  # only now: the decoded image is freed
+    row.make(functools.partial(decode_input, decoding))
 
 
-def _finish(row: _native.ForeignRow, decoding: Decoding) -> None:
+def decode_input(
+    decoding: Decoding, data: UInt8Array, is_mask: bool, reserve: Callable[[int, int, int], str]
+) -> Frame:
+    """Decode an input of a row for native code; ``decode_foreign`` and ``decode_mask`` document the rest."""
+    if is_mask:
+        return Frame(decode_mask(data, decoding, reserve), False)
+    return decode_foreign(data, decoding, reserve)
+
+
+def foreign_size(data: UInt8Array, decoding: Decoding) -> tuple[int, int]:
+    """Return the (height, width) in pixels of an encoded image, without decoding it.
+
+    Raises ``Undecodable`` if its header can't be read.
+    """
+    found: list[tuple[int, int]] = []
+
+    def refuse(height: int, width: int, _: int) -> str:
+        found.append((height, width))
+        return "only its size was asked for"
+
     try:
-        if row.is_mask:
-            row.finish_mask(decode_mask(row.data, decoding, row.reserve))
-        else:
-            row.finish(*decode_foreign(row.data, decoding, row.reserve))
-    except Exception as error:
-        row.fail(str(error))
+        decode_foreign(data, decoding, refuse)
+    except Undecodable:
+        if not found:
+            raise
+    return found[0]
 
 
 def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:

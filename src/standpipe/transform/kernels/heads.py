@@ -1,70 +1,197 @@
-"""Kernels with several outputs: one decoded image, of which each head makes an output with its own transforms."""
+"""Native kernels: the fields of a record that a kernel reads, and the heads that make an output each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from standpipe import _native
-from standpipe.spec import AnyArray, ArraySpec, Decoding
+from standpipe.contracts import Finish
+from standpipe.spec import AnyArray, ArraySpec, DecodeMode, Decoding, Layout
+from standpipe.transform.image import MASK, RowTransform, Size
+from standpipe.transform.kernels.native import only_libjpeg
+from standpipe.transform.kernels.stages import Stage
 
-if TYPE_CHECKING:  # it makes heads
-    from standpipe.transform.kernels.fuse import ImageKernel
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A field of a record of which a kernel makes outputs.
+
+    field    its name
+    is_mask  True for class numbers, of which only the nearest pixels are taken; False for an image
+    """
+
+    field: str
+    is_mask: bool = False
+
+    def compile(self, decoding: Decoding) -> _native.Input:
+        """Return the native form. ``decoding``: how images are decoded, and their limits."""
+        return _native.Input(
+            is_mask=self.is_mask,
+            fast=decoding.mode is DecodeMode.FAST,
+            max_pixels=decoding.limits.max_pixels,
+            max_scans=decoding.limits.max_scans,
+            allow_truncated=decoding.allow_truncated,
+            only_libjpeg=only_libjpeg(),
+            upright=decoding.upright,
+        )
+
+
+IMAGES, MASKS = Input("image"), Input(MASK, is_mask=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """One output of a kernel.
 
-    field   the name of the output's field
-    kernel  the transforms of this output alone
-    place   its number in a field that has several outputs in one row; None: it is the field's only output
-    salt    64 bits that make its random numbers differ from other heads'
+    input      the field of which it is made
+    stages     passes over the pixels, in order
+    output     shape and dtype of the output in one row of the slot, or in its place there
+    layout     order of its axes
+    table      (3, 256) float: the number written for each channel's byte values 0 to 255; None: bytes are written
+    normalize  True if ``Normalize`` made ``table``
+    erases     the transform that changes the finished image, with its part of the key of random numbers; or None
+    field      the name of the output's field
+    place      its number in a field that has several outputs in one row; None: it is the field's only output
+    salt       64 bits that make the random numbers of a view differ from other views'; 0: they are the sample's
     """
 
-    field: str
-    kernel: ImageKernel
-    place: int | None
-    salt: int
+    input: Input
+    stages: tuple[Stage, ...]
+    output: ArraySpec
+    layout: Layout = Layout.NHWC
+    table: AnyArray | None = dataclasses.field(default=None, compare=False)
+    normalize: bool = False
+    erases: tuple[RowTransform, int] | None = None
+    field: str = "image"
+    place: int | None = None
+    salt: int = 0
+
+    @property
+    def size_px(self) -> Size:
+        """The (height, width) of the output, in pixels."""
+        shape = self.output.shape
+        return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
+
+    def compile(self, number: int) -> _native.Head:
+        """Return the native form. ``number``: of the input in the kernel."""
+        erases = self.erases
+        return _native.Head(
+            input=number,
+            stages=[stage.compile() for stage in self.stages],
+            format=self._row_format(),
+            erasing=None if erases is None else erases[0].erasing(erases[1], self.output.dtype),
+            salt=self.salt,
+        )
+
+    def _row_format(self) -> _native.RowFormat:
+        height, width = self.size_px
+        planar = self.layout is Layout.NCHW
+        if self.input.is_mask:
+            return _native.RowFormat.mask(height, width)
+        if self.table is None:
+            return _native.RowFormat.uint8(height, width, planar)
+        if self.table.dtype == np.float32:
+            return _native.RowFormat.float32(height, width, planar, self.table.view(np.float32))
+        return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
+
+    def describe(self) -> list[str]:
+        """Return the steps after decoding, for ``explain()``, without the last one, which writes."""
+        steps = [name for stage in self.stages for name in stage.names]
+        steps += ["Normalize"] if self.normalize and self.table is not None else []
+        return steps if self.erases is None else [*steps, type(self.erases[0]).__name__]
 
 
 @dataclass(frozen=True, slots=True)
-class HeadsKernel:
-    """A kernel that decodes an image once and makes several outputs of it.
+class NativeKernel:
+    """Adjacent image transforms, fused into one kernel: it decodes each input once, and makes all outputs of it.
 
-    heads  the outputs; those of one field follow each other
+    heads  the outputs: those of the image, and then those of its mask. Outputs of one field follow each other
     """
 
     heads: tuple[Head, ...]
 
     @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The fields that the kernel reads: the image, and its mask if it moves one."""
+        return tuple(dict.fromkeys(head.input for head in self.heads))
+
+    @property
     def reads(self) -> tuple[str, ...]:
-        """The field that image transforms read: ``image``, in a tuple."""
-        return ("image",)
+        """The names of the fields that the kernel reads."""
+        return tuple(each.field for each in self.inputs)
+
+    @property
+    def image(self) -> Head:
+        """The first output of the image: the only one without ``Views``."""
+        return self.heads[0]
+
+    @property
+    def views(self) -> int:
+        """The number of views of each image; 0 without ``Views``."""
+        return sum(not head.input.is_mask for head in self.heads) if self.image.salt else 0
+
+    @property
+    def moves_masks(self) -> bool:
+        """True if the kernel makes outputs of masks."""
+        return self.heads[-1].input.is_mask
+
+    def _fields(self) -> Iterator[tuple[str, list[Head]]]:
+        """Yield the name of each output field, and its heads."""
+        for name, heads in groupby(self.heads, lambda head: head.field):
+            yield name, list(heads)
 
     @property
     def outputs(self) -> Mapping[str, ArraySpec]:
         """The shape and dtype of each output field in one row of the slot, by name."""
         outputs: dict[str, ArraySpec] = {}
-        for name, several in groupby(self.heads, lambda head: head.field):
-            heads = list(several)
-            spec = heads[0].kernel.output
-            outputs[name] = (
-                spec if heads[0].place is None else ArraySpec((len(heads), *spec.shape), spec.dtype)
-            )
+        for name, heads in self._fields():
+            spec = heads[0].output
+            several = heads[0].place is not None
+            outputs[name] = ArraySpec((len(heads), *spec.shape), spec.dtype) if several else spec
         return outputs
 
     def compile(self, decoding: Decoding, simd: str | None = None) -> _native.Program:
-        """Return the kernel as a native program with a head for each output. ``ImageKernel`` documents the rest."""
-        programs = [head.kernel.compile(decoding, simd) for head in self.heads]
-        return _native.Program.together(programs, [head.salt for head in self.heads])
+        """Return the kernel as a native program.
+
+        decoding  how images are decoded, and their limits
+        simd      instruction set to use; None: the widest that this machine runs
+        """
+        inputs = self.inputs
+        return _native.Program(
+            inputs=[each.compile(decoding) for each in inputs],
+            heads=[head.compile(inputs.index(head.input)) for head in self.heads],
+            simd=simd,
+        )
 
     @property
-    def finish(self) -> None:
-        """None: the kernel does the last step of each output itself, on every device."""
-        return None
+    def finish(self) -> Finish | None:
+        """The last step of the image alone: the conversion of bytes to floats and the layout.
+
+        None if bytes are written, if there are views, or if something follows that a device doesn't do.
+        """
+        image = self.image
+        if self.views or image.table is None or image.erases is not None:
+            return None
+        return Finish("image", image.table, image.output, image.layout)
+
+    def finished_by(self, finish: Finish | None) -> NativeKernel:
+        """Return the kernel with ``finish`` as the image's last step; for None, it writes (H, W, 3) uint8."""
+        image, *others = self.heads
+        if finish is not None:
+            image = replace(image, output=finish.output, layout=finish.layout, table=finish.table)
+        else:
+            spec = ArraySpec((*image.size_px, 3), np.dtype(np.uint8))
+            image = replace(image, output=spec, layout=Layout.NHWC, table=None)
+        return NativeKernel((image, *others))
+
+    def finishing(self) -> NativeKernel:
+        """Return the kernel for images that are finished except for the last step, and without masks."""
+        return NativeKernel((replace(self.image, stages=(), erases=None),))
 
     def places(self, offsets: Mapping[str, int]) -> list[tuple[int, int]]:
         """Return, for each head, the first byte of its first row in the slot, and the bytes from row to row.
@@ -73,7 +200,7 @@ class HeadsKernel:
         """
         outputs, places = self.outputs, []
         for head in self.heads:
-            begin = offsets[head.field] + (head.place or 0) * head.kernel.output.row_bytes
+            begin = offsets[head.field] + (head.place or 0) * head.output.row_bytes
             places.append((begin, outputs[head.field].row_bytes))
         return places
 
@@ -83,11 +210,16 @@ class HeadsKernel:
 
     def describe(self) -> str:
         """Return one line for ``explain()`` about the steps after decoding."""
+        moved = ["move the mask, nearest pixels"] if self.moves_masks else []
         parts = []
-        for name, several in groupby(self.heads, lambda head: head.field):
-            heads = list(several)
-            times = "" if heads[0].place is None else f"{len(heads)} × "
-            parts.append(f"{name}: {times}{heads[0].kernel.describe()}")
+        for name, heads in self._fields():
+            head = heads[0]
+            if head.input.is_mask:
+                continue
+            write = f"write {head.layout.value} {head.output.dtype.name}"
+            line = " + ".join([*head.describe(), *moved, write])
+            times = "" if head.place is None else f"{len(heads)} × "
+            parts.append(f"{name}: {times}{line}" if self.views else line)
         return "; ".join(parts)
 
 

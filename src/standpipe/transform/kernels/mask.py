@@ -1,53 +1,22 @@
-"""The kernel of a field ``mask``: the transforms of its image that move pixels, with the nearest pixel everywhere."""
+"""The head of a field ``mask``: the transforms of its image that move pixels, with the nearest pixel everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from standpipe import _native
 from standpipe.contracts import Encoded, Transform
-from standpipe.spec import ArraySpec, Decoding
+from standpipe.spec import ArraySpec
 from standpipe.transform.image import MASK, GeometricTransform, ImageTransform, PixelTransform, Size
-from standpipe.transform.kernels.native import only_libjpeg
+from standpipe.transform.kernels.heads import MASKS, Head
 from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
 
 
-@dataclass(frozen=True, slots=True)
-class MaskKernel:
-    """The transforms that move a mask as they move its image. Random numbers are the image's.
-
-    stages   passes over the mask, in order
-    size_px  (height, width) of the slot's masks, in pixels
-    """
-
-    stages: tuple[Stage, ...]
-    size_px: Size
-
-    @property
-    def output(self) -> ArraySpec:
-        """The shape and dtype of the mask in one row of the slot."""
-        return ArraySpec(self.size_px, np.dtype(np.uint8))
-
-    def compile(self, decoding: Decoding, simd: str | None = None) -> _native.Program:
-        """Return the kernel as a native program. ``ImageKernel.compile`` documents the arguments."""
-        return _native.Program(
-            stages=[stage.compile() for stage in self.stages],
-            format=_native.RowFormat.mask(*self.size_px),
-            fast=False,
-            max_pixels=decoding.limits.max_pixels,
-            max_scans=decoding.limits.max_scans,
-            only_libjpeg=only_libjpeg(),
-            simd=simd,
-        )
-
-
-def mask_kernel(
+def mask_head(
     transforms: Sequence[Transform], source_px: Size | None, *, earlier: Sequence[Transform] = ()
-) -> MaskKernel:
-    """Return the kernel of masks whose images go through ``fuse(transforms, source_px, earlier=earlier)``."""
+) -> Head:
+    """Return the head that moves masks as the transforms move their images. Random numbers are the image's."""
     stages: tuple[Stage, ...] = ()
     size = source_px
     for transform, op in with_ops(transforms, earlier):
@@ -56,8 +25,13 @@ def mask_kernel(
         if isinstance(moving, GeometricTransform | PixelTransform):
             stages = followed_by(stages, moving, op, size)
         size = transform.size_after(size)
-    assert size is not None  # or the image's kernel couldn't be made
-    return MaskKernel(stages, size)
+    assert size is not None  # or the image's head couldn't be made
+    return Head(MASKS, stages, ArraySpec(size, np.dtype(np.uint8)), field=MASK)
+
+
+def mask_of(view: str) -> str:
+    """Return the name of the field with the masks of a view, such as ``"a_mask"``; that of images is ``"mask"``."""
+    return MASK if view == "image" else f"{view}_{MASK}"
 
 
 def moves_mask(transforms: Sequence[Transform]) -> bool:
@@ -71,10 +45,3 @@ def is_mask(spec: ArraySpec | Encoded | None) -> bool:
         return len(spec.shape) == 2 and spec.dtype == np.uint8
     return True
 
-
-def other_size(mask_px: Size, image_px: Size) -> str:
-    """Return the text of the error that a mask doesn't have its image's size."""
-    return (
-        f"it has {mask_px[1]} × {mask_px[0]} pixels, but its image {image_px[1]} × {image_px[0]}; a mask has its "
-        "image's size"
-    )

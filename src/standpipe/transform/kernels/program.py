@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
-from standpipe.transform.image import MASK, ValueTransform
-from standpipe.transform.kernels.fuse import ImageKernel, NativeKernel, fuse
-from standpipe.transform.kernels.mask import MaskKernel, is_mask, mask_kernel, moves_mask
+from standpipe.transform.image import MASK, Size, ValueTransform
+from standpipe.transform.kernels.fuse import fuse
+from standpipe.transform.kernels.heads import NativeKernel
+from standpipe.transform.kernels.mask import is_mask, moves_mask
 from standpipe.transform.kernels.views import Views
 from standpipe.transform.python.function import Function
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves
+
+Value = TypeVar("Value")
 
 ANY_PX = (16384, 16384)  # (height, width) of images that no transform finds too small or too large
 
@@ -35,33 +39,34 @@ class NativeStep:
     earlier     native transforms of earlier steps; they count for the keys of random numbers
     kernel      the kernel, if all its results have the same size; None: ``for_size`` makes one for an image
     decodes     True if the step gets encoded images and decodes them
+    source_px   (height, width) of the images before the step, in pixels; None if it isn't known
     """
 
     transforms: tuple[Transform, ...]
     earlier: tuple[Transform, ...]
     kernel: NativeKernel | None
     decodes: bool
+    source_px: Size | None = None
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The names of the fields that the step makes of the field ``image``."""
+        """The names of the fields that the step is known to make."""
         return ("image",) if self.kernel is None else tuple(self.kernel.outputs)
 
-    def for_size(self, height: int, width: int) -> NativeKernel:
-        """Return the kernel for images of this size in pixels."""
-        return self.kernel or fuse(self.transforms, (height, width), earlier=self.earlier)
+    def kernel_for(self, size_px: Size, *, masks: bool) -> NativeKernel:
+        """Return the kernel for images of a size in pixels, and of ``kernel`` where it is known.
+
+        masks  True if the sample has a mask, which the kernel moves as well
+        """
+        if self.kernel is not None and self.kernel.moves_masks == masks:
+            return self.kernel
+        size = size_px if self.kernel is None else self.source_px
+        return fuse(self.transforms, size, earlier=self.earlier, masks=masks)
 
     @property
     def moves_mask(self) -> bool:
         """True if the step moves the field ``mask``, where a sample has one, and decodes it before."""
         return moves_mask(self.transforms)
-
-    def mask_for(self, height: int, width: int) -> MaskKernel:
-        """Return the kernel for masks of images of this size in pixels."""
-        if isinstance(self.kernel, ImageKernel) and self.kernel.mask is not None:
-            return self.kernel.mask
-        size = None if self.kernel is not None else (height, width)
-        return mask_kernel(self.transforms, size, earlier=self.earlier)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
@@ -250,21 +255,14 @@ def _native_step(
             raise
         open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
         return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, **open_fields}
-    step = NativeStep(tuple(transforms), earlier, kernel, decodes)
-    if isinstance(kernel, ImageKernel):
-        return step, known and {**known, **kernel.outputs}
-    return step, known and _with_views(known, kernel.outputs)
+    step = NativeStep(tuple(transforms), earlier, kernel, decodes, source_px)
+    return step, known and with_outputs(known, kernel.reads, kernel.outputs)
 
 
 def _check_mask(transforms: Sequence[Transform], known: Known) -> None:
     """Raise ``PlanError`` for a mask that native transforms would move and can't."""
     if MASK not in known or not moves_mask(transforms):
         return
-    if any(isinstance(each, Views) for each in transforms):
-        raise PlanError(
-            "Views makes several images of one, but leaves the field 'mask', which would no longer fit them: leave "
-            "Views out, or rename 'mask' if it isn't a mask of the image"
-        )
     if not is_mask(spec := known[MASK]):
         first = next(each for each in transforms if moves_mask([each]))
         raise PlanError(
@@ -273,12 +271,17 @@ def _check_mask(transforms: Sequence[Transform], known: Known) -> None:
         )
 
 
-def _with_views(known: Known, outputs: Mapping[str, ArraySpec]) -> Known:
-    """Return the fields of a sample after a kernel has made ``outputs``, which are views, of its field ``image``."""
-    others = {name: spec for name, spec in known.items() if name != "image"}
-    if taken := [name for name in outputs if name in others]:
+def with_outputs(
+    sample: Mapping[str, Value], reads: Sequence[str], outputs: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return a sample, or the form of its fields, after a kernel has made ``outputs`` of the fields ``reads``.
+
+    Raises ``PlanError`` if a view has the name of another field.
+    """
+    if taken := [name for name in outputs if name in sample and name not in reads]:
         raise PlanError(f"Views: the sample has a field {taken[0]!r} already; give the view another name")
-    return {**outputs, **others} if "image" not in outputs else {**known, **outputs}
+    others = {name: value for name, value in sample.items() if name not in reads or name in outputs}
+    return {**others, **outputs} if "image" in outputs else {**outputs, **others}
 
 
 def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
 from standpipe.spec import plain, set_plain
-from standpipe.transform.image import ImageTransform, Size
+from standpipe.transform.image import MASK, ImageTransform, Size
 from standpipe.transform.python.schedule import is_scheduled
 from standpipe.units import is_count
 
@@ -50,6 +50,9 @@ class Views(ImageTransform):
     and not on the other views. Its pixels are those of the same transforms and numbers alone. Only
     ``decode("fast")`` differs: it decodes at the smallest reduction that suits all views.
 
+    A field ``mask`` is moved with each view: the masks of the view ``a`` are the field ``a_mask``, with the view's
+    random numbers, and there is no field ``mask`` any more.
+
     ``Views`` is the last native transform. Native transforms before it must not be random.
 
     Parameters
@@ -62,7 +65,7 @@ class Views(ImageTransform):
     ------
     PlanError
         By ``plan()``, if there is no view, if a view's transforms are invalid or leave its images of different
-        sizes, if a field of the source has a view's name, or if native transforms follow.
+        sizes, if a field of the source has the name of a view or of its masks, or if native transforms follow.
 
     Examples
     --------
@@ -106,8 +109,9 @@ class Views(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image``, in a tuple, if a view moves its pixels."""
-        return ("image",) if any(each.moves for each in self._transforms()) else ()
+        """The field ``image`` if a view moves its pixels, and ``mask`` if all transforms that do move masks."""
+        moving = [each.moves for each in self._transforms() if each.moves]
+        return tuple(name for name in ("image", MASK) if moving and all(name in each for each in moving))
 
     @property
     def is_random(self) -> bool:

@@ -1,0 +1,51 @@
+// A Fallback that calls Python, which has Pillow decode.
+#pragma once
+
+#include <nanobind/stl/string.h>
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "bind/bind.h"
+#include "image/row_maker.h"
+
+namespace standpipe {
+
+// Calls `decode(data, is_mask, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the errors
+// of the image; those that aren't an Exception, such as an interrupt, end the call.
+class PillowCall final : public Fallback {
+  public:
+    explicit PillowCall(nb::callable decode) : decode_(std::move(decode)) {}
+
+    std::string decode(std::span<const uint8_t> bytes, const Input& input, const Reserve& reserve,
+                       const Use& use) override {
+        nb::gil_scoped_acquire locked;
+        try {
+            const nb::object data = nb::cast(View<uint8_t>(bytes.data(), {bytes.size()}), nb::rv_policy::reference);
+            const nb::object waits = nb::cpp_function([&reserve](int height, int width, uint64_t frame_bytes) {
+                nb::gil_scoped_release unlocked;
+                return reserve({height, width}, frame_bytes);
+            });
+            const nb::tuple made = nb::cast<nb::tuple>(decode_(data, input.is_mask, waits));
+            if (input.is_mask) pass(nb::cast<Mask>(made[0]), false, use);
+            else pass(nb::cast<Picture>(made[0]), nb::cast<bool>(made[1]), use);
+        } catch (nb::python_error& error) {
+            if (!error.matches(PyExc_Exception)) throw;
+            return nb::str(error.value()).c_str();
+        }
+        return {};
+    }
+
+  private:
+    template <typename Array>
+    static void pass(const Array& array, bool truncated, const Use& use) {
+        const Size size{static_cast<int>(array.shape(0)), static_cast<int>(array.shape(1))};
+        nb::gil_scoped_release unlocked;
+        use({array.data(), size}, truncated);
+    }
+
+    nb::callable decode_;
+};
+
+}  // namespace standpipe

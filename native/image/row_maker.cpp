@@ -1,0 +1,135 @@
+#include "image/row_maker.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+namespace standpipe {
+namespace {
+
+// While it lives, waits of this thread are written to a maker's heartbeat, if it has one.
+class HeartbeatScope {
+  public:
+    explicit HeartbeatScope(Words* words) noexcept : before_(Words::mine()) {
+        if (words) Words::mine() = words;
+    }
+    ~HeartbeatScope() { Words::mine() = before_; }
+    HeartbeatScope(const HeartbeatScope&) = delete;
+    HeartbeatScope& operator=(const HeartbeatScope&) = delete;
+
+  private:
+    Words* const before_;
+};
+
+void begin_row(Words& words, int64_t number) noexcept {
+    const auto now = Heartbeat::Clock::now().time_since_epoch();
+    std::atomic_ref(words.since_ns) = std::chrono::nanoseconds(now).count();
+    std::atomic_ref(words.row) = number;
+}
+
+std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
+
+bool is_wrong(Size size, Size same) noexcept { return same.height > 0 && size != same; }
+
+}  // namespace
+
+void RowCounts::add(const Outcome& outcome) noexcept {
+    made += outcome.kind == Outcome::Kind::ok;
+    damaged += outcome.damaged;
+    truncated += outcome.truncated;
+    redecoded += outcome.redecoded;
+    foreign += outcome.by_pillow;
+}
+
+std::string other_size(Size size, Size first) {
+    return "it has " + text_of(size) + " pixels, but its image " + text_of(first) +
+           "; a mask has its image's size";
+}
+
+Outcome RowMaker::make(const Program& program, size_t input, const InputData& data, const Row& row,
+                       Fallback* pillow) {
+    const HeartbeatScope scope(words_);
+    const bool holds_file = part_.bytes() > 0;
+    Outcome outcome;
+    if (const auto* pixels = std::get_if<RawPixels>(&data)) {
+        outcome = is_wrong(pixels->size, row.same)
+                      ? Outcome::decode_error(other_size(pixels->size, row.same))
+                      : inputs_.from_pixels(program, input, pixels->first, pixels->size, row.key, row.place, part_);
+    } else {
+        const Encoded& encoded = std::get<Encoded>(data);
+        outcome = inputs_.from_encoded(program, input, encoded.bytes, row.key, row.place,
+                                       encoded.uncounted_bytes, part_);
+        if (outcome.kind == Outcome::Kind::foreign && pillow)
+            outcome = by_pillow(program, input, encoded, row, *pillow);
+    }
+    if (!holds_file) part_.release();
+    size_ = outcome.size;
+    counts_.add(outcome);
+    return outcome;
+}
+
+std::string RowMaker::reserve(const Program& program, size_t input, Size size, const Row& row, uint64_t bytes) {
+    if (is_wrong(size, row.same)) return other_size(size, row.same);
+    uint64_t of_row = 0;
+    std::string text = inputs_.bytes_from_pixels(program, input, size, row.key, of_row);
+    if (!text.empty()) return text;
+    bytes += of_row + row.beside_bytes;
+    if (!part_.fits(bytes)) return over_side_cap(part_.bytes() + bytes, part_.cap());
+    return part_.add(bytes) ? std::string() : "the loader was closed";
+}
+
+Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded& data, const Row& row,
+                            Fallback& pillow) {
+    Outcome outcome;
+    std::string wrong = pillow.decode(
+        data.bytes, program.inputs[input],
+        [&](Size size, uint64_t frame_bytes) {
+            return reserve(program, input, size, row, frame_bytes + data.uncounted_bytes);
+        },
+        [&](const RawPixels& pixels, bool truncated) {
+            // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
+            SideArena reserved(part_.bytes());
+            SideArena::Part own(reserved);
+            outcome =
+                inputs_.from_pixels(program, input, pixels.first, pixels.size, row.key, row.place, own);
+            outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
+        });
+    if (!wrong.empty()) outcome = Outcome::decode_error(std::move(wrong));
+    outcome.by_pillow = true;
+    return outcome;
+}
+
+std::vector<std::string> RowMaker::make_many(const Program& program, std::span<const Sample> samples,
+                                             Fallback& pillow) {
+    std::vector<std::string> wrong;
+    for (const Sample& sample : samples) {
+        begin_row(*words_, sample.number);
+        wrong.push_back(make(program, 0, Encoded{sample.bytes}, sample.row, &pillow).text);
+    }
+    return wrong;
+}
+
+ReadResult RowMaker::read(Reader& reader, const FileRange& range, uint64_t free_bytes) {
+    const HeartbeatScope scope(words_);
+    // Each file has a pool of its own, so no other read waits for its memory.
+    const auto buffers = std::make_shared<BufferPool>(side_.cap(), [this, free_bytes](size_t bytes) {
+        const bool has_asked = part_.bytes() > 0;  // for an earlier try
+        return bytes <= free_bytes || has_asked || part_.add(bytes, true);
+    });
+    return reader.read(range, *buffers);
+}
+
+bool RowMaker::admit(uint64_t bytes, uint64_t free_bytes) {
+    if (bytes <= free_bytes) return true;
+    if (!part_.fits(bytes)) return false;
+    const HeartbeatScope scope(words_);
+    return part_.add(bytes, true);
+}
+
+uint8_t* RowMaker::room(size_t bytes) {
+    refit(between_, bytes);
+    return between_.data();
+}
+
+}  // namespace standpipe
