@@ -12,8 +12,8 @@
 
 namespace standpipe {
 
-// Calls `decode(data, is_mask, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the errors
-// of the image; those that aren't an Exception, such as an interrupt, end the call.
+// Calls `decode(data, is_mask, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the
+// errors of the image; those that aren't an Exception, such as an interrupt, end the call.
 class PillowCall final : public Fallback {
   public:
     explicit PillowCall(nb::callable decode) : decode_(std::move(decode)) {}
@@ -22,11 +22,13 @@ class PillowCall final : public Fallback {
                        const Use& use) override {
         nb::gil_scoped_acquire locked;
         try {
-            const nb::object data = nb::cast(View<uint8_t>(bytes.data(), {bytes.size()}), nb::rv_policy::reference);
-            const nb::object waits = nb::cpp_function([&reserve](int height, int width, uint64_t frame_bytes) {
-                nb::gil_scoped_release unlocked;
-                return reserve({height, width}, frame_bytes);
-            });
+            const nb::object data =
+                nb::cast(View<uint8_t>(bytes.data(), {bytes.size()}), nb::rv_policy::reference);
+            const nb::object waits =
+                nb::cpp_function([&reserve](int height, int width, uint64_t frame_bytes) {
+                    nb::gil_scoped_release unlocked;
+                    return reserve({height, width}, frame_bytes);
+                });
             const nb::tuple made = nb::cast<nb::tuple>(decode_(data, input.is_mask, waits));
             if (input.is_mask) pass(nb::cast<Mask>(made[0]), false, use);
             else pass(nb::cast<Picture>(made[0]), nb::cast<bool>(made[1]), use);

@@ -94,8 +94,8 @@ JobInput& input_of(SubmittedJob& s, size_t number) {
     return s.job->inputs[number];
 }
 
-void attach_files(SubmittedJob& s, size_t input, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
-                  Column<int64_t> length, std::optional<Column<int64_t>> file_bytes,
+void attach_files(SubmittedJob& s, size_t input, Column<uint8_t> blob, Column<int64_t> ends,
+                  Column<int64_t> offset, Column<int64_t> length, std::optional<Column<int64_t>> file_bytes,
                   std::optional<Column<int64_t>> mtime_ns) {
     check_rows(ends.shape(0), s.job->rows, "files: one path per row");
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");

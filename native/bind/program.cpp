@@ -241,7 +241,8 @@ void bind_kernel(nb::module_& m) {
              "is_mask"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
              "only_libjpeg"_a = false, "upright"_a = false,
              "``is_mask``: class numbers, else a picture. ``fast``: decode at 1/2, 1/4 or 1/8 where that\n"
-             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy decoder.");
+             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy "
+             "decoder.");
 
     nb::class_<Head>(m, "Head", "One output of a program: the stages that make a row of an input.")
         .def(nb::new_([](size_t input, std::vector<Stage> stages, const RowFormat& format,

@@ -95,8 +95,10 @@ std::vector<Output> outputs_of(const Program& program, const std::vector<RowByte
 InputData input_data(const Program& program, size_t input, const AnyBytes& data) {
     if (input >= program.inputs.size()) throw nb::index_error("input");
     if (data.ndim() == 1) return Encoded{{data.data(), data.shape(0)}};
-    const bool fits = program.inputs[input].is_mask ? data.ndim() == 2 : data.ndim() == 3 && data.shape(2) == 3;
-    if (!fits) throw nb::value_error("data: (n,) encoded bytes, (height, width, 3) or a mask's (height, width)");
+    const bool fits =
+        program.inputs[input].is_mask ? data.ndim() == 2 : data.ndim() == 3 && data.shape(2) == 3;
+    if (!fits)
+        throw nb::value_error("data: (n,) encoded bytes, (height, width, 3) or a mask's (height, width)");
     return RawPixels{data.data(), {static_cast<int>(data.shape(0)), static_cast<int>(data.shape(1))}};
 }
 
@@ -122,10 +124,10 @@ std::vector<std::string> make_many(BoundMaker& bound, const Program& program,
     std::vector<RowMaker::Sample> samples;
     for (size_t i = 0; i < rows.size(); ++i) {
         if (rows[i] >= out.shape(0)) throw nb::index_error("rows: outside of out");
-        samples.push_back({{data[i].data(), data[i].shape(0)},
-                           {{epoch_key(seed, epoch), positions[i], attempts[i]},
-                            out.data() + rows[i] * out.shape(1)},
-                           static_cast<int64_t>(rows[i])});
+        samples.push_back(
+            {{data[i].data(), data[i].shape(0)},
+             {{epoch_key(seed, epoch), positions[i], attempts[i]}, out.data() + rows[i] * out.shape(1)},
+             static_cast<int64_t>(rows[i])});
     }
     nb::gil_scoped_release unlocked;
     return bound.maker.make_many(program, samples, bound.pillow);
@@ -146,7 +148,8 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
 std::tuple<Bytes, std::string, Stamp> read(BoundMaker& bound, Reader& reader, const nb::bytes& path,
                                            int64_t offset, int64_t length, int64_t file_bytes,
                                            int64_t mtime_ns) {
-    const FileRange range{{path.c_str(), path.size()}, offset, length, bound.side->cap(), file_bytes, mtime_ns};
+    const FileRange range{{path.c_str(), path.size()}, offset,     length,
+                          bound.side->cap(),           file_bytes, mtime_ns};
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;

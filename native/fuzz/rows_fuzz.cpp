@@ -230,8 +230,8 @@ void check_part(Bytes bytes, const Part& whole, int denominator, Draws& draws) {
 }
 
 // Makes a row by a maker that made none before. It must take no more memory than it says.
-Outcome by_new_maker(const Program& program, size_t input, uint64_t side_bytes, Bytes bytes, const SampleKey& key,
-                     const RowPlace& out) {
+Outcome by_new_maker(const Program& program, size_t input, uint64_t side_bytes, Bytes bytes,
+                     const SampleKey& key, const RowPlace& out) {
     restart_peak();
     const size_t before = live_bytes();
     SideArena side(side_bytes);
@@ -278,9 +278,8 @@ void check_heads(const Program& program, size_t input, const Row& together, cons
         Program alone = only(program, input);
         alone.heads = {program.heads[h]};
         alone.heads.front().input = 0;
-        const Row row = guarded(alone, 0xdd, [&](const RowPlace& out) {
-            return from_pixels(alone, 0, whole, key, out);
-        });
+        const Row row =
+            guarded(alone, 0xdd, [&](const RowPlace& out) { return from_pixels(alone, 0, whole, key, out); });
         if (row.outcome.kind != Outcome::Kind::ok) fail("alone: \"" + row.outcome.text + "\"");
         if (!std::ranges::equal(row.of(alone, 0), together.of(program, h)))
             fail("head " + std::to_string(h) + " makes another row alone");

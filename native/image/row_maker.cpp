@@ -53,9 +53,10 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
     const bool holds_file = part_.bytes() > 0;
     Outcome outcome;
     if (const auto* pixels = std::get_if<RawPixels>(&data)) {
-        outcome = is_wrong(pixels->size, row.same)
-                      ? Outcome::decode_error(other_size(pixels->size, row.same))
-                      : inputs_.from_pixels(program, input, pixels->first, pixels->size, row.key, row.place, part_);
+        outcome =
+            is_wrong(pixels->size, row.same)
+                ? Outcome::decode_error(other_size(pixels->size, row.same))
+                : inputs_.from_pixels(program, input, pixels->first, pixels->size, row.key, row.place, part_);
     } else {
         const Encoded& encoded = std::get<Encoded>(data);
         outcome = inputs_.from_encoded(program, input, encoded.bytes, row.key, row.place,
@@ -69,7 +70,8 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
     return outcome;
 }
 
-std::string RowMaker::reserve(const Program& program, size_t input, Size size, const Row& row, uint64_t bytes) {
+std::string RowMaker::reserve(const Program& program, size_t input, Size size, const Row& row,
+                              uint64_t bytes) {
     if (is_wrong(size, row.same)) return other_size(size, row.same);
     uint64_t of_row = 0;
     std::string text = inputs_.bytes_from_pixels(program, input, size, row.key, of_row);
@@ -88,11 +90,11 @@ Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded&
             return reserve(program, input, size, row, frame_bytes + data.uncounted_bytes);
         },
         [&](const RawPixels& pixels, bool truncated) {
-            // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
+            // Of what was reserved: waiting for the shared arena while holding a part of it could wait for
+            // ever.
             SideArena reserved(part_.bytes());
             SideArena::Part own(reserved);
-            outcome =
-                inputs_.from_pixels(program, input, pixels.first, pixels.size, row.key, row.place, own);
+            outcome = inputs_.from_pixels(program, input, pixels.first, pixels.size, row.key, row.place, own);
             outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         });
     if (!wrong.empty()) outcome = Outcome::decode_error(std::move(wrong));

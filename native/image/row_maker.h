@@ -43,15 +43,15 @@ using InputData = std::variant<Encoded, RawPixels>;
 struct Row {
     SampleKey key;
     RowPlace place;
-    Size same{};              // that the input must have; {0, 0}: it may have any
+    Size same{};                // that the input must have; {0, 0}: it may have any
     uint64_t beside_bytes = 0;  // of memory for the row that counts where Pillow decodes it
 };
 
 // Has Pillow decode what native code doesn't, in a thread that may run Python.
 class Fallback {
   public:
-    // Waits for the memory that decoding needs, and for that of making the row of pixels of a size. Returns an
-    // error message if there can't be so much.
+    // Waits for the memory that decoding needs, and for that of making the row of pixels of a size. Returns
+    // an error message if there can't be so much.
     using Reserve = std::function<std::string(Size size, uint64_t frame_bytes)>;
     using Use = std::function<void(const RawPixels& pixels, bool truncated)>;
 
@@ -65,20 +65,20 @@ class Fallback {
 // Returns the error message for an input that doesn't have the size of its row's first one.
 std::string other_size(Size size, Size first);
 
-// Makes rows in one thread, each input by itself. No input waits for the side arena while it holds a part of it,
-// except for the file that `read` or `admit` has counted.
+// Makes rows in one thread, each input by itself. No input waits for the side arena while it holds a part of
+// it, except for the file that `read` or `admit` has counted.
 class RowMaker {
   public:
     // `words`: the heartbeat of a thread that isn't a pool's; null for those of a pool.
     explicit RowMaker(SideArena& side, Words* words = nullptr) : side_(side), part_(side), words_(words) {}
 
-    // Makes what the heads of an input write. `pillow` decodes what native code doesn't; null leaves it for later, as
-    // Kind::foreign.
+    // Makes what the heads of an input write. `pillow` decodes what native code doesn't; null leaves it for
+    // later, as Kind::foreign.
     Outcome make(const Program& program, size_t input, const InputData& data, const Row& row,
                  Fallback* pillow = nullptr);
 
-    // Makes a row of each of some encoded samples, with one input. Returns an error message for each, "" if it was
-    // made. `number(i)`: of a row, for the heartbeat, which says when each begins.
+    // Makes a row of each of some encoded samples, with one input. Returns an error message for each, "" if
+    // it was made. `number(i)`: of a row, for the heartbeat, which says when each begins.
     struct Sample {
         std::span<const uint8_t> bytes;
         Row row;

@@ -1,4 +1,5 @@
-// Programs, and what makes the parts of a row that come of one picture: from encoded bytes or pixels to the slot.
+// Programs, and what makes the parts of a row that come of one picture: from encoded bytes or pixels to the
+// slot.
 #pragma once
 
 #include <algorithm>
@@ -144,8 +145,9 @@ class InputMaker {
     InputMaker();
     ~InputMaker();
 
-    // Makes the rows of an input's heads from encoded bytes. Bytes for Pillow to decode give Kind::foreign and
-    // leave `out` alone. `uncounted_bytes`: the part of `bytes` that is in memory which no other budget counts.
+    // Makes the rows of an input's heads from encoded bytes. Bytes for Pillow to decode give Kind::foreign
+    // and leave `out` alone. `uncounted_bytes`: the part of `bytes` that is in memory which no other budget
+    // counts.
     Outcome from_encoded(const Program& program, size_t input, std::span<const uint8_t> bytes,
                          const SampleKey& key, const RowPlace& out, uint64_t uncounted_bytes,
                          SideArena::Part& part);

@@ -22,7 +22,8 @@ std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     if (!fits) return std::nullopt;
     if (job.reads_files(0) && job.cache->checks && !store.checked(record)) {
         Looked now;
-        if (!is_as_stored(store, record, *kept, std::string(job.files(0).path(row.turn.row)), &now)) return std::nullopt;
+        if (!is_as_stored(store, record, *kept, std::string(job.files(0).path(row.turn.row)), &now))
+            return std::nullopt;
         row.read.took_s = now.took_s;
         row.read.blocked_s = now.blocked_s;
     }

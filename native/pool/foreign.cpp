@@ -52,8 +52,8 @@ void Pool::make_foreign(ForeignRow& row, Fallback& pillow) {
     const uint64_t beside = job.keeps_images() ? job.cache->before->format().row_bytes() : 0;
     const auto make = [&](const Program& program, const RowPlace& out) {
         const Encoded data{{row.bytes.data(), row.size}, state_->uncounted(row.bytes)};
-        return maker.make(program, static_cast<size_t>(turn.input), data, {job.key(turn.row), out, {}, beside},
-                          &pillow);
+        return maker.make(program, static_cast<size_t>(turn.input), data,
+                          {job.key(turn.row), out, {}, beside}, &pillow);
     };
     Outcome outcome;
     try {

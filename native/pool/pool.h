@@ -85,7 +85,7 @@ struct JobCache {
     Size size() const noexcept { return {before->format().height, before->format().width}; }
 };
 
-// Where the rows of a job find one of the program's inputs: in files, or else in arrays.
+// The files of one of the program's inputs, or else the arrays that have it.
 struct JobInput {
     std::optional<FileInput> files;
     std::vector<PixelInput> pixels;
@@ -114,9 +114,9 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
-    std::vector<Size> sizes;  // of each input of each row, once it is made; empty with a single input
-    std::vector<Output> outputs;             // of each head of `program`
-    std::shared_ptr<Arena> arena;            // holds them
+    std::vector<Size> sizes;       // of each input of each row, once it is made; empty with a single input
+    std::vector<Output> outputs;   // of each head of `program`
+    std::shared_ptr<Arena> arena;  // holds them
 
     SampleKey key(int row) const {
         const auto i = static_cast<size_t>(row);
@@ -152,8 +152,8 @@ struct Job {
         return sizes[static_cast<size_t>(turn.input) * static_cast<size_t>(rows) +
                      static_cast<size_t>(turn.row)];
     }
-    // Returns the failure of each bad row: of its first bad input, or of one that doesn't have the size of the
-    // first input.
+    // Returns the failure of each bad row: of its first bad input, or of one that doesn't have the size of
+    // the first input.
     std::vector<Failure> bad_rows();
     // Stores a row in the cache. `stale`: the stamp of the stored row that it replaces.
     void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
@@ -163,8 +163,8 @@ struct Job {
     }
 
     std::optional<std::vector<Turn>> turns;  // in the order in which they are begun; see `turn_at`
-    int next_turn = 0;   // the first that no thread has begun; under the pool's lock
-    bool first = false;  // rows that Pillow decodes go before those of other jobs
+    int next_turn = 0;                       // the first that no thread has begun; under the pool's lock
+    bool first = false;                      // rows that Pillow decodes go before those of other jobs
     std::atomic<int> remaining{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;

@@ -18,7 +18,8 @@ size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
     while (count < out.size() && !job.cache && job.next_turn < job.all_turns()) {
         const Turn next = job.turn_at(job.next_turn);
         if (!job.are_neighbours(out[count - 1].turn, next)) break;
-        if (job.files(next.input).stop(next.row) - job.files(first.input).offset[first.row] > kMostBytesTogether)
+        if (job.files(next.input).stop(next.row) - job.files(first.input).offset[first.row] >
+            kMostBytesTogether)
             break;
         take_unread(out[count++]);
     }

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, overload
 
 import numpy
@@ -402,34 +402,45 @@ class Erasing:
         value: tuple[float, float, float],
     ) -> None: ...
 
-class Program:
-    """Image transforms, fused into one kernel that makes rows."""
+class Input:
+    """A field of the records of which a program makes rows."""
 
     def __init__(
         self,
-        stages: Sequence[GeometryStage | PixelStage],
-        format: RowFormat,
+        is_mask: bool,
         fast: bool,
         max_pixels: int,
         max_scans: int,
         allow_truncated: bool = False,
         only_libjpeg: bool = False,
-        simd: str | None = None,
-        erasing: Erasing | None = None,
         upright: bool = False,
     ) -> None:
         """
-        ``fast``: decode at 1/2, 1/4 or 1/8 where that suffices. ``upright``: apply EXIF
-        orientation. ``simd``: of ``simd_paths``; None: the fastest. ``only_libjpeg``: don't use our
-        entropy decoder.
+        ``is_mask``: class numbers, else a picture. ``fast``: decode at 1/2, 1/4 or 1/8 where that
+        suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy decoder.
         """
 
-    @staticmethod
-    def together(programs: Sequence[Program], salts: Sequence[int]) -> Program:
+class Head:
+    """One output of a program: the stages that make a row of an input."""
+
+    def __init__(
+        self,
+        input: int,
+        stages: Sequence[GeometryStage | PixelStage],
+        format: RowFormat,
+        erasing: Erasing | None = None,
+        salt: int = 0,
+    ) -> None:
         """
-        Return a program that makes the rows of all programs from one decoded image.
-        They decode in the same way. ``salts``: of each program's random numbers; 0: the sample's
-        own.
+        ``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.
+        """
+
+class Program:
+    """Image transforms, fused into one kernel that makes rows."""
+
+    def __init__(self, inputs: Sequence[Input], heads: Sequence[Head], simd: str | None = None) -> None:
+        """
+        ``heads``: in the order of their inputs. ``simd``: of ``simd_paths``; None: the fastest.
         """
 
     @property
@@ -788,6 +799,7 @@ class Job:
 
     def files(
         self,
+        input: int,
         blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
         ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -802,40 +814,21 @@ class Job:
         | None = None,
     ) -> None:
         """
-        Make rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].
+        Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].
         ``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,
         ``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.
         """
 
     def pixels(
         self,
-        pictures: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order="C", device="cpu", writable=False)
-        ],
+        input: int,
+        array: Annotated[NDArray[numpy.uint8], dict(order="C", device="cpu", writable=False)],
         rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         partial: bool = False,
     ) -> None:
         """
-        Make rows from pictures of an array. ``partial``: a row -1 is in another array.
-        """
-
-    def masks(
-        self,
-        masks: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
-        ],
-        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        partial: bool = False,
-    ) -> None:
-        """Make rows from masks of an array; see ``pixels``."""
-
-    def note_sizes(self) -> None:
-        """Record ``sizes`` when rows are made."""
-
-    @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """
-        (height, width) of each row's picture before all stages, in pixels; (0, 0) for a bad one.
+        Make an input of the rows from an array of pictures or masks. ``partial``: a row -1 is in
+        another array.
         """
 
     def copy(
@@ -872,46 +865,16 @@ class Job:
     def has(self, row: AtWork) -> bool:
         """Return whether a row at work is one of this job's."""
 
-    def failures(self) -> list[tuple[int, str, str]]:
-        """Return (row, kind of error, message) of each row that failed."""
+    def failures(self) -> list[tuple[int, int, str, str]]:
+        """
+        Return (row, number of the input, kind of error, message) of each row that failed.
+        """
 
 class ForeignRow:
     """A row whose bytes Pillow decodes, not the native decoder."""
 
-    @property
-    def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-        """
-        The row's bytes, without a copy. Valid until the row is finished or failed.
-        """
-
-    def reserve(self, height: int, width: int, frame_bytes: int) -> str:
-        """
-        Wait for the memory that decoding and transforming the row need. Returns '' or an error
-        message. ``frame_bytes``: what Pillow needs. ``height``, ``width``: of the image, in pixels.
-        """
-
-    def finish(
-        self,
-        rgb: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
-        ],
-        truncated: bool,
-    ) -> None: ...
-    @property
-    def is_mask(self) -> bool:
-        """
-        True if the row is a mask: call ``finish_mask`` then, instead of ``finish``.
-        """
-
-    def finish_mask(
-        self,
-        mask: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)
-        ],
-    ) -> None: ...
-    def fail(self, text: str) -> None: ...
-    def release(self) -> None:
-        """Return reserved memory, once none of it is in use any more."""
+    def make(self, decode: Callable) -> None:
+        """Make the row. ``decode``: as for ``RowMaker``."""
 
 class AtWork:
     """A row that a thread is making."""
@@ -1014,6 +977,7 @@ def jpeg_size(
     data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     max_pixels: int,
     max_scans: int,
+    upright: bool,
 ) -> tuple[int, int, str]:
     """
     Return (height, width, '') of a JPEG, in pixels, or (0, 0, 'foreign') for files that Pillow
@@ -1135,17 +1099,21 @@ def in_turn(indices: list[int], first: int, heartbeat: Any, then: int) -> Iterat
     on. ``then``: the step that is written after the last row.
     """
 
-class SampleMaker:
-    """Makes image rows, for one thread."""
+class RowMaker:
+    """Makes rows of images and masks, for one thread."""
 
     def __init__(
         self,
         side: SideArena,
         read_bytes: int,
         heartbeat: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        decode: Callable,
     ) -> None:
         """
-        ``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for memory.
+        ``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for
+        memory. ``decode(data, is_mask, reserve)``: has Pillow decode what native code doesn't, and
+        returns its pixels, and whether the file ends too soon. It calls ``reserve(height, width,
+        bytes)`` before it takes memory, which returns '' or a reason to refuse.
         """
 
     def read(
@@ -1162,22 +1130,25 @@ class SampleMaker:
         Wait for the memory of a file that other code reads. Returns False if it doesn't fit.
         """
 
-    def from_encoded(
+    def make(
         self,
         program: Program,
-        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        input: int,
+        data: Annotated[NDArray[numpy.uint8], dict(order="C", device="cpu", writable=False)],
         seed: int,
         epoch: int,
         position: int,
         attempt: int,
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
+        same_px: tuple[int, int] = (0, 0),
     ) -> str:
         """
-        Make a row from an encoded image; each head of the program writes one of ``outs``.
-        Returns '', or 'foreign' if Pillow must decode the image, or an error message.
+        Make a row of one of the program's inputs; each head of that input writes its array of
+        ``outs``. ``data``: encoded (n,), pixels (H, W, 3), or class numbers (H, W). ``same_px``:
+        (height, width) that it must have, in pixels. Returns '' or an error message.
         """
 
-    def rows_from_encoded(
+    def make_many(
         self,
         program: Program,
         data: Sequence[
@@ -1191,14 +1162,14 @@ class SampleMaker:
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
     ) -> list[str]:
         """
-        Make ``rows`` of ``out``, (n, bytes of a row), from one image each, and write each begin to
-        the heartbeat. Returns for each row what ``from_encoded`` returns.
+        Make ``rows`` of ``out``, (n, bytes of a row), from one encoded image each, and write each
+        begin to the heartbeat. Returns '' or an error message for each.
         """
 
     @property
     def source_px(self) -> tuple[int, int]:
         """
-        (height, width) of the last row's picture before all stages, in pixels; (0, 0) if it is bad.
+        (height, width) of the last input before all stages, in pixels; (0, 0) if it is bad.
         """
 
     @property
@@ -1207,59 +1178,15 @@ class SampleMaker:
 
     @property
     def truncated(self) -> int:
-        """Rows from JPEGs that end too soon."""
+        """Rows from files that end too soon."""
 
     @property
     def redecoded(self) -> int:
         """Rows that libjpeg-turbo decoded again."""
 
-    def reserve(
-        self,
-        program: Program,
-        height: int,
-        width: int,
-        seed: int,
-        epoch: int,
-        position: int,
-        attempt: int,
-        frame_bytes: int,
-    ) -> str:
-        """
-        Wait for the memory to decode an image of this size and to make its row. Returns '' or an
-        error message. ``frame_bytes``: for decoding.
-        """
-
-    def from_pixels(
-        self,
-        program: Program,
-        rgb: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
-        ],
-        seed: int,
-        epoch: int,
-        position: int,
-        attempt: int,
-        outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
-    ) -> str:
-        """Make a row from pixels, (H, W, 3); see ``from_encoded``."""
-
-    def from_mask(
-        self,
-        program: Program,
-        mask: Annotated[
-            NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)
-        ],
-        seed: int,
-        epoch: int,
-        position: int,
-        attempt: int,
-        outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
-    ) -> str:
-        """Make a row from a mask, (H, W); see ``from_encoded``."""
-
     def release(self) -> None:
         """
-        Return the memory reserved for the sample, once none of it is in use any more.
+        Return the memory of the sample's file, once none of it is in use any more.
         """
 
 def file_marks(

@@ -400,15 +400,75 @@ def test_mixing_of_images_with_masks_is_refused(mix: Any) -> None:
         sp.Pipeline(arrays).map(sp.CenterCrop(8)).batch(2).map_batch(mix).plan()
 
 
-def test_views_of_images_with_masks_are_refused(tmp_path: Path) -> None:
-    files = sp.Pipeline(painted_files(tmp_path))
-    numbers = np.zeros((4, 9, 9), np.uint8)
-    arrays = sp.Pipeline(sp.Arrays(image=np.zeros((4, 9, 9, 3), np.uint8), mask=numbers))
-    for pipeline in (files, arrays):
-        with pytest.raises(sp.PlanError, match=r"Views.* the field 'mask'"):
-            pipeline.map(sp.Views(a=[sp.RandomResizedCrop(8)])).batch(2).plan()
-        with pytest.raises(sp.PlanError, match=r"Views .*leaves the field 'mask'"):
-            pipeline.map(sp.CenterCrop(8), sp.Views(a=[], b=[])).batch(2).plan()
+NEAREST_CROP = sp.RandomResizedCrop(16, scale=(0.2, 1), interpolation="nearest")
+OF_VIEWS = {
+    "a": [NEAREST_CROP, sp.RandomHorizontalFlip()],
+    "image": [sp.CenterCrop((36, 44)), sp.RandomRotation(60)],
+    "some": sp.Repeat(3, [NEAREST_CROP, sp.RandomVerticalFlip(), sp.ColorJitter(hue=0.0)]),
+}
+
+
+def sources_of_masks(folder: Path) -> dict[str, Any]:
+    files = painted_files(folder)
+    pairs = [painted(30, 44) for _ in range(8)]
+    images, masks = (np.stack(part) for part in zip(*pairs, strict=True))
+    return {
+        "files": files,
+        "arrays": sp.Arrays(image=images, mask=masks),
+        "dataset": sp.MapSource(Pairs(folder, bytes), encoded="image"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["files", "arrays", "dataset"])
+def test_each_view_has_its_mask(kind: str, tmp_path: Path) -> None:
+    """A view's mask has the view's random numbers, and its image is as without masks."""
+    source = sources_of_masks(tmp_path)[kind]
+    pipeline = sp.Pipeline(source, seed=3).map(sp.Views(**OF_VIEWS)).batch(8)
+    plain = sp.FileList(tmp_path / "jpg.txt")
+    with batches(sp.Pipeline(plain, seed=3).map(sp.Views(**OF_VIEWS)).batch(8)) as (alone,):
+        pass
+    runs: list[dict[str, Any]] = [{"num_workers": 2}, {"executor": "inline"}]
+    found = []
+    for options in runs:
+        with batches(pipeline, **options) as (batch,):
+            assert batch.keys() == {"a", "a_mask", "image", "mask", "some", "some_mask", "index", "valid"}
+            for name, of_view in (("a", "a_mask"), ("image", "mask"), ("some", "some_mask")):
+                assert batch[of_view].shape == batch[name].shape[:-1]
+                check_alike({"image": batch[name], "mask": batch[of_view]})
+                assert kind == "arrays" or (batch[name] == alone[name]).all()
+            assert (batch["some_mask"][:, 0] != batch["some_mask"][:, 1]).any()
+            found.append(batch)
+    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+
+
+def test_a_bad_mask_of_views_is_a_bad_sample(tmp_path: Path) -> None:
+    files = write_pairs(tmp_path, [(encoded(picture(5)), png(painted(56, 40)[1]))])
+    pipeline = sp.Pipeline(files).map(sp.Views(a=[sp.CenterCrop(8)], b=[sp.CenterCrop(9)])).batch(1)
+    for executor in (None, "inline"):
+        with (
+            pipeline.loader(executor=executor) as loader,
+            pytest.raises(sp.SampleError, match=r"mask: .*it has 40 × 56 pixels, but its image 56 × 40"),
+        ):
+            list(loader)
+
+
+def test_views_whose_masks_have_no_name_of_their_own_are_refused(tmp_path: Path) -> None:
+    files = painted_files(tmp_path)
+    crop = [sp.RandomResizedCrop(8)]
+    with pytest.raises(sp.PlanError, match="masks of the view 'a' are the field 'a_mask', which is a view"):
+        sp.Pipeline(files).map(sp.Views(a=crop, a_mask=crop)).batch(2).plan()
+    masks = np.zeros((4, 9, 9), np.uint8)
+    arrays = sp.Arrays(image=np.zeros((4, 9, 9, 3), np.uint8), mask=masks, a_mask=masks)
+    with pytest.raises(sp.PlanError, match="has a field 'a_mask' already"):
+        sp.Pipeline(arrays).map(sp.Views(a=crop)).batch(2).plan()
+
+
+def test_mixing_of_views_with_masks_is_refused(tmp_path: Path) -> None:
+    images, labels = np.zeros((4, 9, 9, 3), np.uint8), np.zeros(4, np.int64)
+    arrays = sp.Arrays(image=images, mask=images[..., 0].copy(), label=labels)
+    mix = sp.MixUp(0.2, num_classes=4, image="a")
+    with pytest.raises(sp.PlanError, match="mixes images and labels but not the field 'a_mask'"):
+        sp.Pipeline(arrays).map(sp.Views(a=[sp.CenterCrop(8)])).batch(2).map_batch(mix).plan()
 
 
 @pytest.mark.parametrize("executor", [None, "inline"])

@@ -110,7 +110,7 @@ def with_place(pipeline: Description, source: OpenSource) -> Description:
             cached=replace(cached, after=after, chosen=True, why="chosen because all images fit"),
         )
         with contextlib.suppress(PlanError):  # no fixed size there
-            all_bytes = kernels_around(at, source)[0].output.row_bytes * source.num_records
+            all_bytes = kernels_around(at, source)[0].image.output.row_bytes * source.num_records
             if all_bytes <= room_bytes(look(cached.cache, Identity({}, ""))):
                 return replace(pipeline, cached=at.cached)
     why = "chosen because images have no fixed size before the first random transform, or don't all fit"

@@ -203,14 +203,8 @@ def sample_contents(
         contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
         if kernel is not None:
             made = kernel.outputs
-            contents = {
-                **made,
-                **{
-                    name: spec
-                    for name, spec in contents.items()
-                    if name not in made and name not in kernel.reads
-                },
-            }
+            others = {name: contents[name] for name in contents if name not in (*made, *kernel.reads)}
+            contents = {**made, **others}
     elif program.fields is None:
         contents = {ALL: None} if measured is None else dict(measured)
     else:

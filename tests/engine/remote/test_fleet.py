@@ -143,7 +143,7 @@ def test_images_travel_as_bytes_where_the_recipe_ends_in_normalize(photos: Path)
     plan = images(photos).plan(memory=MEMORY)
     assert sends_bytes(plan)
     assert not sends_bytes(PIPELINES["erased"](photos).plan(memory=MEMORY))
-    assert copying(plan).samples.kernel.output == plan.fields["image"]  # type: ignore[union-attr]
+    assert copying(plan).samples.kernel.image.output == plan.fields["image"]  # type: ignore[union-attr]
     made = fleet(images(photos))
     text = images(photos).plan(fleet=made, memory=MEMORY).explain()
     assert "13.6KiB travel per batch: images as bytes" in text

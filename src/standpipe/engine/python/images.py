@@ -28,34 +28,6 @@ ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made i
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 
-class _Row:
-    """A sample on its way through a kernel: what its inputs share.
-
-    number   number of the step
-    masks    True if the sample has a mask, which the kernel moves
-    out      memory for results by field, used if shape and dtype fit
-    size_px  (height, width) of the image before the step, once it is made
-    kernel   the kernel, once it is known
-    made     the results by field, and their bytes for each head of the kernel
-    """
-
-    __slots__ = ("bytes", "kernel", "key", "made", "masks", "number", "out", "program", "size_px", "step")
-    program: _native.Program
-
-    def __init__(
-        self, number: int, step: NativeStep, key: RowKey, masks: bool, out: Mapping[str, AnyArray]
-    ) -> None:
-        self.number, self.step, self.key, self.masks, self.out = number, step, key, masks, out
-        self.kernel: NativeKernel | None = None
-        self.size_px: Size | None = None
-
-    def begin(self, program: _native.Program, kernel: NativeKernel) -> None:
-        """Take the kernel and its program, and memory for the results."""
-        self.program, self.kernel = program, kernel
-        self.made = {name: _memory(self.out.get(name), spec) for name, spec in kernel.outputs.items()}
-        self.bytes = [row.reshape(-1).view(np.uint8) for row in kernel.rows(self.made)]
-
-
 class ImageMaker:
     """Runs the native kernels of a program for one thread: files, the cache of files, and values of Python.
 
@@ -109,17 +81,32 @@ class ImageMaker:
         Raises ``RowFailed`` if the kernel fails, or a result has the name of another field.
         """
         masks = MASK in sample and step.moves_mask
-        row = _Row(number, step, key, masks, out)
-        for field in ("image", MASK) if masks else ("image",):
+        seeds = self._setup.seed, key.epoch, key.position, key.attempt
+        size_px = (0, 0)
+        for place, field in enumerate(("image", MASK) if masks else ("image",)):
+            value = data = None
             try:
-                self._make(row, field, sample)
+                value = _image(sample, step) if field == "image" else _numbers_or_encoded(sample[MASK])
+                data = self._data(number, key, field, value)
+                if place == 0:
+                    program, kernel = self._program(step, self._size_of(step, data), masks=masks)
+                    made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
+                    rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
+                if wrong := self._native.make(program, place, data, *seeds, rows, size_px):
+                    raise RowFailed("decode", wrong)
+            except RowFailed as failed:
+                failed.field = field
+                if isinstance(value, EncodedFile | EncodedBytes):
+                    failed.path, failed.offset = name_and_offset(value)
+                raise
             finally:
-                self._native.release()  # now that what it took of the side arena is gone
+                data = None  # it may be in memory that is given back now
+                self._native.release()
+            size_px = self._native.source_px
         if self.moved is not None:
-            self.moved += moves(step.transforms, sample, row.size_px)
-        assert row.kernel is not None
+            self.moved += moves(step.transforms, sample, size_px)
         try:
-            return with_outputs(sample, row.kernel.reads, row.made)
+            return with_outputs(sample, kernel.reads, made)
         except PlanError as error:
             raise CantWork("transform", str(error)) from None
 
@@ -141,38 +128,23 @@ class ImageMaker:
             out.reshape(len(out), -1).view(np.uint8),
         )
 
-    def _make(self, row: _Row, field: str, sample: Sample) -> None:
-        """Make what the heads of one input write. Raises ``RowFailed`` with the field and its file."""
-        step, key = row.step, row.key
-        value: EncodedFile | EncodedBytes | UInt8Array | None = None
-        try:
-            value = _numbers_or_encoded(sample[MASK]) if field == MASK else _image(sample, step)
-            data = value if isinstance(value, np.ndarray) else self._data(row, field, value)
-            if row.kernel is None:
-                size_px = None if step.kernel is not None else self._size_of(data)
-                row.begin(*self._program(step, size_px, masks=row.masks))
-            place = row.kernel.reads.index(field)
-            seeds = self._setup.seed, key.epoch, key.position, key.attempt
-            if wrong := self._native.make(row.program, place, data, *seeds, row.bytes, row.size_px or (0, 0)):
-                raise RowFailed("decode", wrong)
-            row.size_px = self._native.source_px
-        except RowFailed as failed:
-            failed.field = field
-            if isinstance(value, EncodedFile | EncodedBytes):
-                failed.path, failed.offset = name_and_offset(value)
-            raise
-
-    def _data(self, row: _Row, field: str, encoded: EncodedFile | EncodedBytes) -> UInt8Array:
-        """Return the bytes of an encoded image or mask, after waiting for their part of the memory budget."""
-        if isinstance(encoded, EncodedBytes):
-            return self._admitted(encoded.data)
+    def _data(
+        self, number: int, key: RowKey, field: str, value: UInt8Array | EncodedFile | EncodedBytes
+    ) -> UInt8Array:
+        """Return pixels, or the bytes of an encoded image or mask after waiting for their part of the memory budget."""
+        if isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, EncodedBytes):
+            return self._admitted(value.data)
         self._heartbeat[STEP] = READING
-        data = self._read(row.key, encoded) if field == "image" else self._read_file(encoded)[0]
-        self._heartbeat[STEP] = 1 + row.number
+        data = self._read(key, value) if field == "image" else self._read_file(value)[0]
+        self._heartbeat[STEP] = 1 + number
         return data
 
-    def _size_of(self, data: UInt8Array) -> Size:
-        """Return the (height, width) of an image in pixels, from its header if it is encoded."""
+    def _size_of(self, step: NativeStep, data: UInt8Array) -> Size | None:
+        """Return the (height, width) of an image in pixels, if the step's kernel depends on it; else None."""
+        if step.kernel is not None:
+            return None
         if data.ndim > 1:
             return data.shape[0], data.shape[1]
         decoding = self._setup.decoding

@@ -95,19 +95,18 @@ def _views(
             image = _fused(transforms, source_px, earlier)
         except PlanError as error:
             raise PlanError(f"Views, {name}: {error}") from error
-        several = [
-            {"place": None if number is None else place, "salt": salt_of(name, place)}
-            for place in range(number or 1)
-        ]
-        images += [replace(image, field=name, **each) for each in several]
-        if masks:
-            if (of_view := mask_of(name)) in views.views:
-                raise PlanError(
-                    f"Views: the masks of the view {name!r} are the field {of_view!r}, which is a view as well; give "
-                    "that view another name"
-                )
-            mask = mask_head(transforms, source_px, earlier=earlier)
-            moved += [replace(mask, field=of_view, **each) for each in several]
+        places = [None] if number is None else range(number)
+        salts = [(place, salt_of(name, place or 0)) for place in places]
+        images += [replace(image, field=name, place=place, salt=salt) for place, salt in salts]
+        if not masks:
+            continue
+        if (field := mask_of(name)) in views.views:
+            raise PlanError(
+                f"Views: the masks of the view {name!r} are the field {field!r}, which is a view as well; give that "
+                "view another name"
+            )
+        mask = mask_head(transforms, source_px, earlier=earlier)
+        moved += [replace(mask, field=field, place=place, salt=salt) for place, salt in salts]
     return NativeKernel((*images, *moved))
 
 

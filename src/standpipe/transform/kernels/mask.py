@@ -44,4 +44,3 @@ def is_mask(spec: ArraySpec | Encoded | None) -> bool:
     if isinstance(spec, ArraySpec):
         return len(spec.shape) == 2 and spec.dtype == np.uint8
     return True
-
