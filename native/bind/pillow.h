@@ -30,8 +30,13 @@ class PillowCall final : public Fallback {
                     return reserve({height, width}, frame_bytes);
                 });
             const nb::tuple made = nb::cast<nb::tuple>(decode_(data, input.is_mask, waits));
-            if (input.is_mask) pass(nb::cast<Mask>(made[0]), false, use);
-            else pass(nb::cast<Picture>(made[0]), nb::cast<bool>(made[1]), use);
+            const auto pass = [&](const auto& pixels, bool truncated) {
+                const Size size{static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1))};
+                nb::gil_scoped_release unlocked;
+                use({pixels.data(), size}, truncated);
+            };
+            if (input.is_mask) pass(nb::cast<Mask>(made[0]), false);
+            else pass(nb::cast<Picture>(made[0]), nb::cast<bool>(made[1]));
         } catch (nb::python_error& error) {
             if (!error.matches(PyExc_Exception)) throw;
             return nb::str(error.value()).c_str();
@@ -40,13 +45,6 @@ class PillowCall final : public Fallback {
     }
 
   private:
-    template <typename Array>
-    static void pass(const Array& array, bool truncated, const Use& use) {
-        const Size size{static_cast<int>(array.shape(0)), static_cast<int>(array.shape(1))};
-        nb::gil_scoped_release unlocked;
-        use({array.data(), size}, truncated);
-    }
-
     nb::callable decode_;
 };
 

@@ -112,22 +112,21 @@ std::string make(BoundMaker& bound, const Program& program, size_t input, AnyByt
     return bound.maker.make(program, input, given, row, &bound.pillow).text;
 }
 
+// An image's bytes, its position and attempt, and its row of the table.
+using ImageOfRow = std::tuple<Column<uint8_t>, uint64_t, uint64_t, size_t>;
+
 std::vector<std::string> make_many(BoundMaker& bound, const Program& program,
-                                   const std::vector<Column<uint8_t>>& data, uint64_t seed, uint64_t epoch,
-                                   const std::vector<uint64_t>& positions,
-                                   const std::vector<uint64_t>& attempts, const std::vector<size_t>& rows,
+                                   const std::vector<ImageOfRow>& images, uint64_t seed, uint64_t epoch,
                                    Table out) {
     if (program.heads.size() != 1 || out.shape(1) != program.format().row_bytes())
         throw nb::value_error("out: not the size of a row");
-    if (data.size() != rows.size() || positions.size() != rows.size() || attempts.size() != rows.size())
-        throw nb::value_error("rows: one image, position and attempt for each");
     std::vector<RowMaker::Sample> samples;
-    for (size_t i = 0; i < rows.size(); ++i) {
-        if (rows[i] >= out.shape(0)) throw nb::index_error("rows: outside of out");
-        samples.push_back(
-            {{data[i].data(), data[i].shape(0)},
-             {{epoch_key(seed, epoch), positions[i], attempts[i]}, out.data() + rows[i] * out.shape(1)},
-             static_cast<int64_t>(rows[i])});
+    for (const auto& [data, position, attempt, row] : images) {
+        if (row >= out.shape(0)) throw nb::index_error("a row outside of out");
+        uint8_t* const place = out.data() + row * out.shape(1);
+        samples.push_back({{data.data(), data.shape(0)},
+                           {{epoch_key(seed, epoch), position, attempt}, place},
+                           static_cast<int64_t>(row)});
     }
     nb::gil_scoped_release unlocked;
     return bound.maker.make_many(program, samples, bound.pillow);
@@ -292,23 +291,21 @@ void bind_makers(nb::module_& m) {
              "Make a row of one of the program's inputs; each head of that input writes its array of\n"
              "``outs``. ``data``: encoded (n,), pixels (H, W, 3), or class numbers (H, W). ``same_px``:\n"
              "(height, width) that it must have, in pixels. Returns '' or an error message.")
-        .def("make_many", &make_many, "program"_a, "data"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
-             "rows"_a, "out"_a.noconvert(),
-             "Make ``rows`` of ``out``, (n, bytes of a row), from one encoded image each, and write each\n"
-             "begin to the heartbeat. Returns '' or an error message for each.")
+        .def("make_many", &make_many, "program"_a, "images"_a, "seed"_a, "epoch"_a, "out"_a.noconvert(),
+             "Make rows of ``out``, (n, bytes of a row), and write each begin to the heartbeat. ``images``:\n"
+             "(encoded bytes, position, attempt, row) of each. Returns '' or an error message for each.")
         .def_prop_ro(
             "source_px",
             [](const BoundMaker& b) { return std::pair(b.maker.size().height, b.maker.size().width); },
             "(height, width) of the last input before all stages, in pixels; (0, 0) if it is bad.")
         .def_prop_ro(
-            "damaged", [](const BoundMaker& b) { return b.maker.counts().damaged; },
-            "Rows from JPEGs with damage that was decoded over.")
-        .def_prop_ro(
-            "truncated", [](const BoundMaker& b) { return b.maker.counts().truncated; },
-            "Rows from files that end too soon.")
-        .def_prop_ro(
-            "redecoded", [](const BoundMaker& b) { return b.maker.counts().redecoded; },
-            "Rows that libjpeg-turbo decoded again.")
+            "counts",
+            [](const BoundMaker& b) {
+                const RowCounts& counts = b.maker.counts();
+                return std::tuple(counts.damaged, counts.truncated, counts.redecoded);
+            },
+            "Rows from JPEGs with damage that was decoded over, from files that end too soon, and rows that\n"
+            "libjpeg-turbo decoded again.")
         .def(
             "release", [](BoundMaker& b) { b.maker.release(); },
             "Return the memory of the sample's file, once none of it is in use any more.");

@@ -258,28 +258,15 @@ Outcome from_pixels(const Program& program, size_t input, const Part& picture, c
     return used_maker().from_pixels(program, input, picture.rgb.data(), picture.scaled, key, out, part);
 }
 
-// Returns the program of one of the inputs alone.
-Program only(const Program& program, size_t input) {
-    Program one = program;
-    one.inputs = {program.inputs[input]};
-    one.heads.clear();
-    for (const size_t h : program.heads_of(input)) {
-        one.heads.push_back(program.heads[h]);
-        one.heads.back().input = 0;
-    }
-    return one;
-}
-
 // Checks that the row of each head of an input is the one that it makes alone.
 void check_heads(const Program& program, size_t input, const Row& together, const Part& whole,
                  const SampleKey& key) {
     for (const size_t h : program.heads_of(input)) {
         if (program.heads.size() == 1) return;
-        Program alone = only(program, input);
+        Program alone = program;
         alone.heads = {program.heads[h]};
-        alone.heads.front().input = 0;
-        const Row row =
-            guarded(alone, 0xdd, [&](const RowPlace& out) { return from_pixels(alone, 0, whole, key, out); });
+        const Row row = guarded(
+            alone, 0xdd, [&](const RowPlace& out) { return from_pixels(alone, input, whole, key, out); });
         if (row.outcome.kind != Outcome::Kind::ok) fail("alone: \"" + row.outcome.text + "\"");
         if (!std::ranges::equal(row.of(alone, 0), together.of(program, h)))
             fail("head " + std::to_string(h) + " makes another row alone");

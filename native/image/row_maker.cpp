@@ -15,11 +15,18 @@ class HeartbeatScope {
         if (words) Words::mine() = words;
     }
     ~HeartbeatScope() { Words::mine() = before_; }
-    HeartbeatScope(const HeartbeatScope&) = delete;
-    HeartbeatScope& operator=(const HeartbeatScope&) = delete;
 
   private:
     Words* const before_;
+};
+
+// Gives a part back at its end, unless it held a file before.
+struct PartScope {
+    ~PartScope() {
+        if (!holds_file) part.release();
+    }
+    SideArena::Part& part;
+    const bool holds_file = part.bytes() > 0;
 };
 
 void begin_row(Words& words, int64_t number) noexcept {
@@ -50,7 +57,7 @@ std::string other_size(Size size, Size first) {
 Outcome RowMaker::make(const Program& program, size_t input, const InputData& data, const Row& row,
                        Fallback* pillow) {
     const HeartbeatScope scope(words_);
-    const bool holds_file = part_.bytes() > 0;
+    const PartScope of_row{part_};
     Outcome outcome;
     if (const auto* pixels = std::get_if<RawPixels>(&data)) {
         outcome =
@@ -64,7 +71,6 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
         if (outcome.kind == Outcome::Kind::foreign && pillow)
             outcome = by_pillow(program, input, encoded, row, *pillow);
     }
-    if (!holds_file) part_.release();
     size_ = outcome.size;
     counts_.add(outcome);
     return outcome;

@@ -125,7 +125,7 @@ struct Outcome {
     bool smoothed = false;   // it lacks scans, and Pillow's pixels may differ
     bool redecoded = false;  // libjpeg-turbo decoded it again, as our entropy decoder had a doubt
     bool by_pillow = false;
-    Size size;  // of the picture before all stages, where it is known
+    Size size{};  // of the picture before all stages, where it is known
 
     static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
     static Outcome no_memory() noexcept { return {Kind::decode_error, false, kNoMemory}; }

@@ -1151,19 +1151,21 @@ class RowMaker:
     def make_many(
         self,
         program: Program,
-        data: Sequence[
-            Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        images: Sequence[
+            tuple[
+                Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+                int,
+                int,
+                int,
+            ]
         ],
         seed: int,
         epoch: int,
-        positions: Sequence[int],
-        attempts: Sequence[int],
-        rows: Sequence[int],
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
     ) -> list[str]:
         """
-        Make ``rows`` of ``out``, (n, bytes of a row), from one encoded image each, and write each
-        begin to the heartbeat. Returns '' or an error message for each.
+        Make rows of ``out``, (n, bytes of a row), and write each begin to the heartbeat. ``images``:
+        (encoded bytes, position, attempt, row) of each. Returns '' or an error message for each.
         """
 
     @property
@@ -1173,16 +1175,11 @@ class RowMaker:
         """
 
     @property
-    def damaged(self) -> int:
-        """Rows from JPEGs with damage that was decoded over."""
-
-    @property
-    def truncated(self) -> int:
-        """Rows from files that end too soon."""
-
-    @property
-    def redecoded(self) -> int:
-        """Rows that libjpeg-turbo decoded again."""
+    def counts(self) -> tuple[int, int, int]:
+        """
+        Rows from JPEGs with damage that was decoded over, from files that end too soon, and rows that
+        libjpeg-turbo decoded again.
+        """
 
     def release(self) -> None:
         """

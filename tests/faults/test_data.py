@@ -74,9 +74,8 @@ def several(kind: str, frames: list[np.ndarray[Any, Any]], **options: object) ->
 @pytest.mark.parametrize("way", WAYS)
 def test_zero_byte_file(tmp_path: Path, way: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without a byte is a bad sample, "empty", and no decoder is asked."""
-    for name in ("finish_foreign", "decode_foreign"):  # to see that nobody calls them
-        monkeypatch.setattr(f"standpipe.transform.decoders.foreign.{name}", None)
-    monkeypatch.setattr("standpipe.engine.native.workers.finish_foreign", None)
+    # To see that nobody calls it.
+    monkeypatch.setattr("standpipe.transform.decoders.foreign.decode_foreign", None)
     error = refused(tmp_path, b"", way)
     assert type(error) is sp.DecodeError
     assert error.reason == "empty file"

@@ -1,6 +1,6 @@
 // Every set of kernels that this machine runs against the scalar ones, on random plans: the same bytes,
-// nothing written beyond what each may; and every way to take a checksum. Prints the sets' names; exits with 1
-// and a sentence at the first difference.
+// nothing written beyond what each may; and every way to take a checksum. Prints the sets' names; exits with
+// 1 and a sentence at the first difference.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "simd/simd.h"
 #include "system/checksum.h"
 #include "system/keys.h"
-#include "simd/simd.h"
 
 namespace standpipe {
 namespace {

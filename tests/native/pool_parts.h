@@ -77,7 +77,8 @@ struct Files {
 
 // Plays Pillow: every picture has 8 × 8 pixels.
 class PlayedPillow final : public Fallback {
-    std::string decode(std::span<const uint8_t>, const Input&, const Reserve& reserve, const Use& use) override {
+    std::string decode(std::span<const uint8_t>, const Input&, const Reserve& reserve,
+                       const Use& use) override {
         std::string text = reserve({8, 8}, rgb_.size());
         if (text.empty()) use({rgb_.data(), {8, 8}}, false);
         return text;

@@ -117,8 +117,9 @@ struct Work {
             };
             const auto record = static_cast<size_t>(records[row]);
             const Rows& files_rows = job->keeps_images() ? in_two : in_one_go;
-            const bool right = reads_files() ? std::ranges::equal(made, files_rows[record]) || is_all(kByPillow)
-                                             : is_all(static_cast<uint8_t>(record));
+            const bool right = reads_files()
+                                   ? std::ranges::equal(made, files_rows[record]) || is_all(kByPillow)
+                                   : is_all(static_cast<uint8_t>(record));
             check(right, "row " + std::to_string(row) + " is wrong");
         }
     }

@@ -1,5 +1,5 @@
-// Rotations: reads angles in degrees as doubles from stdin. For each it writes the sine and the cosine of minus the
-// angle, and the six numbers of the matrix about (12, 16.5).
+// Rotations: reads angles in degrees as doubles from stdin. For each it writes the sine and the cosine of
+// minus the angle, and the six numbers of the matrix about (12, 16.5).
 #include <cstdio>
 
 #include "pixels/operations.h"

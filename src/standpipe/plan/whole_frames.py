@@ -15,7 +15,7 @@ from standpipe.errors import StandpipeError
 from standpipe.formats import FORMATS
 from standpipe.spec import Decoding
 from standpipe.system.files import open_regular
-from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
+from standpipe.transform.decoders.foreign import Undecodable, foreign_need
 
 LOOKED_AT = 16  # samples, evenly over the source
 JPEG = b"\xff\xd8"  # how one begins
@@ -67,16 +67,10 @@ def _whole(files: Files) -> Iterator[tuple[Path, int, int]]:
 def _frame(path: Path, offset: int, length: int, decoding: Decoding) -> WholeFrame:
     """Return what decoding an image would need, by its header alone; empty for JPEGs and unknown headers."""
     asked = size_bytes = 0
-
-    def refuse(height: int, width: int, size: int) -> str:
-        nonlocal asked
-        asked = size
-        return "nothing is decoded yet"
-
     with contextlib.suppress(OSError, Undecodable), open(path, "rb", opener=open_regular) as file:
         size_bytes = length if length >= 0 else os.fstat(file.fileno()).st_size - offset
         file.seek(offset)
         head = np.frombuffer(file.read(min(HEADER_BYTES, size_bytes)), np.uint8)
         if head[:2].tobytes() != JPEG:
-            decode_foreign(head, decoding, refuse)
+            asked = foreign_need(head, decoding)[2]
     return WholeFrame(asked + size_bytes - head.nbytes, size_bytes) if asked else WholeFrame()

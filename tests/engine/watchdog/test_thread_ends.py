@@ -68,7 +68,7 @@ def cached(folder: Path) -> sp.Pipeline:
         ("standpipe-fill", "_finish", "process"),
         ("standpipe-watch", "_look", "thread"),
         ("standpipe-watch", "_look", "process"),
-        ("standpipe-pillow", "finish_foreign", "native"),
+        ("standpipe-pillow", "_decode_foreign", "native"),
         ("standpipe-cache", "supply", "thread"),
     ],
 )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from standpipe.read import ReadAhead, read_policy, read_threads
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
-from standpipe.transform.decoders.foreign import finish_foreign
+from standpipe.transform.decoders.foreign import decode_input
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
 DOING = {
@@ -171,16 +172,8 @@ class NativeWorkers(Workers):
         )
         for number, name in enumerate(self._reads):
             if (files := records.files.get(name)) is not None:
-                paths = files.paths
-                job.files(
-                    number,
-                    paths.blob,
-                    paths.ends,
-                    files.offset,
-                    files.length,
-                    files.file_bytes,
-                    files.mtime_ns,
-                )
+                paths, whole = files.paths, (files.file_bytes, files.mtime_ns)
+                job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:
@@ -317,10 +310,11 @@ class NativeWorkers(Workers):
         start_kept(self._threads, guarded(name, self._decode_foreign, self._ends))
 
     def _decode_foreign(self) -> None:
+        decode = partial(decode_input, self._plan.pipeline.decoding)
         while (row := self._pool.take_foreign()) is not None:
             with self._lock:
                 if self._pool.foreign_waiting > 0 and len(self._threads) < self.employed and not self._closed:
                     # If the system allows no more threads, this one does all the work.
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()
-            finish_foreign(row, self._plan.pipeline.decoding)
+            row.make(decode)

@@ -28,7 +28,6 @@ class EncodedRows:
     step   the step that decodes, and is all that follows the dataset
     spec   shape and dtype of the images that it makes
     check  raises ``RowFailed`` for a finished sample with a wrong value
-    tried  True once a row was made by itself, which checks the fields of the samples
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class EncodedRows:
         check: Callable[[Sample], None],
     ) -> None:
         self._step, self._spec, self._images, self._laps, self._check = step, spec, images, laps, check
-        self.tried = False
         self._suits = True  # False once the dataset has given an image that isn't ``bytes``
         self._waiting: list[EncodedRow] = []
         self._held = self._begin_ns = 0
@@ -65,7 +63,7 @@ class EncodedRows:
         begin_ns  when the dataset began with it, in nanoseconds of ``time.monotonic_ns()``
         """
         image = self._constant(sample.get("image"))
-        if image is None or not self.tried:
+        if image is None:
             return False
         if self._held + image.data.size > READ_BYTES:  # more would have to wait for memory
             self._decode(rows)

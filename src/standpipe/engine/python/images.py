@@ -20,7 +20,7 @@ from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import ANY_PX, MASK, Move, NativeKernel, NativeStep, moves, with_outputs
-from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_input, foreign_size
+from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_input, foreign_need
 from standpipe.transform.image import Size
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
@@ -51,7 +51,7 @@ class ImageMaker:
     @property
     def counters(self) -> Counts:
         """The counters of damaged and truncated images, and of file reads."""
-        return added_up(self._counts, {name: getattr(self._native, name) for name in ODD})
+        return added_up(self._counts, dict(zip(ODD, self._native.counts, strict=True)))
 
     def count(self, damaged: bool, truncated: bool) -> None:
         """Count a cached image, if it was made from a damaged or truncated file."""
@@ -63,8 +63,8 @@ class ImageMaker:
         counters = self.counters
 
         def set_back() -> None:
-            for name in ODD:
-                self._counts[name] = counters[name] - getattr(self._native, name)
+            for name, count in zip(ODD, self._native.counts, strict=True):
+                self._counts[name] = counters[name] - count
 
         return set_back
 
@@ -117,16 +117,9 @@ class ImageMaker:
         """
         self._heartbeat[STEP] = 1
         program, _ = self._program(step, None, masks=False)
-        return self._native.make_many(
-            program,
-            [each.image.data for each in rows],
-            self._setup.seed,
-            rows[0].key.epoch,
-            [each.key.position for each in rows],
-            [each.key.attempt for each in rows],
-            [each.row for each in rows],
-            out.reshape(len(out), -1).view(np.uint8),
-        )
+        images = [(each.image.data, each.key.position, each.key.attempt, each.row) for each in rows]
+        table = out.reshape(len(out), -1).view(np.uint8)
+        return self._native.make_many(program, images, self._setup.seed, rows[0].key.epoch, table)
 
     def _data(
         self, number: int, key: RowKey, field: str, value: UInt8Array | EncodedFile | EncodedBytes
@@ -153,7 +146,7 @@ class ImageMaker:
         if wrong and wrong != "foreign":
             raise RowFailed("decode", wrong)
         try:
-            return foreign_size(data, decoding) if wrong else (height, width)
+            return foreign_need(data, decoding)[:2] if wrong else (height, width)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
 

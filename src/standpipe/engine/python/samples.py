@@ -218,8 +218,6 @@ class SampleMaker:
                 write_row(finish(first_step, key, sample, out), row, rows, out)
             except Exception as error:
                 return row_failed(error)
-            if together is not None:
-                together.tried = True
             self.ends()
             return None
 

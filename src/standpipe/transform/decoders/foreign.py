@@ -52,33 +52,31 @@ class Frame(NamedTuple):
     truncated: bool
 
 
-def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
-    """Decode a row's image or mask with Pillow, and let native code finish the row in the slot.
-
-    row  the encoded image, and where its pixels go; it is marked as failed if decoding fails. Nothing is raised
-    """
-    row.make(functools.partial(decode_input, decoding))
-
-
 def decode_input(
     decoding: Decoding, data: UInt8Array, is_mask: bool, reserve: Callable[[int, int, int], str]
 ) -> Frame:
-    """Decode an input of a row for native code; ``decode_foreign`` and ``decode_mask`` document the rest."""
-    if is_mask:
-        return Frame(decode_mask(data, decoding, reserve), False)
-    return decode_foreign(data, decoding, reserve)
+    """Decode an input of a row for native code: as ``decode_foreign`` does, or the class numbers of a mask.
 
-
-def foreign_size(data: UInt8Array, decoding: Decoding) -> tuple[int, int]:
-    """Return the (height, width) in pixels of an encoded image, without decoding it.
-
-    Raises ``Undecodable`` if its header can't be read.
+    Class numbers are grey levels, or a palette's indices, (H, W) uint8. A mask that ends too soon is never allowed:
+    missing rows would look like a class. Raises ``Undecodable`` if the image can't be decoded, or a mask has other
+    values.
     """
-    found: list[tuple[int, int]] = []
+    if not is_mask:
+        return decode_foreign(data, decoding, reserve)
+    whole = replace(decoding, allow_truncated=False)
+    return _explained(data, lambda: Frame(*_decoded(data, whole, reserve, _as_numbers)))
 
-    def refuse(height: int, width: int, _: int) -> str:
-        found.append((height, width))
-        return "only its size was asked for"
+
+def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
+    """Return an encoded image's height and width in pixels, and the bytes for decoding, from its header.
+
+    Raises ``Undecodable`` if the header can't be read.
+    """
+    found: list[tuple[int, int, int]] = []
+
+    def refuse(height: int, width: int, frame_bytes: int) -> str:
+        found.append((height, width, frame_bytes))
+        return "nothing is decoded yet"
 
     try:
         decode_foreign(data, decoding, refuse)
@@ -98,16 +96,6 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
     Raises ``Undecodable`` for an image that can't be decoded.
     """
     return _explained(data, lambda: Frame(*_decoded(data, decoding, reserve, as_rgb)))
-
-
-def decode_mask(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> UInt8Array:
-    """Return the class numbers of an encoded mask, (H, W) uint8: grey levels, or a palette's indices.
-
-    Arguments are those of ``decode_foreign``. A file that ends too soon is never allowed: missing rows would look
-    like a class. Raises ``Undecodable`` for a mask that can't be decoded, or has other values.
-    """
-    whole = replace(decoding, allow_truncated=False)
-    return _explained(data, lambda: _decoded(data, whole, reserve, _as_numbers)[0])
 
 
 def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
