@@ -235,27 +235,21 @@ Outcome by_new_maker(const Program& program, size_t input, uint64_t side_bytes, 
     restart_peak();
     const size_t before = live_bytes();
     SideArena side(side_bytes);
-    Outcome outcome;
-    {
-        SideArena::Part part(side);
-        outcome = InputMaker().from_encoded(program, input, bytes, key, out, 0, part);
-    }
+    SideArena::Part part(side);
+    Outcome outcome = InputMaker().from_encoded(program, input, bytes, key, out, 0, part);
     const size_t taken = peak_bytes() - before;
     if (taken > side.peak() + kUnannounced)
         fail("took " + std::to_string(taken) + " bytes with " + std::to_string(side.peak()) + " announced");
     return outcome;
 }
 
-InputMaker& used_maker() {
-    static InputMaker used;
-    return used;
-}
+InputMaker used;  // by earlier rows
 
 Outcome from_pixels(const Program& program, size_t input, const Part& picture, const SampleKey& key,
                     const RowPlace& out) {
     SideArena side(kLargeSideBytes);
     SideArena::Part part(side);
-    return used_maker().from_pixels(program, input, picture.rgb.data(), picture.scaled, key, out, part);
+    return used.from_pixels(program, input, picture.rgb.data(), picture.scaled, key, out, part);
 }
 
 // Checks that the row of each head of an input is the one that it makes alone.
@@ -306,7 +300,7 @@ uint64_t check_program(Program program, size_t input, uint64_t side_bytes, Bytes
         return guarded(program, fill, [&](const RowPlace& out) {
             SideArena side(kLargeSideBytes);
             SideArena::Part part(side);
-            return used_maker().from_encoded(program, input, bytes, key, out, 0, part);
+            return used.from_encoded(program, input, bytes, key, out, 0, part);
         });
     };
     program.kernels = &kScalarKernels;

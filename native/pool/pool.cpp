@@ -38,7 +38,8 @@ void Job::sort_turns() {
 }
 
 bool Job::are_neighbours(const Turn& turn, const Turn& next) const noexcept {
-    if (!reads_files(turn.input) || !reads_files(next.input)) return false;
+    for (const int number : {turn.input, next.input})
+        if (!reads_files(number) || has_cache(number)) return false;
     const FileInput &here = files(turn.input), &there = files(next.input);
     if (!here.is_part(turn.row) || !there.is_part(next.row)) return false;
     const int64_t between = there.offset[next.row] - here.stop(turn.row);

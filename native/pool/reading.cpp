@@ -15,7 +15,7 @@ size_t Pool::State::take_neighbours(std::span<ReadyRow> out) {
     const Job& job = *out.front().job;
     const Turn first = out.front().turn;
     size_t count = 1;
-    while (count < out.size() && !job.cache && job.next_turn < job.all_turns()) {
+    while (count < out.size() && job.next_turn < job.all_turns()) {
         const Turn next = job.turn_at(job.next_turn);
         if (!job.are_neighbours(out[count - 1].turn, next)) break;
         if (job.files(next.input).stop(next.row) - job.files(first.input).offset[first.row] >

@@ -51,7 +51,7 @@ class Views(ImageTransform):
     ``decode("fast")`` differs: it decodes at the smallest reduction that suits all views.
 
     A field ``mask`` is moved with each view: the masks of the view ``a`` are the field ``a_mask``, with the view's
-    random numbers, and there is no field ``mask`` any more.
+    random numbers, instead of the field ``mask``. Those of a view named ``image`` are the field ``mask``.
 
     ``Views`` is the last native transform. Native transforms before it must not be random.
 
