@@ -84,6 +84,7 @@ struct Program : std::enable_shared_from_this<Program> {
 
     // Returns the numbers of the heads that are made of an input.
     auto heads_of(size_t input) const noexcept {
+        if (inputs.size() == 1) return std::views::iota(size_t{0}, heads.size());
         const auto found = std::ranges::equal_range(heads, input, {}, &Head::input);
         const auto first = static_cast<size_t>(found.begin() - heads.begin());
         return std::views::iota(first, first + found.size());

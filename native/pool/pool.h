@@ -142,6 +142,7 @@ struct Job {
     // wait for the images.
     Turn turn_at(int number) const noexcept {
         if (turns) return (*turns)[static_cast<size_t>(number)];
+        if (inputs.size() < 2) return {number, 0};
         return {number % rows, all_turns() / rows - 1 - number / rows};
     }
     // Sorts the turns by their place in the file, where some are parts of files.
