@@ -15,7 +15,13 @@ import standpipe as sp
 OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
 PHOTOS = (8, 5)  # of those that ``standpipe synth`` makes, one in each class folder
 SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
-NOT_DRAWN = {"Normalize", "ToDtype", "ToLayout", "Views"}  # how numbers are written, and other transforms
+NOT_DRAWN = {
+    "Grayscale",
+    "Normalize",
+    "ToDtype",
+    "ToLayout",
+    "Views",
+}  # how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)
 CALLS: dict[str, tuple[Any, ...]] = {

@@ -23,8 +23,7 @@ using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
 template <typename Value>
 using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
-using Mask = nb::ndarray<const uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
-using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using PixelArray = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;  // pictures, or masks
 using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
 
 // An array that is filled here and then becomes a NumPy array, without a copy.

@@ -12,6 +12,14 @@
 
 namespace standpipe {
 
+// Returns the pixels of an array, (height, width, channels) or (height, width).
+inline RawPixels raw_pixels(const PixelArray& array) {
+    if (array.ndim() != 2 && array.ndim() != 3) throw nb::value_error("pixels: (H, W, C) or (H, W)");
+    return {array.data(),
+            {static_cast<int>(array.shape(0)), static_cast<int>(array.shape(1))},
+            array.ndim() == 2 ? 1 : static_cast<int>(array.shape(2))};
+}
+
 // Calls `decode(data, is_mask, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the
 // errors of the image; those that aren't an Exception, such as an interrupt, end the call.
 class PillowCall final : public Fallback {
@@ -30,13 +38,11 @@ class PillowCall final : public Fallback {
                     return reserve({height, width}, frame_bytes);
                 });
             const nb::tuple made = nb::cast<nb::tuple>(decode_(data, input.is_mask, waits));
-            const auto pass = [&](const auto& pixels, bool truncated) {
-                const Size size{static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1))};
-                nb::gil_scoped_release unlocked;
-                use({pixels.data(), size}, truncated);
-            };
-            if (input.is_mask) pass(nb::cast<Mask>(made[0]), false);
-            else pass(nb::cast<Picture>(made[0]), nb::cast<bool>(made[1]));
+            const auto array = nb::cast<PixelArray>(made[0]);
+            const RawPixels pixels = raw_pixels(array);
+            const bool truncated = nb::cast<bool>(made[1]);
+            nb::gil_scoped_release unlocked;
+            use(pixels, truncated);
         } catch (nb::python_error& error) {
             if (!error.matches(PyExc_Exception)) throw;
             return nb::str(error.value()).c_str();

@@ -20,7 +20,6 @@
 namespace standpipe {
 namespace {
 
-using Pictures = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;  // (n, H, W, 3), or (n, H, W)
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -141,12 +140,11 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
 }
 
 // Attaches an array of pictures or masks, from which the job makes an input of its rows.
-void attach_pixels(SubmittedJob& s, size_t input, Pictures array, Column<int64_t> rows, bool partial) {
+void attach_pixels(SubmittedJob& s, size_t input, PixelArray array, Column<int64_t> rows, bool partial) {
     JobInput& to = input_of(s, input);
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
-    const size_t channels = s.job->program->inputs[input].is_mask ? 1 : 3;
-    if (array.ndim() != (channels == 1 ? 3 : 4) || (channels == 3 && array.shape(3) != 3))
-        throw nb::value_error("pixels: (records, height, width, 3), or without the 3 of masks");
+    if (array.ndim() != 3 && array.ndim() != 4) throw nb::value_error("pixels: (records, H, W, C)");
+    const int channels = array.ndim() == 3 ? 1 : static_cast<int>(array.shape(3));
     check_records(rows, array.shape(0), partial);
     const Size size{static_cast<int>(array.shape(1)), static_cast<int>(array.shape(2))};
     to.pixels.push_back({array.data(), RecordsOfRows(rows.data()), size, channels});
@@ -175,7 +173,9 @@ void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int
     if (before && s.job->inputs.size() != 1) throw nb::value_error("cache: it keeps one input");
     if (before &&
         (before->heads.size() != 1 || before->format().type != ElementType::u8 || before->format().planar))
-        throw nb::value_error("cache: what is kept is (height, width, 3) uint8");
+        throw nb::value_error("cache: what is kept is (height, width, channels) uint8");
+    if (before && before->format().channels != s.job->program->inputs.front().channels)
+        throw nb::value_error("cache: the program takes another number of channels");
     s.job->cache = JobCache{std::move(store), records.data(), std::move(before), checks};
     s.arrays.push_back(nb::cast(records));
 }
@@ -242,8 +242,8 @@ void bind_job(nb::module_& m) {
              "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
              "``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.")
         .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
-             "Make an input of the rows from an array of pictures or masks. ``partial``: a row -1 is in\n"
-             "another array.")
+             "Make an input of the rows from an array, (records, H, W, C) or (records, H, W).\n"
+             "``partial``: a row -1 is in another array.")
         .def(
             "copy",
             [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,

@@ -1,4 +1,5 @@
 // Binds the description of an image's transforms: stages, the format of rows, and the program of both.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -17,7 +18,7 @@ namespace standpipe {
 namespace {
 
 template <typename Value>
-using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const Value, nb::shape<-1, 256>, nb::c_contig, nb::device::cpu>;
 
 // Returns an enumerator by its number, which is its position in Python's list of names.
 template <typename Enum>
@@ -31,19 +32,18 @@ Filter filter_of(int number) { return numbered(number, Filter::lanczos); }
 
 using Sides = std::tuple<int, int, int, int>;  // left, top, right, bottom
 using Pair = std::tuple<double, double>;
-using Colour = std::tuple<uint8_t, uint8_t, uint8_t>;
 
 Padding padding_of(const Sides& sides, int mode, const Colour& fill) {
     const auto [left, top, right, bottom] = sides;
     for (const int side : {left, top, right, bottom})
         if (side < 0 || side > kMostPx)
             throw nb::value_error(("padding must be from 0 to " + std::to_string(kMostPx)).c_str());
-    return {left,
-            top,
-            right,
-            bottom,
-            numbered(mode, PadMode::symmetric),
-            {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)}};
+    return {left, top, right, bottom, numbered(mode, PadMode::symmetric), fill};
+}
+
+int channels_of(size_t number) {
+    if (number < 1 || number > kMostChannels) throw nb::value_error("channels: from 1 to 4");
+    return static_cast<int>(number);
 }
 
 const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
@@ -52,14 +52,22 @@ const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
     return kernels;
 }
 
+// Returns the channels of a picture after all passes.
+int channels_after(const std::vector<Pass>& passes, int channels) {
+    for (const Pass& pass : passes)
+        for (const PixelStage& pixels : pass.pixels)
+            if (pixels.kind == &kToGrey && channels == 3) channels = 1;
+    return channels;
+}
+
 std::shared_ptr<Program> program_of(std::vector<Input> inputs, std::vector<Head> heads,
                                     const std::optional<std::string>& simd) {
     const bool in_order = std::ranges::is_sorted(heads, {}, &Head::input);
     if (inputs.empty() || heads.empty() || !in_order || heads.back().input >= inputs.size())
         throw nb::value_error("heads: at least one, in the order of the inputs of which they are made");
     for (const Head& head : heads)
-        if (head.format.is_mask != inputs[head.input].is_mask)
-            throw nb::value_error("heads: masks are made of masks, pictures of pictures");
+        if (channels_after(head.passes, inputs[head.input].channels) != head.format.channels)
+            throw nb::value_error("heads: a format has another number of channels than its stages make");
     auto program = std::make_shared<Program>();
     program->inputs = std::move(inputs);
     program->heads = std::move(heads);
@@ -71,6 +79,9 @@ void bind_stages(nb::module_& m) {
     m.attr("MOST_PX") = kMostPx;
     m.attr("MOST_SHUFFLED") = kMostShuffled;
     m.attr("MOST_CHAINS") = kMostChains;
+    m.attr("MOST_CHANNELS") = kMostChannels;
+    m.def("other_kind", &other_kind, "channels"_a, "first"_a,
+          "Return the error of an image that isn't of the first record's kind.");
     m.attr("MOST_KERNEL_PX") = kMostKernel;
     nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms, done in a single pass.")
         .def(nb::init<>())
@@ -120,7 +131,7 @@ void bind_stages(nb::module_& m) {
             [](GeometryStage& s, int height, int width, uint8_t fill) {
                 s.has_window = true;
                 s.window = {Window::Place::centred, {height, width}, {}, false, 0};
-                s.window.padding.fill = {fill, fill, fill};
+                s.window.padding.fill.fill(fill);
             },
             "height"_a, "width"_a, "fill"_a = 0)
         .def(
@@ -187,61 +198,56 @@ void bind_kernel(nb::module_& m) {
     nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
         .def_static(
             "uint8",
-            [](int height, int width, bool planar) {
-                return RowFormat{height, width, ElementType::u8, planar, {}, {}};
+            [](int height, int width, bool planar, int channels) {
+                return RowFormat{height, width, ElementType::u8, planar, {}, {}, channels_of(channels)};
             },
-            "height"_a, "width"_a, "planar"_a)
+            "height"_a, "width"_a, "planar"_a, "channels"_a = 3)
         .def_static(
             "float32",
             [](int height, int width, bool planar, Table<float> table) {
-                RowFormat format{height, width, ElementType::f32, planar, {}, {}};
-                std::copy_n(table.data(), 768, format.f32[0].data());
+                RowFormat format{height, width, ElementType::f32,           planar,
+                                 {},     {},    channels_of(table.shape(0))};
+                std::copy_n(table.data(), table.size(), format.f32[0].data());
                 return format;
             },
-            "height"_a, "width"_a, "planar"_a, "table"_a)
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: (channels, 256).")
         .def_static(
             "float16",
             [](int height, int width, bool planar, Table<uint16_t> table) {
-                RowFormat format{height, width, ElementType::f16, planar, {}, {}};
-                std::copy_n(table.data(), 768, format.f16[0].data());
+                RowFormat format{height, width, ElementType::f16,           planar,
+                                 {},     {},    channels_of(table.shape(0))};
+                std::copy_n(table.data(), table.size(), format.f16[0].data());
                 return format;
             },
-            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bits, by channel and byte.")
-        .def_static(
-            "mask",
-            [](int height, int width) {
-                RowFormat format{height, width, ElementType::u8, false, {}, {}};
-                format.is_mask = true;
-                return format;
-            },
-            "height"_a, "width"_a, "Return the format of masks, (height, width) uint8 class numbers.");
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bits, by channel and byte.");
 
     nb::class_<Erasing>(m, "Erasing", "Rectangles of a finished row that RandomErasing overwrites.")
-        .def(
-            nb::new_([](uint32_t op, double p, Pair scale, Pair ratio, std::tuple<int, int> count,
-                        const std::string& mode, std::tuple<float, float, float> value) {
-                const auto [low, high] = scale;
-                const auto [narrow, wide] = ratio;
-                const auto [fewest, most] = count;
-                if (!(low >= 0 && narrow > 0 && fewest >= 1 && most >= fewest))
-                    throw nb::value_error("scale, ratio or count is out of range");
-                using enum Erasing::Mode;
-                const Erasing::Mode chosen = mode == "const" ? constant : mode == "rand" ? colour : pixel;
-                return Erasing{
-                    op,   p,      low,  high,   narrow,
-                    wide, fewest, most, chosen, {std::get<0>(value), std::get<1>(value), std::get<2>(value)}};
-            }),
-            "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
+        .def(nb::new_([](uint32_t op, double p, Pair scale, Pair ratio, std::tuple<int, int> count,
+                         const std::string& mode, std::array<float, kMostChannels> value) {
+                 const auto [low, high] = scale;
+                 const auto [narrow, wide] = ratio;
+                 const auto [fewest, most] = count;
+                 if (!(low >= 0 && narrow > 0 && fewest >= 1 && most >= fewest))
+                     throw nb::value_error("scale, ratio or count is out of range");
+                 using enum Erasing::Mode;
+                 const Erasing::Mode chosen = mode == "const" ? constant : mode == "rand" ? colour : pixel;
+                 return Erasing{op, p, low, high, narrow, wide, fewest, most, chosen, value};
+             }),
+             "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
 
     nb::class_<Input>(m, "Input", "A field of the records of which a program makes rows.")
-        .def(nb::new_([](bool is_mask, bool fast, uint64_t max_pixels, int max_scans, bool allow_truncated,
-                         bool only_libjpeg, bool upright) {
-                 return Input{is_mask, fast, {max_pixels, max_scans, allow_truncated, only_libjpeg}, upright};
+        .def(nb::new_([](bool is_mask, int channels, int decoded, bool fast, uint64_t max_pixels,
+                         int max_scans, bool allow_truncated, bool only_libjpeg, bool upright) {
+                 const DecodeLimits limits{max_pixels, max_scans, allow_truncated, only_libjpeg,
+                                           numbered(decoded, Channels::as_stored)};
+                 return Input{is_mask, channels_of(static_cast<size_t>(channels)), fast, limits, upright};
              }),
-             "is_mask"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
-             "only_libjpeg"_a = false, "upright"_a = false,
-             "``is_mask``: class numbers, else a picture. ``fast``: decode at 1/2, 1/4 or 1/8 where that\n"
-             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy "
+             "is_mask"_a, "channels"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
+             "allow_truncated"_a = false, "only_libjpeg"_a = false, "upright"_a = false,
+             "``is_mask``: class numbers, else a picture. ``channels``: before the stages. ``decoded``: how\n"
+             "files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where "
+             "that\n"
+             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy\n"
              "decoder.");
 
     nb::class_<Head>(m, "Head", "One output of a program: the stages that make a row of an input.")

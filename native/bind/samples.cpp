@@ -26,7 +26,6 @@ namespace {
 using RowBytes = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<uint8_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
-using AnyBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
 
 Words* words_of(const Board& board) {
     if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("heartbeat: too short");
@@ -92,17 +91,13 @@ std::vector<Output> outputs_of(const Program& program, const std::vector<RowByte
     return outputs;
 }
 
-InputData input_data(const Program& program, size_t input, const AnyBytes& data) {
+InputData input_data(const Program& program, size_t input, const PixelArray& data) {
     if (input >= program.inputs.size()) throw nb::index_error("input");
     if (data.ndim() == 1) return Encoded{{data.data(), data.shape(0)}};
-    const bool fits =
-        program.inputs[input].is_mask ? data.ndim() == 2 : data.ndim() == 3 && data.shape(2) == 3;
-    if (!fits)
-        throw nb::value_error("data: (n,) encoded bytes, (height, width, 3) or a mask's (height, width)");
-    return RawPixels{data.data(), {static_cast<int>(data.shape(0)), static_cast<int>(data.shape(1))}};
+    return raw_pixels(data);
 }
 
-std::string make(BoundMaker& bound, const Program& program, size_t input, AnyBytes data, uint64_t seed,
+std::string make(BoundMaker& bound, const Program& program, size_t input, PixelArray data, uint64_t seed,
                  uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<RowBytes>& outs,
                  std::pair<int, int> same_px) {
     const std::vector<Output> outputs = outputs_of(program, outs);
@@ -289,7 +284,7 @@ void bind_makers(nb::module_& m) {
         .def("make", &make, "program"_a, "input"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a, "attempt"_a,
              "outs"_a.noconvert(), "same_px"_a = std::pair(0, 0),
              "Make a row of one of the program's inputs; each head of that input writes its array of\n"
-             "``outs``. ``data``: encoded (n,), pixels (H, W, 3), or class numbers (H, W). ``same_px``:\n"
+             "``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``same_px``:\n"
              "(height, width) that it must have, in pixels. Returns '' or an error message.")
         .def("make_many", &make_many, "program"_a, "images"_a, "seed"_a, "epoch"_a, "out"_a.noconvert(),
              "Make rows of ``out``, (n, bytes of a row), and write each begin to the heartbeat. ``images``:\n"

@@ -76,7 +76,7 @@ GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
 // Interpolation, and the colour outside.
 void set_sampling(std::vector<double>& numbers, size_t at, bool is_mask, Draws& draws) {
     numbers[at] = is_mask ? kNearest : draws.below(3);
-    for (size_t i = 1; i <= 3; ++i) numbers[at + i] = any_level(draws, is_mask);
+    for (size_t i = 1; i <= kMostChannels; ++i) numbers[at + i] = any_level(draws, is_mask);
 }
 
 // And whether there is a centre, and where.
@@ -96,8 +96,8 @@ void set_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
     for (const size_t i : {1, 3}) n[i] = seldom(draws, 2) ? 0 : draws.uniform(-2, 2);
     for (const size_t i : {2, 5})
         n[i] = seldom(draws, 2) ? std::floor(draws.uniform(-most, most)) : draws.uniform(-most, most);
-    for (size_t i = 6; i < 9; ++i) n[i] = any_level(draws, is_mask);
-    n[9] = is_mask ? kNearest : draws.below(3);
+    for (size_t i = 6; i < 10; ++i) n[i] = any_level(draws, is_mask);
+    n[10] = is_mask ? kNearest : draws.below(3);
 }
 
 void set_random_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
@@ -110,7 +110,7 @@ void set_random_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
     }
     for (const size_t i : {8, 9}) n[i] = draws.uniform();
     set_sampling(n, 10, is_mask, draws);
-    set_centre(n, 14, draws);
+    set_centre(n, 15, draws);
 }
 
 void set_level(std::vector<double>& n, bool is_mask, Draws& draws) {
@@ -119,8 +119,8 @@ void set_level(std::vector<double>& n, bool is_mask, Draws& draws) {
     n[2] = static_cast<double>(draws.below(3)) - 1;
     n[3] = 10;
     n[4] = draws.below(4);
-    for (size_t i = 5; i < 8; ++i) n[i] = any_level(draws, is_mask);
-    n[8] = draws.uniform();
+    for (size_t i = 5; i < 9; ++i) n[i] = any_level(draws, is_mask);
+    n[9] = draws.uniform();
 }
 
 std::vector<double> any_parameters(const PixelKind& kind, bool is_mask, Draws& draws) {
@@ -139,7 +139,7 @@ std::vector<double> any_parameters(const PixelKind& kind, bool is_mask, Draws& d
     } else if (name == "rotation") {
         set_range(n, 0, -720, 720, draws);
         set_sampling(n, 2, is_mask, draws);
-        set_centre(n, 6, draws);
+        set_centre(n, 7, draws);
     } else if (name == "pillow_blur") {
         set_range(n, 0, 0, 50, draws);
     } else if (name == "gaussian_blur") {
@@ -154,7 +154,7 @@ PixelStage any_pixels(Draws& draws, bool is_mask, int depth) {
     stage.op = any_op(draws);
     stage.p = seldom(draws, 3) ? 0.5 : 1;
     if (depth == kMostDepth || !seldom(draws, 3)) {
-        stage.kind = pixel_kinds()[draws.below(pixel_kinds().size())];
+        stage.kind = pixel_kinds()[draws.below(pixel_kinds().size() - 1)];  // the last takes channels away
         stage.parameters = any_parameters(*stage.kind, is_mask, draws);
         return stage;
     }
@@ -185,17 +185,17 @@ Erasing any_erasing(Draws& draws, ElementType type) noexcept {
     return erasing;
 }
 
-RowFormat any_format(Draws& draws, bool is_mask, Size size) {
+RowFormat any_format(Draws& draws, bool is_mask, int channels, Size size) {
     RowFormat format;
+    format.channels = channels;
     format.height = size.height;
     format.width = size.width;
-    format.is_mask = is_mask;
     int& side = seldom(draws, 2) ? format.height : format.width;
     if (seldom(draws, 16)) side += seldom(draws, 2) && side > 1 ? -1 : 1;
     if (is_mask) return format;
     format.type = static_cast<ElementType>(draws.below(3));
     format.planar = seldom(draws, 2);
-    for (size_t c = 0; c < 3; ++c)
+    for (size_t c = 0; c < kMostChannels; ++c)
         for (size_t i = 0; i < 256; ++i) {
             format.f32[c][i] = static_cast<float>(i) / 64 - static_cast<float>(c);
             format.f16[c][i] = static_cast<uint16_t>(i * 5 + c);
@@ -203,7 +203,7 @@ RowFormat any_format(Draws& draws, bool is_mask, Size size) {
     return format;
 }
 
-Head any_head(Draws& draws, bool is_mask) {
+Head any_head(Draws& draws, bool is_mask, int channels) {
     std::vector<Stage> stages;
     Size size;
     const uint64_t passes = 1 + draws.below(3);
@@ -219,9 +219,18 @@ Head any_head(Draws& draws, bool is_mask) {
     if (seldom(draws, 2)) stages.emplace_back(any_pixels(draws, is_mask, 0));
     Head head;
     head.passes = passes_of(std::move(stages));
-    head.format = any_format(draws, is_mask, size);
+    head.format = any_format(draws, is_mask, channels, size);
     if (!is_mask && seldom(draws, 2)) head.erasing = any_erasing(draws, head.format.type);
     return head;
+}
+
+Input any_input(Draws& draws, const DecodeLimits& limits) {
+    Input input{seldom(draws, 4), 1, seldom(draws, 3), limits, seldom(draws, 4)};
+    if (input.is_mask) return input;
+    input.limits.channels = seldom(draws, 2) ? Channels::rgb : static_cast<Channels>(draws.below(4));
+    const bool is_grey = input.limits.channels == Channels::l || input.limits.channels == Channels::luma;
+    input.channels = is_grey ? 1 : input.limits.channels == Channels::rgba ? 4 : 3;
+    return input;
 }
 
 }  // namespace
@@ -232,9 +241,9 @@ Program any_program(Draws& draws, const DecodeLimits& limits) {
     program.inputs.resize(seldom(draws, 3) ? 2 : 1);
     for (size_t input = 0; input < program.inputs.size(); ++input) {
         Input& from = program.inputs[input];
-        from = {seldom(draws, 4), seldom(draws, 3), limits, seldom(draws, 4)};
+        from = any_input(draws, limits);
         for (uint64_t i = seldom(draws, 2) ? 1 : 2 + draws.below(3); i > 0; --i) {
-            program.heads.push_back(any_head(draws, from.is_mask));
+            program.heads.push_back(any_head(draws, from.is_mask, from.channels));
             program.heads.back().input = input;
             program.heads.back().salt = draws.below(3);
         }

@@ -11,7 +11,7 @@ namespace standpipe {
 
 class Collected final : public PixelSink {
   public:
-    explicit Collected(int width) : row_bytes_(3 * static_cast<size_t>(width)) {}
+    explicit Collected(int width, int channels = 3) : row_bytes_(static_cast<size_t>(width * channels)) {}
     void pixels(const uint8_t* const* rows, int count) noexcept override {
         for (int i = 0; i < count; ++i) bytes.insert(bytes.end(), rows[i], rows[i] + row_bytes_);
     }

@@ -127,7 +127,7 @@ Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool 
     head.format.width = size.width;
     head.format.type = type;
     head.format.planar = planar;
-    for (size_t c = 0; c < 3; ++c)
+    for (size_t c = 0; c < kMostChannels; ++c)
         for (size_t i = 0; i < 256; ++i) {
             head.format.f32[c][i] = static_cast<float>(i) / 255 - static_cast<float>(c);
             head.format.f16[c][i] = static_cast<uint16_t>(i * 3 + c);
@@ -164,6 +164,7 @@ std::vector<Program> make_programs() {
         const PixelStage stage{kind, 3, 0.7, std::vector<double>(kind->parameters, 1.7), {}};
         programs.push_back(
             program_of({stage, with_crop(resize_to(19, 26, bilinear)), stage, stage}, {19, 26}, f32, true));
+        if (kind == &kToGrey) programs.back().heads.front().format.channels = 1;
     }
     return programs;
 }
@@ -180,26 +181,31 @@ struct Part {
     std::string text;
     Size scaled;
     Region region;
-    std::vector<uint8_t> rgb;
+    int channels = 3;
+    std::vector<uint8_t> pixels;
 };
 
 template <typename Choose>
-Part decoded(Bytes bytes, int denominator, Choose choose) {
+Part decoded(Bytes bytes, Channels channels, int denominator, Choose choose) {
     Part part;
     JpegImage jpeg;
-    part.text = jpeg.open(bytes, kSmall);
+    DecodeLimits limits = kSmall;
+    limits.channels = channels;
+    part.text = jpeg.open(bytes, limits);
     if (!part.text.empty()) return part;
-    if (jpeg.frame_bytes() > kSideBytes) return {"too large", {}, {}, {}};
+    if (jpeg.frame_bytes() > kSideBytes) return {"too large", {}, {}, 3, {}};
     part.scaled = jpeg.scaled(denominator);
     part.region = choose(part.scaled);
-    Collected sink(part.region.width());
+    part.channels = jpeg.channels();
+    Collected sink(part.region.width(), part.channels);
     part.text = jpeg.decode(part.region, denominator, sink);
-    part.rgb = std::move(sink.bytes);
+    part.pixels = std::move(sink.bytes);
     return part;
 }
 
-Part decoded_whole(Bytes bytes, int denominator) {
-    return decoded(bytes, denominator, [](Size size) { return Region{0, 0, size.width, size.height}; });
+Part decoded_whole(Bytes bytes, Channels channels, int denominator) {
+    return decoded(bytes, channels, denominator,
+                   [](Size size) { return Region{0, 0, size.width, size.height}; });
 }
 
 std::string name_of(const Region& r) {
@@ -208,8 +214,8 @@ std::string name_of(const Region& r) {
 }
 
 // Checks that a part has the pixels that the whole picture has there.
-void check_part(Bytes bytes, const Part& whole, int denominator, Draws& draws) {
-    const Part part = decoded(bytes, denominator, [&](Size size) {
+void check_part(Bytes bytes, Channels channels, const Part& whole, int denominator, Draws& draws) {
+    const Part part = decoded(bytes, channels, denominator, [&](Size size) {
         const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
                    y = static_cast<int>(draws.below(static_cast<uint64_t>(size.height)));
         return Region{x, y, x + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.width - x))),
@@ -219,12 +225,14 @@ void check_part(Bytes bytes, const Part& whole, int denominator, Draws& draws) {
     if (part.text.empty() != whole.text.empty())
         fail(where + ": \"" + part.text + "\", but the whole picture: \"" + whole.text + "\"");
     if (!part.text.empty()) return;
-    const size_t row = 3 * static_cast<size_t>(part.region.width());
+    const auto pixel = static_cast<size_t>(part.channels),
+               row = pixel * static_cast<size_t>(part.region.width());
     for (int y = part.region.y0; y < part.region.y1; ++y) {
         const size_t at = (static_cast<size_t>(y) * static_cast<size_t>(whole.scaled.width) +
                            static_cast<size_t>(part.region.x0)) *
-                          3;
-        if (std::memcmp(&whole.rgb[at], &part.rgb[static_cast<size_t>(y - part.region.y0) * row], row) != 0)
+                          pixel;
+        if (std::memcmp(&whole.pixels[at], &part.pixels[static_cast<size_t>(y - part.region.y0) * row],
+                        row) != 0)
             fail(where + ": row " + std::to_string(y) + " differs from the whole picture's");
     }
 }
@@ -249,7 +257,8 @@ Outcome from_pixels(const Program& program, size_t input, const Part& picture, c
                     const RowPlace& out) {
     SideArena side(kLargeSideBytes);
     SideArena::Part part(side);
-    return used.from_pixels(program, input, picture.rgb.data(), picture.scaled, key, out, part);
+    const RawPixels pixels{picture.pixels.data(), picture.scaled, picture.channels};
+    return used.from_pixels(program, input, pixels, key, out, part);
 }
 
 // Checks that the row of each head of an input is the one that it makes alone.
@@ -274,7 +283,8 @@ uint64_t check_mask(Program program, size_t input, Bytes bytes, const SampleKey&
     mask.scaled.width = 1 + static_cast<int>(draws.below(std::min<size_t>(bytes.size(), 80)));
     mask.scaled.height =
         static_cast<int>(std::min<size_t>(bytes.size() / static_cast<size_t>(mask.scaled.width), 80));
-    mask.rgb.assign(bytes.begin(), bytes.begin() + mask.scaled.width * mask.scaled.height);
+    mask.channels = 1;
+    mask.pixels.assign(bytes.begin(), bytes.begin() + mask.scaled.width * mask.scaled.height);
     const auto made = [&](const Kernels& kernels, uint8_t fill) {
         program.kernels = &kernels;
         return guarded(program, fill,
@@ -286,7 +296,7 @@ uint64_t check_mask(Program program, size_t input, Bytes bytes, const SampleKey&
     check_heads(program, input, want, mask, key);
     for (const size_t h : program.heads_of(input))
         for (const uint8_t number : want.of(program, h))
-            if (number != kMaskOutside && std::ranges::find(mask.rgb, number) == mask.rgb.end())
+            if (number != kMaskOutside && std::ranges::find(mask.pixels, number) == mask.pixels.end())
                 fail("the mask has no " + std::to_string(number));
     return digest_of(want.bytes);
 }
@@ -335,15 +345,19 @@ uint64_t check_all(Bytes bytes) {
 
     Part whole;
     for (const int denominator : {8, 4, 2, 1}) {
-        whole = decoded_whole(bytes, denominator);
-        digest = digest_of(whole.rgb, digest);
+        const auto channels = static_cast<Channels>(draws.below(5));
+        whole = decoded_whole(bytes, channels, denominator);
+        digest = digest_of(whole.pixels, digest);
         if (whole.scaled.width == 0) break;  // refused before its pixels
-        check_part(bytes, whole, denominator, draws);
+        check_part(bytes, channels, whole, denominator, draws);
     }
+    whole = decoded_whole(bytes, Channels::rgb, 1);
     const Program drawn = any_program(draws, kDrawn);
     for (size_t input = 0; input < drawn.inputs.size(); ++input) {
-        if (!drawn.inputs[input].is_mask)
-            digest = mix(digest, check_program(drawn, input, kLargeSideBytes, bytes, whole, key));
+        const Input& from = drawn.inputs[input];
+        if (!from.is_mask)
+            digest = mix(digest, check_program(drawn, input, kLargeSideBytes, bytes,
+                                               decoded_whole(bytes, from.limits.channels, 1), key));
         else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, input, bytes, key, draws));
     }
     // A good picture takes its time by each way, so half of them get one more; the one for large ones takes

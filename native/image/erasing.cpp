@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "image/rows.h"
+#include "image/geometry.h"
+#include "image/row_format.h"
 #include "system/portable_math.h"
 
 namespace standpipe {
@@ -60,20 +61,22 @@ bool draw_rectangle(const Erasing& erasing, double area, Size size, Draws& draws
     return false;
 }
 
-// Normal numbers are drawn pixel by pixel, and for the three channels of each, whatever the layout.
+// Normal numbers are drawn pixel by pixel, and for the channels of each, whatever the layout.
 void erase(const Erasing& erasing, const Rectangle& part, const RowFormat& format, Draws& draws,
            uint8_t* row) noexcept {
     const size_t element = format.element_bytes(), width = static_cast<size_t>(format.width),
-                 plane = static_cast<size_t>(format.height) * width;
-    std::array<float, 3> value = erasing.value;
+                 plane = static_cast<size_t>(format.height) * width,
+                 channels = static_cast<size_t>(format.channels);
+    auto value = erasing.value;
     if (erasing.mode == Erasing::Mode::colour)
-        for (float& each : value) each = static_cast<float>(drawn_normal(draws));
+        for (size_t c = 0; c < channels; ++c) value[c] = static_cast<float>(drawn_normal(draws));
     for (int y = part.top; y < part.top + part.height; ++y)
         for (int x = part.left; x < part.left + part.width; ++x) {
             const size_t pixel = static_cast<size_t>(y) * width + static_cast<size_t>(x);
-            for (size_t c = 0; c < 3; ++c) {
+            for (size_t c = 0; c < channels; ++c) {
                 if (erasing.mode == Erasing::Mode::pixel) value[c] = static_cast<float>(drawn_normal(draws));
-                put(format, row + element * (format.planar ? c * plane + pixel : 3 * pixel + c), value[c]);
+                put(format, row + element * (format.planar ? c * plane + pixel : channels * pixel + c),
+                    value[c]);
             }
         }
 }

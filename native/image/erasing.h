@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "simd/channels.h"
 #include "system/keys.h"
 
 namespace standpipe {
@@ -20,7 +21,7 @@ struct Erasing {
     double scale_low = 0, scale_high = 0, ratio_low = 1, ratio_high = 1;
     int min_count = 1, max_count = 1;
     Mode mode = Mode::constant;
-    std::array<float, 3> value{};
+    std::array<float, kMostChannels> value{};
 
     // `row`: of the slot, complete.
     void apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept;

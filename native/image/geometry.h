@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "image/resample.h"
+#include "simd/channels.h"
 #include "system/keys.h"
 
 namespace standpipe {
@@ -38,7 +39,7 @@ enum class PadMode : uint8_t { constant, edge, reflect, symmetric };
 struct Padding {
     int left = 0, top = 0, right = 0, bottom = 0;  // pixels, none below 0
     PadMode mode = PadMode::constant;
-    std::array<uint8_t, 3> fill{};  // constant: the colour
+    Colour fill{};  // constant: the colour
 };
 
 // The part of the resized and padded picture that is wanted.
@@ -86,7 +87,7 @@ struct SampleGeometry {
     int pad_top = 0, pad_left = 0;
     Geometry resample;
     PadMode mode = PadMode::constant;
-    std::array<uint8_t, 3> fill{};
+    Colour fill{};
     bool hidden = false;  // the whole window is in the padding
     WindowSpan x, y;      // for modes other than constant
 };

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "image/cmyk.h"
 #include "image/jpeg_entropy.h"
+#include "image/jpeg_form.h"
 #include "image/jpeg_header.h"
 #include "image/jpeg_library.h"
 #include "memory/no_memory.h"
@@ -18,6 +18,14 @@ constexpr int kRowsAtOnce = 8;
 constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image to image
 
 }  // namespace
+
+std::string other_kind(int channels, int first) {
+    constexpr const char* kKinds[] = {"L", "LA", "RGB", "RGBA"};
+    const auto kind = [&](int number) { return kKinds[std::clamp(number, 1, kMostChannels) - 1]; };
+    const std::string other = kind(first);
+    return std::string("the image is ") + kind(channels) + ", but the first record is " + other +
+           "; use decode(channels=\"" + (first == 2 ? "RGBA" : other) + "\") to convert all to one kind";
+}
 
 struct JpegImage::State {
     jpeg_decompress_struct jpeg;
@@ -41,6 +49,7 @@ struct JpegImage::State {
     // False when there is no memory, which what() says.
     bool restart(bool by_blocks) noexcept;
     void choose_output(int denominator) noexcept;
+    JpegForm form() const noexcept { return {jpeg.num_components, limits.channels}; }
     bool crops_exactly() const noexcept;
     bool lacks_scans() const noexcept;
     void watch_scans();
@@ -101,7 +110,7 @@ void JpegImage::State::watch_scans() {
 void JpegImage::State::choose_output(int denominator) noexcept {
     jpeg.scale_num = 1;
     jpeg.scale_denom = static_cast<unsigned>(denominator);
-    jpeg.out_color_space = jpeg.num_components == 4 ? JCS_CMYK : JCS_RGB;
+    jpeg.out_color_space = form().space();
 }
 
 // Returns whether unwanted columns and rows may be left out without changing the others.
@@ -217,6 +226,8 @@ Size JpegImage::size() const noexcept {
     return {static_cast<int>(state_->jpeg.image_height), static_cast<int>(state_->jpeg.image_width)};
 }
 
+int JpegImage::channels() const noexcept { return state_->form().channels(); }
+
 uint64_t JpegImage::frame_bytes() const noexcept {
     auto& jpeg = state_->jpeg;
     if (!jpeg_has_multiple_scans(&jpeg)) return 0;
@@ -297,12 +308,11 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
                     static_cast<JDIMENSION>(y0)))
         return s.what();
 
-    const size_t channels = jpeg.num_components == 4 ? 4 : 3;
-    const size_t stride = jpeg.output_width * channels + kSlack;
+    const size_t stride = jpeg.output_width * s.form().bytes() + kSlack;
     refit(s.rows, stride * kRowsAtOnce);
     JSAMPROW decoded[kRowsAtOnce];
     const uint8_t* wanted[kRowsAtOnce];
-    const size_t left = static_cast<size_t>(region.x0 - static_cast<int>(s.crop_x)) * 3;
+    const auto left = static_cast<size_t>((region.x0 - static_cast<int>(s.crop_x)) * channels());
     for (size_t i = 0; i < kRowsAtOnce; ++i) {
         decoded[i] = s.rows.data() + stride * i;
         wanted[i] = decoded[i] + left;
@@ -318,8 +328,7 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
             count += got;
         }
         if (y >= region.y0) {
-            if (channels == 4)
-                for (int i = 0; i < count; ++i) cmyk_to_rgb(decoded[i], static_cast<int>(jpeg.output_width));
+            s.form().convert(decoded, count, jpeg.output_width);
             sink.pixels(wanted, count);
         }
         y += count;
@@ -331,22 +340,19 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
 std::string JpegImage::decode_to_end(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
     const Size size = scaled(denominator);
-    const size_t channels = s.jpeg.num_components == 4 ? 4 : 3;
     s.own_entropy = false;
     if (!s.restart(true)) return s.what();
     int done = s.fed([&] { return s.try_header(); });
     if (done > 0) done = s.fed([&] { return s.try_start(denominator); });
     if (done < 0) return s.what();
 
-    const size_t stride = static_cast<size_t>(size.width) * channels + kSlack;
-    const uint8_t blank =
-        channels == 4 ? 255 : 0;  // what Pillow leaves where libjpeg made nothing: white, black
+    const size_t stride = static_cast<size_t>(size.width) * s.form().bytes() + kSlack;
     refit(s.rows, stride * kRowsAtOnce);
     JSAMPROW decoded[kRowsAtOnce];
     const uint8_t* wanted[kRowsAtOnce];
     for (size_t i = 0; i < kRowsAtOnce; ++i) {
         decoded[i] = s.rows.data() + stride * i;
-        wanted[i] = decoded[i] + 3 * static_cast<size_t>(region.x0);
+        wanted[i] = decoded[i] + static_cast<size_t>(region.x0 * channels());
     }
     for (int y = 0, stop = 0; y < size.height; y = stop) {
         stop = std::min(y + kRowsAtOnce, y < region.y0 ? region.y0 : y < region.y1 ? region.y1 : size.height);
@@ -357,10 +363,9 @@ std::string JpegImage::decode_to_end(const Region& region, int denominator, Pixe
         }
         if (done < 0) return s.what();
         if (done == 0 && !s.limits.allow_truncated) return s.cut_in_row(row * denominator);
-        for (; row < stop; ++row) std::memset(decoded[row - y], blank, stride);
+        for (; row < stop; ++row) s.form().blank(decoded[row - y], stride);
         if (y < region.y0 || y >= region.y1) continue;
-        if (channels == 4)
-            for (int i = 0; i < stop - y; ++i) cmyk_to_rgb(decoded[i], size.width);
+        s.form().convert(decoded, stop - y, static_cast<size_t>(size.width));
         sink.pixels(wanted, stop - y);
     }
     s.truncated = s.source.ran_out;

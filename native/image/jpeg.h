@@ -16,15 +16,23 @@ namespace standpipe {
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
 
+// The channels in which images are decoded. rgb, l, rgba: those of Pillow's convert(). luma: the luma of a
+// JPEG itself. as_stored: one or three, as the file has them; Pillow's files may also have two or four.
+enum class Channels : uint8_t { rgb, l, luma, rgba, as_stored };
+
+// The error of an image that isn't of the first record's kind.
+std::string other_kind(int channels, int first);
+
 // The limits above which files are refused; see sp.DecodeLimits.
 struct DecodeLimits {
     uint64_t max_pixels = 0;
     int max_scans = 0;
     bool allow_truncated = false;  // files that end too soon are decoded as far as they go, and grey below
     bool only_libjpeg = false;  // Huffman codes are libjpeg-turbo's to decode, as where ours isn't compiled
+    Channels channels = Channels::rgb;
 };
 
-// Takes rows of decoded RGB pixels, in order, some at a time: an even number of them except for the last
+// Takes rows of decoded pixels, in order, some at a time: an even number of them except for the last
 // ones. This one drops them.
 class PixelSink {
   public:
@@ -51,6 +59,9 @@ class JpegImage {
     std::string open(std::span<const uint8_t> bytes, const DecodeLimits& limits);
 
     Size size() const noexcept;
+
+    // Returns the bytes of a decoded pixel.
+    int channels() const noexcept;
 
     // Returns the memory that decoding takes beyond row_bytes(): the coefficients of images with several
     // scans.

@@ -19,8 +19,6 @@ bool JpegEntropy::available() noexcept { return true; }
 void JpegEntropy::attach(jpeg_decompress_struct& jpeg) {
     static_assert(ScanLayout::kMostBlocks == D_MAX_BLOCKS_IN_MCU);
     if (jpeg.progressive_mode || jpeg.arith_code || jpeg.master->lossless) return;
-    for (int c = 0; c < jpeg.num_components; ++c)
-        if (!jpeg.comp_info[c].component_needed) return;
     scan_ = 0;
     scanned_ = 0;
     if (!jpeg_has_multiple_scans(&jpeg) && !begin_scan(jpeg)) return;
@@ -58,7 +56,7 @@ bool JpegEntropy::begin_scan(jpeg_decompress_struct& jpeg) {
         layout.component[i] = static_cast<uint8_t>(place);
         layout.dc_table[i] = static_cast<uint8_t>(dc);
         layout.ac_table[i] = static_cast<uint8_t>(ac);
-        layout.only_dc[i] = component.DCT_scaled_size == 1;
+        layout.only_dc[i] = component.DCT_scaled_size == 1 || !component.component_needed;
         if (!layout.dc[dc]) layout.dc[dc] = adopt(jpeg.dc_huff_tbl_ptrs[dc], dc_codes_[dc]);
         if (!layout.ac[ac]) layout.ac[ac] = adopt(jpeg.ac_huff_tbl_ptrs[ac], ac_codes_[ac]);
         if (!layout.dc[dc] || !layout.ac[ac]) return false;

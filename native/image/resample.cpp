@@ -6,11 +6,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "simd/channels.h"
+
 namespace standpipe {
 namespace {
 
-void mirror_pixels(const uint8_t* rgb, int width, uint8_t* out) noexcept {
-    for (int x = 0; x < width; ++x) std::memcpy(out + 3 * x, rgb + 3 * (width - 1 - x), 3);
+void mirror_pixels(const uint8_t* pixels, int width, int channels, uint8_t* out) noexcept {
+    with_channels(channels, [&](auto bytes) {
+        for (size_t x = 0, last = static_cast<size_t>(width) - 1; x <= last; ++x)
+            std::memcpy(out + bytes * x, pixels + bytes * (last - x), bytes);
+    });
 }
 
 // An axis that isn't resized: the window's own pixels.
@@ -34,8 +39,9 @@ size_t weight_bytes(const AxisResize& axis, size_t taps) noexcept {
 }
 
 // Start, the weights, and for each pair of taps both halves; whole groups.
-size_t plan_bytes(size_t width, size_t taps) noexcept {
-    return (width + kGroup) * (4 + 4 * taps + 8 * ((taps + 1) / 2));
+size_t plan_bytes(size_t width, size_t taps, int channels) noexcept {
+    const size_t least = (taps + 1) / 2, pairs = channels == 1 ? least + kGroup - 1 : least;
+    return (width + kGroup) * (4 + 4 * taps + 8 * pairs);
 }
 
 // Rows come in twos, so the window and one more. A power of two, so that a row's place in the ring is found
@@ -44,19 +50,21 @@ size_t ring_rows(size_t window) noexcept { return std::bit_ceil(window + 1); }
 
 }  // namespace
 
-size_t Resampler::scratch_bytes(const Geometry& g) noexcept {
-    const size_t in = whole_lines(3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low)) + kSlack;
-    const size_t out = whole_lines(3 * static_cast<size_t>(g.x.count)) + kSlack;
+size_t Resampler::scratch_bytes(const Geometry& g, int channels) noexcept {
+    const auto bytes = static_cast<size_t>(channels);
+    const size_t in = whole_lines(bytes * static_cast<size_t>(g.x.clip_high - g.x.clip_low)) + kSlack;
+    const size_t out = whole_lines(bytes * static_cast<size_t>(g.x.count)) + kSlack;
     const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
     const size_t window = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 1;
     const size_t row = g.vertical_first ? in : out;
     const size_t ring = ring_rows(window) * (row + sizeof(uint8_t*));
     return ring + 2 * row + 2 * out + weight_bytes(g.x, taps) + weight_bytes(g.y, window) +
-           plan_bytes(static_cast<size_t>(g.x.count), taps);
+           plan_bytes(static_cast<size_t>(g.x.count), taps, channels);
 }
 
-void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink) {
+void Resampler::begin(const Kernels& kernels, const Geometry& geometry, int channels, RowSink& sink) {
     kernels_ = &kernels;
+    channels_ = channels;
     geometry_ = geometry;
     sink_ = &sink;
     if (geometry.resize_x) compute_weights(geometry.filter, geometry.x, x_weights_);
@@ -65,10 +73,11 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink&
     else identity(geometry.y, y_weights_);
     region_ = {x_weights_.begin(), y_weights_.begin(), x_weights_.end(), y_weights_.end()};
     if (geometry.resize_x)
-        plan_.prepare(x_weights_, region_.x0, region_.width(), geometry.mirror, kernels_->splits);
+        plan_.prepare(x_weights_, region_.x0, region_.width(), channels, geometry.mirror, kernels_->splits);
 
-    const size_t in_bytes = 3 * static_cast<size_t>(region_.width());
-    const size_t out_bytes = 3 * static_cast<size_t>(geometry.x.count);
+    const auto pixel = static_cast<size_t>(channels);
+    const size_t in_bytes = pixel * static_cast<size_t>(region_.width());
+    const size_t out_bytes = pixel * static_cast<size_t>(geometry.x.count);
     row_bytes_ = geometry.vertical_first ? in_bytes : out_bytes;
     row_stride_ = whole_lines(row_bytes_) + kSlack;
     across_stride_ = whole_lines(out_bytes) + kSlack;
@@ -133,7 +142,7 @@ void Resampler::across(const uint8_t** rows, uint8_t* const* out, int count) noe
     if (!geometry_.resize_x && !geometry_.mirror) return;
     if (geometry_.resize_x) kernels_->horizontal(rows, plan_.pass(), out);
     for (int i = 0; i < count; ++i) {
-        if (!geometry_.resize_x) mirror_pixels(rows[i], geometry_.x.count, out[i]);
+        if (!geometry_.resize_x) mirror_pixels(rows[i], geometry_.x.count, channels_, out[i]);
         rows[i] = out[i];
     }
 }
@@ -145,7 +154,7 @@ void Resampler::emit_across(const uint8_t* const* rows, int count) noexcept {
     for (int i = 0; i < count; ++i) emit(done[i]);
 }
 
-void Resampler::emit(const uint8_t* rgb) noexcept { sink_->row(next_out_++, rgb); }
+void Resampler::emit(const uint8_t* pixels) noexcept { sink_->row(next_out_++, pixels); }
 
 void Resampler::shrink(size_t keep_bytes) {
     size_t bytes = 0;

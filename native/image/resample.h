@@ -27,19 +27,22 @@ struct Geometry {
     bool vertical_first = false;
 };
 
-// Takes finished rows: `row` is called for output rows 0, 1, … with geometry.x.count RGB pixels each.
+// Takes finished rows: `row` is called for output rows 0, 1, … with geometry.x.count pixels each.
 class RowSink {
   public:
     virtual ~RowSink() = default;
-    virtual void row(int y, const uint8_t* rgb) noexcept = 0;
+    virtual void row(int y, const uint8_t* pixels) noexcept = 0;
 };
 
 class Resampler {
   public:
     // Returns an upper bound of the bytes that this geometry makes it allocate: rows and weights.
-    static size_t scratch_bytes(const Geometry& geometry) noexcept;
+    static size_t scratch_bytes(const Geometry& geometry, int channels) noexcept;
 
-    void begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink);
+    // `channels`: bytes of a pixel.
+    void begin(const Kernels& kernels, const Geometry& geometry, int channels, RowSink& sink);
+
+    int channels() const noexcept { return channels_; }
 
     // The source pixels that are needed; rows are pushed for y in [y0, y1), in order.
     Region region() const noexcept { return region_; }
@@ -75,13 +78,14 @@ class Resampler {
     const uint8_t* down(int y, uint8_t* line) noexcept;
     void across(const uint8_t** rows, uint8_t* const* out, int count) noexcept;
     void emit_across(const uint8_t* const* rows, int count) noexcept;
-    void emit(const uint8_t* rgb) noexcept;
+    void emit(const uint8_t* pixels) noexcept;
     uint8_t* ring_row(int y) noexcept {
         return ring_.data() + static_cast<size_t>(y & ring_mask_) * row_stride_;
     }
 
     const Kernels* kernels_ = nullptr;
     Geometry geometry_;
+    int channels_ = 3;
     RowSink* sink_ = nullptr;
     Region region_;
     AxisWeights x_weights_, y_weights_;

@@ -60,10 +60,9 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
     const PartScope of_row{part_};
     Outcome outcome;
     if (const auto* pixels = std::get_if<RawPixels>(&data)) {
-        outcome =
-            is_wrong(pixels->size, row.same)
-                ? Outcome::decode_error(other_size(pixels->size, row.same))
-                : inputs_.from_pixels(program, input, pixels->first, pixels->size, row.key, row.place, part_);
+        outcome = is_wrong(pixels->size, row.same)
+                      ? Outcome::decode_error(other_size(pixels->size, row.same))
+                      : inputs_.from_pixels(program, input, *pixels, row.key, row.place, part_);
     } else {
         const Encoded& encoded = std::get<Encoded>(data);
         outcome = inputs_.from_encoded(program, input, encoded.bytes, row.key, row.place,
@@ -100,7 +99,7 @@ Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded&
             // ever.
             SideArena reserved(part_.bytes());
             SideArena::Part own(reserved);
-            outcome = inputs_.from_pixels(program, input, pixels.first, pixels.size, row.key, row.place, own);
+            outcome = inputs_.from_pixels(program, input, pixels, row.key, row.place, own);
             outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         });
     if (!wrong.empty()) outcome = Outcome::decode_error(std::move(wrong));

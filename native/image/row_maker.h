@@ -31,12 +31,6 @@ struct Encoded {
     uint64_t uncounted_bytes = 0;
 };
 
-// The pixels of an input: (height, width, 3) bytes, or (height, width) of a mask, rows packed.
-struct RawPixels {
-    const uint8_t* first = nullptr;
-    Size size;
-};
-
 using InputData = std::variant<Encoded, RawPixels>;
 
 // A row to make, or one input of it.

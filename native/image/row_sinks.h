@@ -11,32 +11,37 @@
 
 namespace standpipe {
 
-inline uint64_t picture_bytes(Size size) noexcept {
-    return uint64_t{3} * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width) + kSlack;
+inline uint64_t picture_bytes(Size size, int channels) noexcept {
+    return static_cast<uint64_t>(channels) * static_cast<uint64_t>(size.height) *
+               static_cast<uint64_t>(size.width) +
+           kSlack;
 }
 
 // Puts an inner picture's rows into a larger one: the border has one colour, or goes on as the mode says.
 class Frame : public RowSink {
   public:
-    void row(int y, const uint8_t* rgb) noexcept final {
+    void row(int y, const uint8_t* pixels) noexcept final {
         if (hidden_) return;
         if (!columns_.empty()) {
-            for (size_t x = 0; x < columns_.size(); ++x)
-                std::memcpy(line_.data() + 3 * x, rgb + 3 * static_cast<size_t>(columns_[x]), 3);
-            rgb = line_.data();
+            with_channels(channels_, [&](auto bytes) {
+                for (size_t x = 0; x < columns_.size(); ++x)
+                    std::memcpy(line_.data() + bytes * x, pixels + bytes * static_cast<size_t>(columns_[x]),
+                                bytes);
+            });
+            pixels = line_.data();
         } else if (padded_) {
-            std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb,
-                        3 * static_cast<size_t>(inner_width_));
-            rgb = line_.data();
+            std::memcpy(line_.data() + bytes_of(left_), pixels, bytes_of(inner_width_));
+            pixels = line_.data();
         }
-        if (first_.empty()) return write(top_ + y, rgb);
+        if (first_.empty()) return write(top_ + y, pixels);
         for (int to = first_[static_cast<size_t>(y)]; to >= 0; to = next_[static_cast<size_t>(to)])
-            write(to, rgb);
+            write(to, pixels);
     }
 
   protected:
-    void frame(const SampleGeometry& geometry) {
+    void frame(const SampleGeometry& geometry, int channels) {
         const AxisResize &x = geometry.resample.x, &y = geometry.resample.y;
+        channels_ = channels;
         top_ = geometry.pad_top;
         left_ = geometry.pad_left;
         inner_width_ = x.count;
@@ -52,14 +57,19 @@ class Frame : public RowSink {
             if (hidden_ || i < top_ || i >= top_ + y.count) write(i, line_.data());
     }
 
-    virtual void write(int y, const uint8_t* rgb) noexcept = 0;
+    virtual void write(int y, const uint8_t* pixels) noexcept = 0;
+
+    // Returns the bytes of so many pixels.
+    size_t bytes_of(int pixels) const noexcept {
+        return static_cast<size_t>(channels_) * static_cast<size_t>(pixels);
+    }
 
   private:
     void fill_line(const SampleGeometry& geometry) {
-        const auto width = static_cast<size_t>(geometry.out.width);
-        line_.assign(3 * width + kSlack, 0);
-        if (geometry.fill == std::array<uint8_t, 3>{}) return;
-        for (size_t x = 0; x < width; ++x) std::memcpy(line_.data() + 3 * x, geometry.fill.data(), 3);
+        const size_t bytes = bytes_of(geometry.out.width);
+        line_.assign(bytes + kSlack, 0);
+        if (geometry.fill == Colour{}) return;
+        for (size_t i = 0; i < bytes; ++i) line_[i] = geometry.fill[i % static_cast<size_t>(channels_)];
     }
 
     // Finds the inner picture's column of each column, and the rows that each of its rows becomes.
@@ -70,7 +80,7 @@ class Frame : public RowSink {
             return span.offset < 0 || span.offset + wanted > span.length;
         };
         if (leaves(x, width)) {
-            line_.assign(3 * static_cast<size_t>(width) + kSlack, 0);
+            line_.assign(bytes_of(width) + kSlack, 0);
             columns_.resize(static_cast<size_t>(width));
             for (int i = 0; i < width; ++i) {
                 const int from = inside(geometry.mode, x.offset + i, x.length) - x.first;
@@ -90,7 +100,7 @@ class Frame : public RowSink {
     }
 
     bool padded_ = false, hidden_ = false;
-    int top_ = 0, left_ = 0, inner_width_ = 0;
+    int channels_ = 3, top_ = 0, left_ = 0, inner_width_ = 0;
     std::vector<uint8_t> line_;
     std::vector<int> columns_;  // empty: one after another
     std::vector<int> first_,
@@ -100,22 +110,22 @@ class Frame : public RowSink {
 // A picture between two passes.
 class Picture final : public Frame {
   public:
-    void begin(const SampleGeometry& geometry) {
+    void begin(const SampleGeometry& geometry, int of_pixels) {
         size = geometry.out;
-        stride_ = 3 * static_cast<size_t>(size.width);
-        refit(pixels, picture_bytes(size));
-        frame(geometry);
+        channels = of_pixels;
+        refit(pixels, picture_bytes(size, channels));
+        frame(geometry, channels);
     }
 
     Size size;
+    int channels = 3;  // a stage may take some away
     std::vector<uint8_t> pixels;
 
   private:
-    void write(int y, const uint8_t* rgb) noexcept override {
-        std::memcpy(pixels.data() + static_cast<size_t>(y) * stride_, rgb, stride_);
+    void write(int y, const uint8_t* row) noexcept override {
+        const size_t stride = bytes_of(size.width);
+        std::memcpy(pixels.data() + static_cast<size_t>(y) * stride, row, stride);
     }
-
-    size_t stride_ = 0;
 };
 
 // The slot's own layout and element type.
@@ -129,7 +139,7 @@ class SlotRow final : public Frame {
         if (waiting) {
             format_ = &joined_;
             joined_ = format;
-            for (size_t c = 0; c < 3; ++c)
+            for (size_t c = 0; c < static_cast<size_t>(format.channels); ++c)
                 for (size_t value = 0; value < 256; ++value) {
                     joined_.f32[c][value] = format.f32[c][(*waiting)[c][value]];
                     joined_.f16[c][value] = format.f16[c][(*waiting)[c][value]];
@@ -137,45 +147,51 @@ class SlotRow final : public Frame {
         }
         out_ = out;
         plane_stride_ = whole_lines(static_cast<size_t>(format.width)) + kSlack;
-        if (format.planar) planes_.resize(3 * plane_stride_);
-        frame(geometry);
+        if (format.planar) planes_.resize(static_cast<size_t>(format.channels) * plane_stride_);
+        frame(geometry, format.channels);
     }
 
   private:
-    void write(int y, const uint8_t* rgb) noexcept override {
+    void write(int y, const uint8_t* pixels) noexcept override {
         const RowFormat& f = *format_;
-        const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
-        if (f.is_mask) {
-            for (size_t x = 0; x < width; ++x) out_[line + x] = rgb[3 * x];
-            return;
-        }
-        if (!f.planar) return write_interleaved(rgb, 3 * width, out_ + 3 * line * f.element_bytes());
-        const size_t plane = static_cast<size_t>(f.height) * width;
-        uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_,
-                                    planes_.data() + 2 * plane_stride_};
-        kernels_->separate(rgb, f.width, planes);
-        for (size_t c = 0; c < 3; ++c) {
-            uint8_t* out = out_ + (line + c * plane) * f.element_bytes();
-            switch (f.type) {
-                case ElementType::u8: std::memcpy(out, planes[c], width); break;
-                case ElementType::f16:
-                    kernels_->look_up_f16(planes[c], f.width, f.f16[c].data(),
-                                          reinterpret_cast<uint16_t*>(out));
-                    break;
-                case ElementType::f32:
-                    kernels_->look_up_f32(planes[c], f.width, f.f32[c].data(), reinterpret_cast<float*>(out));
-                    break;
-            }
+        const size_t line = static_cast<size_t>(y) * static_cast<size_t>(f.width),
+                     plane = static_cast<size_t>(f.height) * static_cast<size_t>(f.width);
+        if (f.channels == 1) return write_plane(pixels, 0, line);
+        if (!f.planar)
+            return write_interleaved(pixels,
+                                     out_ + static_cast<size_t>(f.channels) * line * f.element_bytes());
+        uint8_t* planes[kMostChannels];
+        for (size_t c = 0; c < kMostChannels; ++c) planes[c] = planes_.data() + c * plane_stride_;
+        kernels_->separate(pixels, f.width, f.channels, planes);
+        for (size_t c = 0; c < static_cast<size_t>(f.channels); ++c)
+            write_plane(planes[c], c, line + c * plane);
+    }
+
+    // `at`: the first element of the plane's row.
+    void write_plane(const uint8_t* bytes, size_t channel, size_t at) const noexcept {
+        const RowFormat& f = *format_;
+        uint8_t* const out = out_ + at * f.element_bytes();
+        switch (f.type) {
+            case ElementType::u8: std::memcpy(out, bytes, static_cast<size_t>(f.width)); return;
+            case ElementType::f16:
+                return kernels_->look_up_f16(bytes, f.width, f.f16[channel].data(),
+                                             reinterpret_cast<uint16_t*>(out));
+            case ElementType::f32:
+                return kernels_->look_up_f32(bytes, f.width, f.f32[channel].data(),
+                                             reinterpret_cast<float*>(out));
         }
     }
 
-    void write_interleaved(const uint8_t* rgb, size_t bytes, uint8_t* out) const noexcept {
+    void write_interleaved(const uint8_t* pixels, uint8_t* out) const noexcept {
+        const size_t bytes = bytes_of(format_->width);
         const auto each = [&](const auto& tables, auto* to) {
-            for (size_t i = 0; i < bytes; i += 3)
-                for (size_t c = 0; c < 3; ++c) to[i + c] = tables[c][rgb[i + c]];
+            with_channels(format_->channels, [&](auto channels) {
+                for (size_t i = 0; i < bytes; i += channels)
+                    for (size_t c = 0; c < channels; ++c) to[i + c] = tables[c][pixels[i + c]];
+            });
         };
         switch (format_->type) {
-            case ElementType::u8: std::memcpy(out, rgb, bytes); return;
+            case ElementType::u8: std::memcpy(out, pixels, bytes); return;
             case ElementType::f16: return each(format_->f16, reinterpret_cast<uint16_t*>(out));
             case ElementType::f32: return each(format_->f32, reinterpret_cast<float*>(out));
         }
@@ -222,7 +238,7 @@ class IntoResamplers final : public PixelSink {
         for (Resampler* resampler : resamplers_) {
             const Region part = resampler->region();
             const int first = std::max(part.y0, y_), stop = std::min(part.y1, y_ + count);
-            const auto left = 3 * static_cast<size_t>(part.x0 - region_.x0);
+            const auto left = static_cast<size_t>(resampler->channels() * (part.x0 - region_.x0));
             for (int y = first; y < stop; y += 2) {
                 const uint8_t* const some[2] = {rows[y - y_] + left,
                                                 rows[std::min(y + 1, stop - 1) - y_] + left};

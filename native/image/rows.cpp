@@ -110,7 +110,8 @@ bool only_copies(const Program& program, Size size) noexcept {
         return !only_mirrors(pass.geometry) || !pass.geometry.mirrors.empty() || !pass.pixels.empty();
     });
     return !changes && program.heads.front().erasing.p <= 0 && format.type == ElementType::u8 &&
-           !format.planar && !format.is_mask && format.height == size.height && format.width == size.width;
+           (!format.planar || format.channels == 1) && format.channels == program.inputs.front().channels &&
+           format.height == size.height && format.width == size.width;
 }
 
 namespace {
@@ -129,21 +130,23 @@ std::string too_small(const Window& window, Size whole) {
 
 // Returns the bytes that a pass allocates: rows and weights, copies of two rows of its source, a line of its
 // result with planes of it, the result itself unless it is the slot, and the most that a pixel stage needs.
-uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels,
+uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels, int channels,
                     bool last) noexcept {
     const AxisResize& x = geometry.resample.x;
     const auto in = static_cast<uint64_t>(x.clip_high - x.clip_low),
                out = static_cast<uint64_t>(geometry.out.width);
     uint64_t most = 0;
     for (const PixelStage& stage : pixels)
-        most = std::max<uint64_t>(most, stage.scratch_bytes(geometry.out.height, geometry.out.width));
+        most = std::max<uint64_t>(
+            most, stage.scratch_bytes({nullptr, geometry.out.height, geometry.out.width, channels}));
     // Lists of rows and columns.
     const uint64_t continued = geometry.mode == PadMode::constant
                                    ? 0
                                    : sizeof(int) * (out + static_cast<uint64_t>(geometry.out.height) +
                                                     static_cast<uint64_t>(geometry.y.count));
-    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack + most + continued +
-           (last ? 0 : picture_bytes(geometry.out));
+    return Resampler::scratch_bytes(geometry.resample, channels) +
+           2 * static_cast<uint64_t>(channels) * (in + out) + 6 * kSlack + most + continued +
+           (last ? 0 : picture_bytes(geometry.out, channels));
 }
 
 Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexcept {
@@ -183,7 +186,8 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
                                (from.width + denominator - 1) / denominator};
             SampleGeometry& geometry = own.geometries[i];
             geometry = sample_geometry(stage, box, own.key, denominator, decoded);
-            bytes += pass_bytes(geometry, passes[i].pixels, i + 1 == passes.size());
+            bytes += pass_bytes(geometry, passes[i].pixels, program.inputs[input].channels,
+                                i + 1 == passes.size());
             from = geometry.out;
         }
         const RowFormat& format = program.heads[h].format;
@@ -217,14 +221,16 @@ Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, c
                              const ByteTables* waiting) {
     OfHead& own = scratch_->heads[head];
     const SampleGeometry& geometry = own.geometries[pass];
+    const int channels =
+        pass == 0 ? program.inputs[program.heads[head].input].channels : own.pictures[pass - 1].channels;
     RowSink* sink = &own.slot_row;
     if (pass + 1 < program.heads[head].passes.size()) {
-        own.pictures[pass].begin(geometry);
+        own.pictures[pass].begin(geometry, channels);
         sink = &own.pictures[pass];
     } else {
         own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, waiting, out.of(head));
     }
-    own.resamplers[pass].begin(*program.kernels, geometry.resample, *sink);
+    own.resamplers[pass].begin(*program.kernels, geometry.resample, channels, *sink);
     return own.resamplers[pass];
 }
 
@@ -236,37 +242,35 @@ void InputMaker::later_passes(const Program& program, size_t head, const RowPlac
     for (size_t i = 1; i < passes.size(); ++i) {
         Picture& from = own.pictures[i - 1];
         const bool is_mask = program.inputs[program.heads[head].input].is_mask;
-        Canvas canvas(*program.kernels, {from.pixels.data(), from.size.height, from.size.width, is_mask});
+        Canvas canvas(*program.kernels,
+                      {from.pixels.data(), from.size.height, from.size.width, from.channels, is_mask});
         for (const PixelStage& stage : passes[i - 1].pixels) {
-            refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
+            refit(scratch_->work, stage.scratch_bytes(canvas.form()));
             stage.apply(own.key, canvas, scratch_->work.data());
         }
+        from.channels = canvas.form().channels;
         const bool joins = i + 1 == passes.size() && only_mirrors(passes[i].geometry) &&
                            program.heads[head].format.type != ElementType::u8;
         if (!joins) canvas.pixels();
-        push_pixels(from.pixels.data(), from.size, 3, begin(program, head, i, out, canvas.waiting()));
+        push_pixels({from.pixels.data(), from.size, from.channels},
+                    begin(program, head, i, out, canvas.waiting()));
     }
     program.heads[head].erasing.apply(own.key, program.heads[head].format, out.of(head));
 }
 
-// Rows are copied first: kernels may read a little past a row's end, and the array may end there. A mask's
-// number is in all three channels from here on.
-void InputMaker::push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler) {
+// Rows are copied first: kernels may read a little past a row's end, and the array may end there.
+void InputMaker::push_pixels(const RawPixels& pixels, Resampler& resampler) {
     const Region region = resampler.region();
-    const size_t width = static_cast<size_t>(region.width()), bytes = 3 * width,
-                 stride = channels * static_cast<size_t>(size.width);
+    const auto channels = static_cast<size_t>(resampler.channels());
+    const size_t bytes = channels * static_cast<size_t>(region.width()),
+                 stride = channels * static_cast<size_t>(pixels.size.width);
     refit(scratch_->work, 2 * (bytes + kSlack));
     uint8_t* const lines[2] = {scratch_->work.data(), scratch_->work.data() + bytes + kSlack};
     const uint8_t* from =
-        pixels + static_cast<size_t>(region.y0) * stride + channels * static_cast<size_t>(region.x0);
+        pixels.first + static_cast<size_t>(region.y0) * stride + channels * static_cast<size_t>(region.x0);
     for (int y = region.y0; y < region.y1; y += 2) {
         const int count = std::min(region.y1 - y, 2);
-        for (int i = 0; i < count; ++i, from += stride) {
-            if (channels == 3) std::memcpy(lines[i], from, bytes);
-            else
-                for (size_t x = 0; x < width; ++x)
-                    lines[i][3 * x] = lines[i][3 * x + 1] = lines[i][3 * x + 2] = from[x];
-        }
+        for (int i = 0; i < count; ++i, from += stride) std::memcpy(lines[i], from, bytes);
         resampler.push(lines, count);
     }
 }
@@ -310,6 +314,8 @@ Outcome InputMaker::from_encoded(const Program& program, size_t input, std::span
     if (from.is_mask || !JpegImage::recognises(bytes) || (from.upright && may_be_turned(bytes)))
         return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, from.limits);
+    if (const int got = scratch_->jpeg.channels(); text.empty() && got != from.channels)
+        text = other_kind(got, from.channels);
     Outcome outcome = text.empty() ? decode(program, input, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
     if (outcome.kind == Outcome::Kind::ok) outcome.size = scratch_->jpeg.size();
@@ -317,16 +323,18 @@ Outcome InputMaker::from_encoded(const Program& program, size_t input, std::span
     return outcome;
 }
 
-Outcome InputMaker::from_pixels(const Program& program, size_t input, const uint8_t* pixels, Size size,
+Outcome InputMaker::from_pixels(const Program& program, size_t input, const RawPixels& pixels,
                                 const SampleKey& key, const RowPlace& out, SideArena::Part& part) {
-    Outcome outcome = prepare(program, input, size, false, 0, key, part);
+    if (const int channels = program.inputs[input].channels; pixels.channels != channels)
+        return Outcome::decode_error(other_kind(pixels.channels, channels));
+    Outcome outcome = prepare(program, input, pixels.size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     for (const size_t h : program.heads_of(input)) {
-        push_pixels(pixels, size, program.heads[h].format.channels(), begin(program, h, 0, out));
+        push_pixels(pixels, begin(program, h, 0, out));
         later_passes(program, h, out);
     }
     scratch_->shrink();
-    outcome.size = size;
+    outcome.size = pixels.size;
     return outcome;
 }
 

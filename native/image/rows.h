@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <ranges>
@@ -15,34 +14,12 @@
 #include "image/erasing.h"
 #include "image/geometry.h"
 #include "image/jpeg.h"
+#include "image/row_format.h"
 #include "memory/no_memory.h"
 #include "memory/side_arena.h"
 #include "pixels/pixels.h"
 
 namespace standpipe {
-
-enum class ElementType : uint8_t { u8, f16, f32 };
-
-// The format of a row of the slot: `height` × `width` × 3 elements, planes first or pixels first. A mask's
-// row has one channel of bytes, and so have the pixels from which it is made.
-struct RowFormat {
-    int height = 0, width = 0;
-    ElementType type = ElementType::u8;
-    bool planar = false;
-    // The value of each byte of each channel, for the element type; the other table is unused, and u8 uses
-    // none.
-    std::array<std::array<float, 256>, 3> f32{};
-    std::array<std::array<uint16_t, 256>, 3> f16{};
-    bool is_mask = false;
-
-    size_t channels() const noexcept { return is_mask ? 1 : 3; }
-    size_t element_bytes() const noexcept {
-        return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;
-    }
-    size_t row_bytes() const noexcept {
-        return channels() * static_cast<size_t>(height) * static_cast<size_t>(width) * element_bytes();
-    }
-};
 
 using Stage = std::variant<GeometryStage, PixelStage>;
 
@@ -58,7 +35,8 @@ std::vector<Pass> passes_of(std::vector<Stage> stages);
 
 // A field of the records of which a program makes outputs, and how it is decoded.
 struct Input {
-    bool is_mask = false;  // class numbers, of which only the nearest pixels are taken; else a picture
+    bool is_mask = false;  // class numbers: they are moved, and none is changed; else a picture
+    int channels = 3;      // of the picture before all passes; 1 for masks
     bool fast = false;     // decode at 1/2, 1/4 or 1/8 where the first passes of all its heads allow it
     DecodeLimits limits;
     bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
@@ -138,6 +116,13 @@ std::string over_side_cap(uint64_t needed, uint64_t cap);
 // Returns how many of a row's bytes of scratch are more than its thread keeps.
 uint64_t not_kept(uint64_t bytes) noexcept;
 
+// The pixels of an input: (height, width, channels) bytes, rows packed.
+struct RawPixels {
+    const uint8_t* first = nullptr;
+    Size size;
+    int channels = 3;
+};
+
 // Makes rows of inputs, one at a time; every thread has its own, whose scratch memory is used again for each.
 //
 // `part` is the row's part of the side arena. The memory that an input needs is added to it.
@@ -153,9 +138,8 @@ class InputMaker {
                          const SampleKey& key, const RowPlace& out, uint64_t uncounted_bytes,
                          SideArena::Part& part);
 
-    // `pixels`: (height, width, 3) bytes, or (height, width) of a mask, rows packed.
-    Outcome from_pixels(const Program& program, size_t input, const uint8_t* pixels, Size size,
-                        const SampleKey& key, const RowPlace& out, SideArena::Part& part);
+    Outcome from_pixels(const Program& program, size_t input, const RawPixels& pixels, const SampleKey& key,
+                        const RowPlace& out, SideArena::Part& part);
 
     // Sets `bytes` to what from_pixels would allocate. Returns an error message if the rows can't be made.
     std::string bytes_from_pixels(const Program& program, size_t input, Size size, const SampleKey& key,
@@ -176,8 +160,7 @@ class InputMaker {
                      const ByteTables* waiting = nullptr);
     void later_passes(const Program& program, size_t head, const RowPlace& out);
     std::string decode_once(const Program& program, size_t input, const RowPlace& out);
-    // `channels`: of `pixels`, 3 or 1.
-    void push_pixels(const uint8_t* pixels, Size size, size_t channels, Resampler& resampler);
+    void push_pixels(const RawPixels& pixels, Resampler& resampler);
 
     std::unique_ptr<Scratch> scratch_;
 };

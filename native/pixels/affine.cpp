@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kOne = 1 << 16;
 
-// A copy of the picture.
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    return Pixels{nullptr, height, width}.bytes();
-}
-
 // Returns whether Pillow calculates with 16.16 bits for the place that becomes (x, y).
 bool near(std::span<const double> m, double x, double y) noexcept {
     return std::fabs(x * m[0] + y * m[1] + m[2]) < 32768 && std::fabs(x * m[3] + y * m[4] + m[5]) < 32768;
@@ -46,22 +41,21 @@ struct Span {
     }
 };
 
+template <int C>
 struct Warp {
     const uint8_t* from;
     Pixels to;
-    uint8_t fill[3];
+    Colour fill;
 
-    uint8_t* row(int y) const noexcept {
-        return to.rgb + size_t{3} * static_cast<size_t>(y) * static_cast<size_t>(to.width);
-    }
-    const uint8_t* at(int64_t y, int64_t x) const noexcept { return from + 3 * (y * to.width + x); }
+    uint8_t* row(int y) const noexcept { return to.data + static_cast<size_t>(y) * to.row_bytes(); }
+    const uint8_t* at(int64_t y, int64_t x) const noexcept { return from + C * (y * to.width + x); }
 
     void colour(uint8_t* pixels, int64_t count) const noexcept {
-        if (fill[0] == fill[1] && fill[1] == fill[2]) {
-            std::memset(pixels, fill[0], static_cast<size_t>(3 * count));
+        if (std::all_of(fill.begin(), fill.begin() + C, [&](uint8_t level) { return level == fill[0]; })) {
+            std::memset(pixels, fill[0], static_cast<size_t>(C * count));
             return;
         }
-        for (int64_t i = 0; i < count; ++i) std::memcpy(pixels + 3 * i, fill, 3);
+        for (int64_t i = 0; i < count; ++i) std::memcpy(pixels + C * i, fill.data(), C);
     }
 
     // Makes a row of the pixels at (from_y, from_x) + n * (step_y, step_x), in 16.16 bits.
@@ -74,19 +68,20 @@ struct Warp {
         const int64_t count = inside.end - inside.begin;
         from_y += inside.begin * step_y;
         from_x += inside.begin * step_x;
-        uint8_t* pixel = out + 3 * inside.begin;
+        uint8_t* pixel = out + C * inside.begin;
         if (step_y == 0 && step_x == kOne) {
-            if (count > 0) std::memcpy(pixel, at(from_y >> 16, from_x >> 16), static_cast<size_t>(3 * count));
+            if (count > 0) std::memcpy(pixel, at(from_y >> 16, from_x >> 16), static_cast<size_t>(C * count));
         } else {
-            for (int64_t n = 0; n < count; ++n, pixel += 3, from_y += step_y, from_x += step_x)
-                std::memcpy(pixel, at(from_y >> 16, from_x >> 16), 3);
+            for (int64_t n = 0; n < count; ++n, pixel += C, from_y += step_y, from_x += step_x)
+                std::memcpy(pixel, at(from_y >> 16, from_x >> 16), C);
         }
-        colour(out + 3 * inside.end, to.width - inside.end);
+        colour(out + C * inside.end, to.width - inside.end);
     }
 };
 
 // Pillow's own way for matrices that only scale and move. It adds up coordinates.
-void scaled(std::span<const double> matrix, const Warp& warp) noexcept {
+template <int C>
+void scaled(std::span<const double> matrix, const Warp<C>& warp) noexcept {
     const bool moves = matrix[0] == 1 && matrix[2] == std::floor(matrix[2]) && std::abs(matrix[2]) < 1 << 24;
     double from_y = matrix[5] + matrix[4] * 0.5;
     for (int y = 0; y < warp.to.height; ++y, from_y += matrix[4]) {
@@ -98,31 +93,34 @@ void scaled(std::span<const double> matrix, const Warp& warp) noexcept {
             warp.make_row(y, line * kOne, static_cast<int64_t>(matrix[2]) * kOne, 0, kOne);
         } else {
             uint8_t* pixel = warp.row(y);
-            for (int x = 0; x < warp.to.width; ++x, from_x += matrix[0], pixel += 3) {
+            for (int x = 0; x < warp.to.width; ++x, from_x += matrix[0], pixel += C) {
                 const bool inside = from_x >= 0 && from_x < warp.to.width;
-                std::memcpy(pixel, inside ? warp.at(line, static_cast<int>(from_x)) : warp.fill, 3);
+                std::memcpy(pixel, inside ? warp.at(line, static_cast<int>(from_x)) : warp.fill.data(), C);
             }
         }
     }
 }
 
 // Pillow's way for the other matrices of which a corner is far outside. It adds up coordinates too.
-void turned_far(std::span<const double> matrix, const Warp& warp) noexcept {
+template <int C>
+void turned_far(std::span<const double> matrix, const Warp<C>& warp) noexcept {
     double line_x = matrix[2] + matrix[0] * 0.5 + matrix[1] * 0.5,
            line_y = matrix[5] + matrix[3] * 0.5 + matrix[4] * 0.5;
     for (int y = 0; y < warp.to.height; ++y, line_x += matrix[1], line_y += matrix[4]) {
         uint8_t* pixel = warp.row(y);
         double from_x = line_x, from_y = line_y;
-        for (int x = 0; x < warp.to.width; ++x, from_x += matrix[0], from_y += matrix[3], pixel += 3) {
+        for (int x = 0; x < warp.to.width; ++x, from_x += matrix[0], from_y += matrix[3], pixel += C) {
             const bool inside =
                 from_x >= 0 && from_x < warp.to.width && from_y >= 0 && from_y < warp.to.height;
-            std::memcpy(pixel,
-                        inside ? warp.at(static_cast<int>(from_y), static_cast<int>(from_x)) : warp.fill, 3);
+            std::memcpy(
+                pixel,
+                inside ? warp.at(static_cast<int>(from_y), static_cast<int>(from_x)) : warp.fill.data(), C);
         }
     }
 }
 
-void turned(std::span<const double> matrix, const Warp& warp) noexcept {
+template <int C>
+void turned(std::span<const double> matrix, const Warp<C>& warp) noexcept {
     const double width = warp.to.width, height = warp.to.height;
     if (!near(matrix, 0, 0) || !near(matrix, width, 0) || !near(matrix, 0, height) ||
         !near(matrix, width, height))
@@ -135,30 +133,30 @@ void turned(std::span<const double> matrix, const Warp& warp) noexcept {
 
 }  // namespace
 
-void move_nearest(Canvas& canvas, std::span<const double> matrix, const uint8_t* fill,
+void move_nearest(Canvas& canvas, std::span<const double> matrix, const Colour& fill,
                   uint8_t* scratch) noexcept {
     const Pixels pixels = canvas.pixels();
-    std::memcpy(scratch, pixels.rgb, pixels.bytes());
-    const Warp warp{scratch, pixels, {fill[0], fill[1], fill[2]}};
-    if (matrix[1] == 0 && matrix[3] == 0) scaled(matrix, warp);
-    else turned(matrix, warp);
+    std::memcpy(scratch, pixels.data, pixels.bytes());
+    with_channels(pixels.channels, [&](auto channels) {
+        const Warp<channels> warp{scratch, pixels, fill};
+        if (matrix[1] == 0 && matrix[3] == 0) scaled(matrix, warp);
+        else turned(matrix, warp);
+    });
 }
 
 namespace {
 
-// Ten numbers: the matrix (2, 3) from a place in the result to one in the picture, the colour outside, and
+// Eleven numbers: the matrix (2, 3) from a place in the result to one in the picture, the colour outside, and
 // the interpolation.
 void move(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) noexcept {
     const std::span<const double> numbers(stage.parameters);
-    const uint8_t fill[3] = {static_cast<uint8_t>(numbers[6]), static_cast<uint8_t>(numbers[7]),
-                             static_cast<uint8_t>(numbers[8])};
-    const auto sampling = static_cast<Sampling>(std::clamp(static_cast<int>(numbers[9]), 0, 2));
-    warp(canvas, numbers.first(6), sampling, fill, scratch);
+    const auto sampling = static_cast<Sampling>(std::clamp(static_cast<int>(numbers[10]), 0, 2));
+    warp(canvas, numbers.first(6), sampling, colour_in(stage, 6), scratch);
 }
 
 }  // namespace
 
 extern const PixelKind kAffine;
-constinit const PixelKind kAffine{"affine", 10, scratch_bytes, move, true};
+constinit const PixelKind kAffine{"affine", 11, whole_picture, move, true};
 
 }  // namespace standpipe

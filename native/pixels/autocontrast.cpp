@@ -17,8 +17,10 @@ ByteTable stretched(const Histogram& counts) noexcept {
 }
 
 void autocontrast(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
-    const auto counts = canvas.histograms();
-    canvas.look_up(ByteTables{stretched(counts[0]), stretched(counts[1]), stretched(counts[2])});
+    const Histograms counts = canvas.histograms();
+    ByteTables tables;
+    std::ranges::transform(counts, tables.begin(), stretched);
+    canvas.look_up(tables);
 }
 
 }  // namespace

@@ -51,34 +51,34 @@ void pass(const uint8_t* from, uint8_t* to, int count, size_t step, const Box& b
 
 }  // namespace
 
-size_t blur_bytes(int height, int width) noexcept {
-    const size_t row = size_t{3} * static_cast<size_t>(width);
-    return row * static_cast<size_t>(height) + sizeof(uint32_t) * (row + 1);
+size_t blur_bytes(const Pixels& form) noexcept {
+    return form.bytes() + sizeof(uint32_t) * (form.row_bytes() + 1);
 }
 
 void blur_boxes(Canvas& canvas, double radius, uint8_t* scratch) noexcept {
     const Pixels pixels = canvas.pixels();
     const Box box = box_of(radius);
-    const size_t row = size_t{3} * static_cast<size_t>(pixels.width);
+    const size_t row = pixels.row_bytes();
     // Sums need an address that is a multiple of four.
     auto* const sums = reinterpret_cast<uint32_t*>(scratch);
     uint8_t* const copy = scratch + sizeof(uint32_t) * row;
     for (int y = 0; y < pixels.height; ++y) {
-        uint8_t* const line = pixels.rgb + static_cast<size_t>(y) * row;
+        uint8_t* const line = pixels.data + static_cast<size_t>(y) * row;
         for (int i = 0; i < kPasses; ++i) {
             std::memcpy(copy, line, row);
-            pass(copy, line, pixels.width, 3, box, sums);
+            with_channels(pixels.channels,
+                          [&](auto channels) { pass(copy, line, pixels.width, channels, box, sums); });
         }
     }
     for (int i = 0; i < kPasses; ++i) {
-        std::memcpy(copy, pixels.rgb, pixels.bytes());
-        pass(copy, pixels.rgb, pixels.height, row, box, sums);
+        std::memcpy(copy, pixels.data, pixels.bytes());
+        pass(copy, pixels.data, pixels.height, row, box, sums);
     }
 }
 
 namespace {
 
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept { return blur_bytes(height, width); }
+size_t scratch_bytes(const PixelStage&, const Pixels& form) noexcept { return blur_bytes(form); }
 
 // Two numbers: the lowest and the highest radius in pixels.
 void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {

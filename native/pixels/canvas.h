@@ -10,15 +10,14 @@
 
 namespace standpipe {
 
-// A picture in memory: (height, width, 3) bytes, rows packed.
+// A picture in memory: (height, width, channels) bytes, rows packed.
 struct Pixels {
-    uint8_t* rgb = nullptr;
-    int height = 0, width = 0;
-    bool is_mask = false;  // class numbers, each three times: stages may move them, and change no value
+    uint8_t* data = nullptr;
+    int height = 0, width = 0, channels = 3;
+    bool is_mask = false;  // class numbers: stages may move them, and change no value
 
-    size_t bytes() const noexcept {
-        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width);
-    }
+    size_t row_bytes() const noexcept { return static_cast<size_t>(channels) * static_cast<size_t>(width); }
+    size_t bytes() const noexcept { return static_cast<size_t>(height) * row_bytes(); }
 };
 
 // Tables of bytes that follow one another are one table for each channel. They wait until a stage needs the
@@ -31,6 +30,10 @@ class Canvas {
     int height() const noexcept { return pixels_.height; }
     int width() const noexcept { return pixels_.width; }
     bool is_mask() const noexcept { return pixels_.is_mask; }
+    bool has_colours() const noexcept { return pixels_.channels == 3; }
+
+    // The picture without the changes that wait.
+    const Pixels& form() const noexcept { return pixels_; }
 
     // The picture with all changes.
     Pixels pixels() noexcept;
@@ -43,10 +46,13 @@ class Canvas {
     void look_up(const ByteTable& table) noexcept;
 
     // Counts the pixels of each value, by channel.
-    std::array<Histogram, 3> histograms() const noexcept;
+    Histograms histograms() const noexcept;
 
-    // Returns the sum over all pixels.
+    // Returns the sum over all pixels: of the first channel, where they have no colours.
     uint64_t sum_of_greys() const noexcept;
+
+    // Makes grey levels of colours: one channel.
+    void to_grey() noexcept;
 
   private:
     const Kernels& kernels_;

@@ -21,8 +21,10 @@ ByteTable flattened(const Histogram& counts) noexcept {
 }
 
 void equalize(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
-    const auto counts = canvas.histograms();
-    canvas.look_up(ByteTables{flattened(counts[0]), flattened(counts[1]), flattened(counts[2])});
+    const Histograms counts = canvas.histograms();
+    ByteTables tables;
+    std::ranges::transform(counts, tables.begin(), flattened);
+    canvas.look_up(tables);
 }
 
 }  // namespace

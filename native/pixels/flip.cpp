@@ -8,10 +8,10 @@ namespace {
 
 void flip(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
     const Pixels pixels = canvas.pixels();
-    const size_t row = size_t{3} * static_cast<size_t>(pixels.width);
+    const size_t row = pixels.row_bytes();
     for (int y = 0; y < pixels.height / 2; ++y) {
-        uint8_t* const upper = pixels.rgb + static_cast<size_t>(y) * row;
-        std::swap_ranges(upper, upper + row, pixels.rgb + static_cast<size_t>(pixels.height - 1 - y) * row);
+        uint8_t* const upper = pixels.data + static_cast<size_t>(y) * row;
+        std::swap_ranges(upper, upper + row, pixels.data + static_cast<size_t>(pixels.height - 1 - y) * row);
     }
 }
 

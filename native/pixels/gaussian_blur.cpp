@@ -8,9 +8,9 @@ namespace standpipe {
 namespace {
 
 // The picture after the pass along rows, with 8 more bits a value, and a row with its mirrored border.
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    const size_t row = size_t{3} * static_cast<size_t>(width);
-    return sizeof(int16_t) * (Pixels{nullptr, height, width}.bytes() + row + 3 * kMostKernel);
+size_t scratch_bytes(const PixelStage&, const Pixels& form) noexcept {
+    const auto border = static_cast<size_t>(form.channels * kMostKernel);
+    return sizeof(int16_t) * (form.bytes() + form.row_bytes() + border);
 }
 
 // The weights of a kernel of `size`, in 1/65536; their sum is exactly one, so that a flat picture stays.
@@ -58,14 +58,14 @@ struct Taps {
 };
 
 // A row as 16-bit numbers, with `half` mirrored pixels at both ends.
-void widen(const uint8_t* from, int width, int half, int16_t* line) noexcept {
+void widen(const uint8_t* from, int width, int channels, int half, int16_t* line) noexcept {
     for (int x = 1; x <= half; ++x)
-        for (int c = 0; c < 3; ++c) {
-            line[3 * (half - x) + c] = from[3 * x + c];
-            line[3 * (half + width - 1 + x) + c] = from[3 * (width - 1 - x) + c];
+        for (int c = 0; c < channels; ++c) {
+            line[channels * (half - x) + c] = from[channels * x + c];
+            line[channels * (half + width - 1 + x) + c] = from[channels * (width - 1 - x) + c];
         }
-    int16_t* __restrict const middle = line + static_cast<ptrdiff_t>(3) * half;
-    for (int i = 0; i < 3 * width; ++i) middle[i] = from[i];
+    int16_t* __restrict const middle = line + static_cast<ptrdiff_t>(channels) * half;
+    for (int i = 0; i < channels * width; ++i) middle[i] = from[i];
 }
 
 // Three numbers: the side of the kernel in pixels, odd, and the lowest and the highest deviation in pixels.
@@ -79,19 +79,20 @@ void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
     uint32_t weights[kMostKernel];
     weigh(size, sigma, weights);
     Taps taps(weights, size);
-    const size_t row = size_t{3} * static_cast<size_t>(width);
+    const size_t row = pixels.row_bytes();
     auto* const between = reinterpret_cast<int16_t*>(scratch);
     int16_t* const line = between + pixels.bytes();
-    for (int t = 0; t < taps.count; ++t) taps.rows[t] = line + 3 * taps.place[t];
+    for (int t = 0; t < taps.count; ++t) taps.rows[t] = line + pixels.channels * taps.place[t];
     for (int y = 0; y < height; ++y) {
         const size_t at = static_cast<size_t>(y) * row;
-        widen(pixels.rgb + at, width, half, line);
+        widen(pixels.data + at, width, pixels.channels, half, line);
         kernels.blur_across(taps.rows, taps.weight, taps.count, row, between + at);
     }
     for (int y = 0; y < height; ++y) {
         for (int t = 0; t < taps.count; ++t)
             taps.rows[t] = between + static_cast<size_t>(mirrored(y + taps.place[t] - half, height)) * row;
-        kernels.blur_down(taps.rows, taps.weight, taps.count, row, pixels.rgb + static_cast<size_t>(y) * row);
+        kernels.blur_down(taps.rows, taps.weight, taps.count, row,
+                          pixels.data + static_cast<size_t>(y) * row);
     }
 }
 

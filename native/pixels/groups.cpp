@@ -7,10 +7,10 @@
 namespace standpipe {
 namespace {
 
-size_t scratch_bytes(const PixelStage& stage, int height, int width) noexcept {
+size_t scratch_bytes(const PixelStage& stage, const Pixels& form) noexcept {
     size_t most = 0;
     for (const auto& list : stage.lists)
-        for (const PixelStage& each : list) most = std::max(most, each.scratch_bytes(height, width));
+        for (const PixelStage& each : list) most = std::max(most, each.scratch_bytes(form));
     return most;
 }
 

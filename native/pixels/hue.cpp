@@ -82,9 +82,10 @@ void turn_four(uint8_t* rgb, float turn) noexcept {
 
 // Two numbers: the lowest turn and the highest, in turns from -0.5 to 0.5.
 void turn_hues(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
-    const Pixels pixels = canvas.pixels();
     const auto turn = static_cast<float>(static_cast<int>(drawn_factor(stage, draws) * 255) & 255);
-    uint8_t* rgb = pixels.rgb;
+    if (!canvas.has_colours()) return;
+    const Pixels pixels = canvas.pixels();
+    uint8_t* rgb = pixels.data;
     size_t left = pixels.bytes();
     for (; left >= 12; left -= 12, rgb += 12) turn_four(rgb, turn);
     if (left == 0) return;

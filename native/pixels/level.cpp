@@ -44,7 +44,7 @@ enum class Operation : uint8_t {
 
 constexpr int kRandomSampling = 3;  // behind Sampling's values
 
-// Nine numbers: the operation, the magnitude, its standard deviation (below 0: uniform from 0 to the
+// Ten numbers: the operation, the magnitude, its standard deviation (below 0: uniform from 0 to the
 // magnitude), the largest magnitude, the interpolation (3: bilinear or bicubic at random), the colour
 // outside, and the part of a side that magnitude 10 translates by.
 struct Level {
@@ -71,12 +71,10 @@ struct Level {
     static float decreasing(double level) noexcept { return static_cast<float>(level * 1.8 + 0.1); }
 
     void move(const double (&matrix)[6]) const noexcept {
-        const uint8_t fill[3] = {static_cast<uint8_t>(number(5)), static_cast<uint8_t>(number(6)),
-                                 static_cast<uint8_t>(number(7))};
         int sampling = static_cast<int>(number(4));
         if (sampling == kRandomSampling) sampling = 1 + static_cast<int>(draws.below(2));
         if (canvas.is_mask()) sampling = 0;
-        warp(canvas, matrix, static_cast<Sampling>(std::clamp(sampling, 0, 2)), fill, scratch);
+        warp(canvas, matrix, static_cast<Sampling>(std::clamp(sampling, 0, 2)), colour_in(stage, 5), scratch);
     }
 
     void plain(const PixelKind& kind) const noexcept { kind.apply(stage, draws, canvas, scratch); }
@@ -131,14 +129,14 @@ void Level::place(Operation operation, double level) const noexcept {
         case Operation::rotate: return move(rotation(signed_as(level * 30), width / 2, height / 2).numbers);
         case Operation::shear_x: return move({1, signed_as(level * 0.3), 0, 0, 1, 0});
         case Operation::shear_y: return move({1, 0, 0, signed_as(level * 0.3), 1, 0});
-        case Operation::translate_x: return move({1, 0, signed_as(level * number(8)) * width, 0, 1, 0});
-        case Operation::translate_y: return move({1, 0, 0, 0, 1, signed_as(level * number(8)) * height});
+        case Operation::translate_x: return move({1, 0, signed_as(level * number(9)) * width, 0, 1, 0});
+        case Operation::translate_y: return move({1, 0, 0, 0, 1, signed_as(level * number(9)) * height});
         default: return;
     }
 }
 
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    return std::max(blur_bytes(height, width), size_t{6} * static_cast<size_t>(width));
+size_t scratch_bytes(const PixelStage&, const Pixels& form) noexcept {
+    return std::max(blur_bytes(form), 2 * form.row_bytes());
 }
 
 void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
@@ -153,6 +151,6 @@ void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scrat
 }  // namespace
 
 extern const PixelKind kLevel;
-constinit const PixelKind kLevel{"level", 9, scratch_bytes, apply, true};
+constinit const PixelKind kLevel{"level", 10, scratch_bytes, apply, true};
 
 }  // namespace standpipe

@@ -66,11 +66,10 @@ struct Scratch {
     }
 };
 
-size_t scratch_bytes(const PixelStage& stage, int height, int width) noexcept {
+size_t scratch_bytes(const PixelStage& stage, const Pixels& form) noexcept {
     size_t most = 0;
-    for (const PixelStage& each : stage.lists.front())
-        most = std::max(most, each.scratch_bytes(height, width));
-    return Scratch::bytes(Pixels{nullptr, height, width}.bytes()) + most;
+    for (const PixelStage& each : stage.lists.front()) most = std::max(most, each.scratch_bytes(form));
+    return Scratch::bytes(form.bytes()) + most;
 }
 
 // Products and sums are rounded to float one by one, as torchvision's are.
@@ -85,18 +84,18 @@ void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scrat
     const Scratch memory(scratch, values);
     const Weights both = drawn_weights(numbers.alpha, 2, draws),
                   weights = drawn_weights(numbers.alpha, numbers.chains, draws);
-    std::memcpy(memory.before, pixels.rgb, values);
+    std::memcpy(memory.before, pixels.data, values);
     std::fill_n(memory.sums, values, 0.0f);
     add(both[0], memory.before, values, memory.sums);
     for (size_t chain = 0; chain < numbers.chains; ++chain) {
-        if (chain > 0) std::memcpy(pixels.rgb, memory.before, values);
+        if (chain > 0) std::memcpy(pixels.data, memory.before, values);
         Canvas copy(canvas.kernels(), pixels);
         for (size_t left = numbers.depth ? numbers.depth : 1 + draws.below(3); left > 0; --left)
             for (const PixelStage& each : stage.lists.front()) each.apply(draws, copy, memory.inner);
-        add(weights[chain] * both[1], copy.pixels().rgb, values, memory.sums);
+        add(weights[chain] * both[1], copy.pixels().data, values, memory.sums);
     }
     for (size_t i = 0; i < values; ++i)
-        pixels.rgb[i] = static_cast<uint8_t>(static_cast<int>(memory.sums[i]));
+        pixels.data[i] = static_cast<uint8_t>(static_cast<int>(memory.sums[i]));
 }
 
 }  // namespace

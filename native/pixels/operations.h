@@ -23,17 +23,17 @@ void solarize(Canvas& canvas, double threshold) noexcept;
 
 // ImageFilter.GaussianBlur(radius), which is three box blurs. `scratch`: blur_bytes.
 void blur_boxes(Canvas& canvas, double radius, uint8_t* scratch) noexcept;
-size_t blur_bytes(int height, int width) noexcept;
+size_t blur_bytes(const Pixels& form) noexcept;
 
 // Image.transform(AFFINE, matrix, NEAREST). `matrix`: six numbers, from a place in the result to one in the
 // picture. `fill`: the colour outside. `scratch`: a copy of the picture.
-void move_nearest(Canvas& canvas, std::span<const double> matrix, const uint8_t* fill,
+void move_nearest(Canvas& canvas, std::span<const double> matrix, const Colour& fill,
                   uint8_t* scratch) noexcept;
 
 enum class Sampling : uint8_t { nearest, bilinear, bicubic };
 
 // Image.transform by AFFINE with six numbers, or by PERSPECTIVE with eight. Likewise.
-void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept;
 
 // The matrix of Image.rotate, about `x`, `y`.

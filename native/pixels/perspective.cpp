@@ -12,10 +12,6 @@ namespace {
 
 using Row = std::array<double, 9>;  // of eight unknowns, and the right side
 
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    return Pixels{nullptr, height, width}.bytes();
-}
-
 // Gauss's elimination with pivots. Coefficients are rounded to float32, as torchvision's are.
 bool solved(std::array<Row, 8>& rows, std::array<double, 8>& found) noexcept {
     for (size_t i = 0; i < 8; ++i) {
@@ -38,7 +34,7 @@ bool solved(std::array<Row, 8>& rows, std::array<double, 8>& found) noexcept {
     return true;
 }
 
-// Five numbers: how far corners move, as a part of half a side; the interpolation; the colour outside.
+// Six numbers: how far corners move, as a part of half a side; the interpolation; the colour outside.
 void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const auto& n = stage.parameters;
     const int width = canvas.width(), height = canvas.height();
@@ -58,15 +54,13 @@ void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
     }
     std::array<double, 8> matrix{};
     if (!solved(rows, matrix)) return;  // corners on a line: pictures of one row or column
-    const std::array<uint8_t, 3> fill{static_cast<uint8_t>(n[2]), static_cast<uint8_t>(n[3]),
-                                      static_cast<uint8_t>(n[4])};
-    warp(canvas, matrix, static_cast<Sampling>(std::clamp(static_cast<int>(n[1]), 0, 2)), fill.data(),
+    warp(canvas, matrix, static_cast<Sampling>(std::clamp(static_cast<int>(n[1]), 0, 2)), colour_in(stage, 2),
          scratch);
 }
 
 }  // namespace
 
 extern const PixelKind kPerspective;
-constinit const PixelKind kPerspective{"perspective", 5, scratch_bytes, move, true};
+constinit const PixelKind kPerspective{"perspective", 6, whole_picture, move, true};
 
 }  // namespace standpipe

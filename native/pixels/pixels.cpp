@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kKinds{&kAffine,   &kAutocontrast, &kBrightness, &kContrast,  &kEqualize,
                             &kFlip,     &kGaussianBlur, &kGrayscale,  &kHue,       &kInvert,
                             &kLevel,    &kPerspective,  &kPillowBlur, &kPosterize, &kRandomAffine,
-                            &kRotation, &kSaturation,   &kSharpness,  &kSolarize};
+                            &kRotation, &kSaturation,   &kSharpness,  &kSolarize,  &kToGrey};
 
 }  // namespace
 
@@ -28,7 +28,15 @@ void PixelStage::apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noe
     kind->apply(*this, draws, canvas.is_mask() && !kind->takes_masks ? unseen.canvas() : canvas, scratch);
 }
 
-size_t no_scratch(const PixelStage&, int, int) noexcept { return 0; }
+size_t no_scratch(const PixelStage&, const Pixels&) noexcept { return 0; }
+
+size_t whole_picture(const PixelStage&, const Pixels& form) noexcept { return form.bytes(); }
+
+Colour colour_in(const PixelStage& stage, size_t at) noexcept {
+    Colour colour;
+    for (size_t c = 0; c < colour.size(); ++c) colour[c] = static_cast<uint8_t>(stage.parameters[at + c]);
+    return colour;
+}
 
 double drawn_factor(const PixelStage& stage, Draws& draws) noexcept {
     return draws.uniform(stage.parameters[0], stage.parameters[1]);

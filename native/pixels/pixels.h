@@ -22,8 +22,8 @@ struct PixelStage;
 struct PixelKind {
     const char* name;
     size_t parameters;  // how many numbers describe one
-    // The bytes that `apply` needs beside the picture.
-    size_t (*scratch_bytes)(const PixelStage& stage, int height, int width) noexcept;
+    // The bytes that `apply` needs beside a picture of this form.
+    size_t (*scratch_bytes)(const PixelStage& stage, const Pixels& form) noexcept;
     // `draws`: behind the one that decided whether the stage takes place.
     void (*apply)(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept;
     bool takes_masks = false;  // `apply` moves pixels; a mask goes through it as well
@@ -50,16 +50,19 @@ struct PixelStage {
     std::vector<double> parameters;
     std::vector<std::vector<PixelStage>> lists;  // what a group of stages chooses among
 
-    size_t scratch_bytes(int height, int width) const noexcept {
-        return kind->scratch_bytes(*this, height, width);
-    }
+    size_t scratch_bytes(const Pixels& form) const noexcept { return kind->scratch_bytes(*this, form); }
     void apply(const SampleKey& key, Canvas& canvas, uint8_t* scratch) const noexcept;
     // Applies the stage with random numbers of the group that it is part of.
     void apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noexcept;
 };
 
 // Returns 0, for kinds that need no memory besides the picture.
-size_t no_scratch(const PixelStage& stage, int height, int width) noexcept;
+size_t no_scratch(const PixelStage& stage, const Pixels& form) noexcept;
+// Returns the bytes of a picture, for kinds that need a copy of it.
+size_t whole_picture(const PixelStage& stage, const Pixels& form) noexcept;
+
+// The colour in four parameters from `at` on.
+Colour colour_in(const PixelStage& stage, size_t at) noexcept;
 
 // The factor of a stage whose first parameters are the lowest and the highest.
 double drawn_factor(const PixelStage& stage, Draws& draws) noexcept;
@@ -69,6 +72,8 @@ extern const PixelKind kChoice;
 // Applies all of `lists` in random order.
 extern const PixelKind kShuffle;
 inline constexpr size_t kMostShuffled = 64;  // lists
+// Leaves one channel of colours.
+extern const PixelKind kToGrey;
 // Mixes the picture with copies of itself that the only one of `lists` has changed.
 extern const PixelKind kMixture;
 inline constexpr int kMostChains = 16;  // copies

@@ -11,32 +11,25 @@ namespace {
 
 constexpr double kRadian = 3.14159265358979323846 / 180.0;
 
-// A copy of the picture.
-size_t scratch_bytes(const PixelStage&, int height, int width) noexcept {
-    return Pixels{nullptr, height, width}.bytes();
-}
-
 struct Numbers {
-    const std::vector<double>& all;
-    size_t at;  // of the interpolation, the three levels outside, whether there is a centre, and its x and y
+    const PixelStage& stage;
+    size_t at;  // of the interpolation, the colour outside, whether there is a centre, and its x and y
+    const std::vector<double>& all = stage.parameters;
 
     Sampling sampling() const noexcept {
         return static_cast<Sampling>(std::clamp(static_cast<int>(all[at]), 0, 2));
     }
-    std::array<uint8_t, 3> fill() const noexcept {
-        return {static_cast<uint8_t>(all[at + 1]), static_cast<uint8_t>(all[at + 2]),
-                static_cast<uint8_t>(all[at + 3])};
-    }
-    double x(int width) const noexcept { return all[at + 4] != 0 ? all[at + 5] : width / 2.0; }
-    double y(int height) const noexcept { return all[at + 4] != 0 ? all[at + 6] : height / 2.0; }
+    Colour fill() const noexcept { return colour_in(stage, at + 1); }
+    double x(int width) const noexcept { return all[at + 5] != 0 ? all[at + 6] : width / 2.0; }
+    double y(int height) const noexcept { return all[at + 5] != 0 ? all[at + 7] : height / 2.0; }
 };
 
-// Nine numbers: the lowest and the highest angle in degrees, and those of Numbers.
+// Ten numbers: the lowest and the highest angle in degrees, and those of Numbers.
 void rotate(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
-    const Numbers numbers{stage.parameters, 2};
+    const Numbers numbers{stage, 2};
     const double angle = draws.uniform(stage.parameters[0], stage.parameters[1]);
     const AffineMatrix matrix = rotation(angle, numbers.x(canvas.width()), numbers.y(canvas.height()));
-    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
+    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill(), scratch);
 }
 
 // torchvision's _get_inverse_affine_matrix.
@@ -55,11 +48,11 @@ AffineMatrix inverse(double degrees, double dx, double dy, double scale, double 
     return m;
 }
 
-// Seventeen numbers: ranges of the angle in degrees, of the scale, and of both shears in degrees; the largest
+// Eighteen numbers: ranges of the angle in degrees, of the scale, and of both shears in degrees; the largest
 // translations, as parts of width and height; and those of Numbers.
 void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratch) noexcept {
     const auto& n = stage.parameters;
-    const Numbers numbers{n, 10};
+    const Numbers numbers{stage, 10};
     const double angle = draws.uniform(n[0], n[1]);
     const double most_x = n[8] * canvas.width(), most_y = n[9] * canvas.height();
     const double dx = std::nearbyint(draws.uniform(-most_x, most_x));
@@ -69,13 +62,13 @@ void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
     const double shear_y = draws.uniform(n[6], n[7]);
     const AffineMatrix matrix = inverse(angle, dx, dy, scale, shear_x, shear_y, numbers.x(canvas.width()),
                                         numbers.y(canvas.height()));
-    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill().data(), scratch);
+    warp(canvas, matrix.numbers, numbers.sampling(), numbers.fill(), scratch);
 }
 
 }  // namespace
 
 extern const PixelKind kRotation, kRandomAffine;
-constinit const PixelKind kRotation{"rotation", 9, scratch_bytes, rotate, true};
-constinit const PixelKind kRandomAffine{"random_affine", 17, scratch_bytes, move, true};
+constinit const PixelKind kRotation{"rotation", 10, whole_picture, rotate, true};
+constinit const PixelKind kRandomAffine{"random_affine", 18, whole_picture, move, true};
 
 }  // namespace standpipe

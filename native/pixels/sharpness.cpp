@@ -8,24 +8,23 @@
 namespace standpipe {
 namespace {
 
-size_t row_bytes(int width) noexcept { return size_t{3} * static_cast<size_t>(width); }
-
 // Two rows as they were before they were changed.
-size_t scratch_bytes(const PixelStage&, int, int width) noexcept { return 2 * row_bytes(width); }
+size_t scratch_bytes(const PixelStage&, const Pixels& form) noexcept { return 2 * form.row_bytes(); }
 
 }  // namespace
 
 void sharpen(Canvas& canvas, float factor, uint8_t* scratch) noexcept {
     if (factor == 1 || canvas.width() < 3 || canvas.height() < 3) return;
     const Pixels pixels = canvas.pixels();
-    const size_t bytes = row_bytes(pixels.width);
+    const size_t bytes = pixels.row_bytes();
     uint8_t *above = scratch, *at = scratch + bytes;
-    std::memcpy(at, pixels.rgb, bytes);
+    std::memcpy(at, pixels.data, bytes);
     for (int y = 1; y + 1 < pixels.height; ++y) {
-        uint8_t* out = pixels.rgb + static_cast<size_t>(y) * bytes;
+        uint8_t* out = pixels.data + static_cast<size_t>(y) * bytes;
         std::swap(above, at);
         std::memcpy(at, out, bytes);
-        canvas.kernels().sharpen(above, at, out + bytes, bytes, factor, out);
+        canvas.kernels().sharpen(above, at, out + bytes, bytes, static_cast<size_t>(pixels.channels), factor,
+                                 out);
     }
 }
 

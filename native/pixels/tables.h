@@ -1,20 +1,18 @@
-// Shared code of point operations: tables of byte values, histograms, grey levels, and blending.
+// Shared code of point operations: tables of byte values, histograms, and blending.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "simd/channels.h"
+
 namespace standpipe {
 
 using ByteTable = std::array<uint8_t, 256>;
-using ByteTables = std::array<ByteTable, 3>;  // by channel
+using ByteTables = std::array<ByteTable, kMostChannels>;  // by channel
 using Histogram = std::array<uint32_t, 256>;
-
-// Pillow's grey level of a pixel: ITU-R 601-2 weights in 16 bits, rounded.
-constexpr uint8_t grey(int red, int green, int blue) noexcept {
-    return static_cast<uint8_t>((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16);
-}
+using Histograms = std::array<Histogram, kMostChannels>;
 
 // Pillow's Image.blend of two bytes: `factor` 0 is the first, 1 the second, others lie outside, in float and
 // truncated.

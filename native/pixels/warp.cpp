@@ -10,31 +10,34 @@
 namespace standpipe {
 namespace {
 
+template <size_t C>
 struct Source {
-    const uint8_t* rgb;
+    const uint8_t* data;
     int height, width;
 
     bool has(double x, double y) const noexcept { return x >= 0 && x < width && y >= 0 && y < height; }
     const uint8_t* row(int y) const noexcept {
-        return rgb + 3 * static_cast<size_t>(std::clamp(y, 0, height - 1)) * static_cast<size_t>(width);
+        return data + C * static_cast<size_t>(std::clamp(y, 0, height - 1)) * static_cast<size_t>(width);
     }
-    size_t column(int x) const noexcept { return 3 * static_cast<size_t>(std::clamp(x, 0, width - 1)); }
+    size_t column(int x) const noexcept { return C * static_cast<size_t>(std::clamp(x, 0, width - 1)); }
 };
 
 int floored(double value) noexcept { return static_cast<int>(std::floor(value)); }
 
-void nearest(const Source& from, double x, double y, uint8_t* out) noexcept {
-    std::memcpy(out, from.row(static_cast<int>(y)) + from.column(static_cast<int>(x)), 3);
+template <size_t C>
+void nearest(const Source<C>& from, double x, double y, uint8_t* out) noexcept {
+    std::memcpy(out, from.row(static_cast<int>(y)) + from.column(static_cast<int>(x)), C);
 }
 
-void bilinear(const Source& from, double x, double y, uint8_t* out) noexcept {
+template <size_t C>
+void bilinear(const Source<C>& from, double x, double y, uint8_t* out) noexcept {
     x -= 0.5;
     y -= 0.5;
     const int left = floored(x), top = floored(y);
     const double dx = x - left, dy = y - top;
     const size_t a = from.column(left), b = from.column(left + 1);
     const uint8_t *const upper = from.row(top), *const lower = from.row(top + 1);
-    for (size_t c = 0; c < 3; ++c) {
+    for (size_t c = 0; c < C; ++c) {
         const double above = upper[a + c] + (upper[b + c] - upper[a + c]) * dx;
         const double below = lower[a + c] + (lower[b + c] - lower[a + c]) * dx;
         out[c] = static_cast<uint8_t>(above + (below - above) * dy);
@@ -46,33 +49,34 @@ double cubic(double v1, double v2, double v3, double v4, double d) noexcept {
     return v2 + d * (p2 + d * (p3 + d * p4));
 }
 
-void bicubic(const Source& from, double x, double y, uint8_t* out) noexcept {
+template <size_t C>
+void bicubic(const Source<C>& from, double x, double y, uint8_t* out) noexcept {
     x -= 0.5;
     y -= 0.5;
     const int left = floored(x), top = floored(y);
     const double dx = x - left, dy = y - top;
     size_t columns[4];
     for (int i = 0; i < 4; ++i) columns[i] = from.column(left - 1 + i);
-    double across[4][3];
+    double across[4][C];
     for (int i = 0; i < 4; ++i) {
         const uint8_t* const row = from.row(top - 1 + i);
-        for (size_t c = 0; c < 3; ++c)
+        for (size_t c = 0; c < C; ++c)
             across[i][c] =
                 cubic(row[columns[0] + c], row[columns[1] + c], row[columns[2] + c], row[columns[3] + c], dx);
     }
-    for (size_t c = 0; c < 3; ++c) {
+    for (size_t c = 0; c < C; ++c) {
         const double value = cubic(across[0][c], across[1][c], across[2][c], across[3][c], dy);
         out[c] = static_cast<uint8_t>(std::clamp(value, 0.0, 255.0));
     }
 }
 
-template <typename Sample>
-void warp_by(Pixels pixels, std::span<const double> m, const uint8_t* fill, const Source& from,
+template <size_t C, typename Sample>
+void warp_by(Pixels pixels, std::span<const double> m, const Colour& fill, const Source<C>& from,
              Sample sample) noexcept {
-    uint8_t* out = pixels.rgb;
+    uint8_t* out = pixels.data;
     const bool flat = m.size() < 8;
     for (int y = 0; y < pixels.height; ++y)
-        for (int x = 0; x < pixels.width; ++x, out += 3) {
+        for (int x = 0; x < pixels.width; ++x, out += C) {
             const double px = x + 0.5, py = y + 0.5;
             double from_x = m[0] * px + m[1] * py + m[2], from_y = m[3] * px + m[4] * py + m[5];
             if (!flat) {
@@ -81,24 +85,26 @@ void warp_by(Pixels pixels, std::span<const double> m, const uint8_t* fill, cons
                 from_y /= depth;
             }
             if (from.has(from_x, from_y)) sample(from, from_x, from_y, out);
-            else std::memcpy(out, fill, 3);
+            else std::memcpy(out, fill.data(), C);
         }
 }
 
 }  // namespace
 
-void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const uint8_t* fill,
+void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept {
     if (sampling == Sampling::nearest && matrix.size() < 8)
         return move_nearest(canvas, matrix, fill, scratch);
     const Pixels pixels = canvas.pixels();
-    std::memcpy(scratch, pixels.rgb, pixels.bytes());
-    const Source from{scratch, pixels.height, pixels.width};
-    switch (sampling) {
-        case Sampling::nearest: return warp_by(pixels, matrix, fill, from, nearest);
-        case Sampling::bilinear: return warp_by(pixels, matrix, fill, from, bilinear);
-        case Sampling::bicubic: return warp_by(pixels, matrix, fill, from, bicubic);
-    }
+    std::memcpy(scratch, pixels.data, pixels.bytes());
+    with_channels(pixels.channels, [&](auto channels) {
+        const Source<channels> from{scratch, pixels.height, pixels.width};
+        switch (sampling) {
+            case Sampling::nearest: return warp_by(pixels, matrix, fill, from, nearest<channels>);
+            case Sampling::bilinear: return warp_by(pixels, matrix, fill, from, bilinear<channels>);
+            case Sampling::bicubic: return warp_by(pixels, matrix, fill, from, bicubic<channels>);
+        }
+    });
 }
 
 // Pillow takes angles from 0 to 360, and rounds both functions to 15 digits.

@@ -19,7 +19,7 @@ inline uint8_t* kept_pixels(RowMaker& maker, Job& job, int row) {
 inline Outcome finished(RowMaker& maker, Job& job, int row, const uint8_t* pixels, Outcome first) {
     const RowPlace out = job.place(row);
     if (pixels == out.of(0)) return first;
-    Outcome outcome = maker.make(*job.program, 0, RawPixels{pixels, job.cache->size()}, {job.key(row), out});
+    Outcome outcome = maker.make(*job.program, 0, job.cache->kept(pixels), {job.key(row), out});
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     return first;
 }

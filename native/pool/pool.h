@@ -57,13 +57,15 @@ class RecordsOfRows {
 };
 
 struct PixelInput {
-    const uint8_t* base;  // (records, height, width, 3), or without the 3 of masks
+    const uint8_t* base;  // (records, height, width, channels)
     RecordsOfRows records;
     Size size;
-    size_t channels;
+    int channels;
 
-    size_t record_bytes() const noexcept {
-        return channels * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+    RawPixels of(size_t record) const noexcept {
+        const size_t bytes = static_cast<size_t>(channels) * static_cast<size_t>(size.height) *
+                             static_cast<size_t>(size.width);
+        return {base + record * bytes, size, channels};
     }
 };
 
@@ -79,10 +81,13 @@ struct CopyInput {
 struct JobCache {
     std::shared_ptr<CacheStore> store;      // null: no cache is available; rows are still made in two parts
     const int64_t* records = nullptr;       // (rows,)
-    std::shared_ptr<const Program> before;  // makes what is stored, (height, width, 3) bytes; null: files are
+    std::shared_ptr<const Program> before;  // makes what is stored, bytes, pixels first; null: files are
     bool checks = true;                     // whether a row is compared with its file before it is used
 
     Size size() const noexcept { return {before->format().height, before->format().width}; }
+    RawPixels kept(const uint8_t* pixels) const noexcept {
+        return {pixels, size(), before->format().channels};
+    }
 };
 
 // The files of one of the program's inputs, or else the arrays that have it.

@@ -252,8 +252,7 @@ Outcome Pool::State::make_of_source(RowMaker& maker, ReadyRow& row, const Progra
         return make(Encoded{{row.read.buffer.data(), row.read.size}, uncounted(row.read.buffer)});
     }
     for (const PixelInput& from : job.input(turn.input).pixels)
-        if (const auto record = from.records.of(turn.row))
-            return make(RawPixels{from.base + *record * from.record_bytes(), from.size});
+        if (const auto record = from.records.of(turn.row)) return make(from.of(*record));
     return Outcome::decode_error("its pixels are in no array");
 }
 

@@ -34,24 +34,29 @@ inline constexpr int kGroup = 4;  // outputs that a vector kernel makes at once
 
 // A view of a HorizontalPlan, without functions.
 struct HorizontalPass {
-    int width, taps;
+    int width, taps, channels;
     int groups, pairs;      // of kGroup outputs; of two taps
     const int32_t* start;   // (groups * kGroup,)
     const int32_t* weight;  // (width, taps)
-    const int32_t* split;   // (groups, pairs, kGroup, 2), if Kernels::splits
+    // SplitWeights, if Kernels::splits: (groups, pairs, kGroup, 2). Of one channel, pairs are a multiple of
+    // kGroup: (groups, kGroup, pairs / kGroup, 2, kGroup).
+    const int32_t* split;
 };
 
 struct Kernels {
     const char* name;
     bool splits;  // whether `horizontal` reads HorizontalPass::split
 
-    // Two rows of RGB bytes to pass.width pixels each; they may be the same one.
+    // Two rows of pass.channels bytes a pixel to pass.width pixels each; they may be the same one.
     void (*horizontal)(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept;
     // out[i] = round(sum over t of rows[t][i] * weight[t]) for i < bytes.
     void (*vertical)(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
                      uint8_t* out) noexcept;
-    // RGB bytes to three planes of bytes; up to kSlack bytes behind each plane's row are overwritten.
-    void (*separate)(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept;
+    // Pixels to `channels` planes of bytes; up to kSlack bytes behind each plane's row are overwritten.
+    void (*separate)(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept;
+    // RGB bytes to Pillow's grey levels, as grey() has them; up to kSlack bytes behind `out` are overwritten.
+    // It may be `rgb`.
+    void (*to_grey)(const uint8_t* rgb, int width, uint8_t* out) noexcept;
     // out[x] = table[bytes[x]] for one channel's row. Not by gathers: processors whose microcode guards them
     // take twice as long. Nor by float arithmetic, which slowed down the decoding after it by a fifth.
     void (*look_up_f32)(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
@@ -64,22 +69,24 @@ struct Kernels {
                         int16_t* out) noexcept;
     void (*blur_down)(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                       uint8_t* out) noexcept;
-    // A row of RGB bytes between two others, but its first and last pixel: each byte's neighbourhood,
-    // weighted with (1 1 1, 1 5 1, 1 1 1) / 13 and rounded, which is never half way; then blended with the
-    // byte itself, in float and truncated. `factor` is at most 10^6 either way.
-    void (*sharpen)(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
-                    uint8_t* out) noexcept;
+    // A row of pixels of `step` bytes between two others, but its first and last pixel: each byte's
+    // neighbourhood, weighted with (1 1 1, 1 5 1, 1 1 1) / 13 and rounded, which is never half way; then
+    // blended with the byte itself, in float and truncated. `factor` is at most 10^6 either way.
+    void (*sharpen)(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
+                    float factor, uint8_t* out) noexcept;
 };
 
 // The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
+void scalar_separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept;
+void scalar_to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept;
 void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
 void scalar_look_up_f16(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
 void scalar_blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                         int16_t* out) noexcept;
 void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                       uint8_t* out) noexcept;
-void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
-                    uint8_t* out) noexcept;
+void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
+                    float factor, uint8_t* out) noexcept;
 
 extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kNeonKernels;
 

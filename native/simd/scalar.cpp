@@ -1,3 +1,4 @@
+#include "simd/channels.h"
 #include "simd/kernels.h"
 
 namespace standpipe {
@@ -10,24 +11,23 @@ uint8_t clip_to_byte(int32_t sum) noexcept {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
+template <size_t channels>
 void horizontal_row(const uint8_t* row, const HorizontalPass& pass, uint8_t* out) noexcept {
     const int32_t* weight = pass.weight;
-    for (int x = 0; x < pass.width; ++x, weight += pass.taps, out += 3) {
+    for (int x = 0; x < pass.width; ++x, weight += pass.taps, out += channels) {
         const uint8_t* pixel = row + pass.start[x];
-        int32_t r = kRound, g = kRound, b = kRound;
-        for (int t = 0; t < pass.taps; ++t, pixel += 3) {
-            r += pixel[0] * weight[t];
-            g += pixel[1] * weight[t];
-            b += pixel[2] * weight[t];
-        }
-        out[0] = clip_to_byte(r);
-        out[1] = clip_to_byte(g);
-        out[2] = clip_to_byte(b);
+        int32_t sums[channels];
+        for (int32_t& sum : sums) sum = kRound;
+        for (int t = 0; t < pass.taps; ++t, pixel += channels)
+            for (size_t c = 0; c < channels; ++c) sums[c] += pixel[c] * weight[t];
+        for (size_t c = 0; c < channels; ++c) out[c] = clip_to_byte(sums[c]);
     }
 }
 
 void horizontal(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept {
-    for (int r = 0; r < 2; ++r) horizontal_row(rows[r], pass, out[r]);
+    with_channels(pass.channels, [&](auto channels) {
+        for (int r = 0; r < 2; ++r) horizontal_row<channels>(rows[r], pass, out[r]);
+    });
 }
 
 void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
@@ -37,11 +37,6 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_
         for (int t = 0; t < taps; ++t) sum += rows[t][i] * weight[t];
         out[i] = clip_to_byte(sum);
     }
-}
-
-void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
-    for (int x = 0; x < width; ++x, rgb += 3)
-        for (int c = 0; c < 3; ++c) planes[c][x] = rgb[c];
 }
 
 template <typename Value>
@@ -74,11 +69,11 @@ void blur(const int16_t* const* rows, const int16_t* weight, int taps, size_t co
 // Compilers vectorise it, since nothing overlaps `out` and a product stands for the division (exact up to
 // 13 * 255 + 6).
 void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
-                 const uint8_t* __restrict below, size_t bytes, float factor,
+                 const uint8_t* __restrict below, size_t bytes, size_t step, float factor,
                  uint8_t* __restrict out) noexcept {
-    for (size_t i = 3; i + 3 < bytes; ++i) {
-        const int sum = above[i - 3] + above[i] + above[i + 3] + at[i - 3] + 5 * at[i] + at[i + 3] +
-                        below[i - 3] + below[i] + below[i + 3];
+    for (size_t i = step; i + step < bytes; ++i) {
+        const int sum = above[i - step] + above[i] + above[i + step] + at[i - step] + 5 * at[i] +
+                        at[i + step] + below[i - step] + below[i] + below[i + step];
         const int smooth = (sum + 6) * 20165 >> 18;
         const int value =
             static_cast<int>(static_cast<float>(smooth) + factor * static_cast<float>(at[i] - smooth));
@@ -87,6 +82,17 @@ void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
 }
 
 }  // namespace
+
+void scalar_separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept {
+    with_channels(channels, [&](auto count) {
+        for (int x = 0; x < width; ++x, pixels += count)
+            for (size_t c = 0; c < count; ++c) planes[c][x] = pixels[c];
+    });
+}
+
+void scalar_to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
+    for (int x = 0; x < width; ++x, rgb += 3) out[x] = grey(rgb[0], rgb[1], rgb[2]);
+}
 
 void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
     look_up(bytes, width, table, out);
@@ -110,15 +116,16 @@ void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int tap
     blur(rows, weight, taps, count, (1U << 31) + (1U << 23), finish, out);
 }
 
-void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
-                    uint8_t* out) noexcept {
-    sharpen_row(above, at, below, bytes, factor, out);
+void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
+                    float factor, uint8_t* out) noexcept {
+    sharpen_row(above, at, below, bytes, step, factor, out);
 }
 
 constinit const Kernels kScalarKernels{"scalar",           false,
                                        horizontal,         vertical,
-                                       separate,           scalar_look_up_f32,
-                                       scalar_look_up_f16, scalar_blur_across,
-                                       scalar_blur_down,   scalar_sharpen};
+                                       scalar_separate,    scalar_to_grey,
+                                       scalar_look_up_f32, scalar_look_up_f16,
+                                       scalar_blur_across, scalar_blur_down,
+                                       scalar_sharpen};
 
 }  // namespace standpipe

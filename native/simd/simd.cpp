@@ -18,7 +18,9 @@ SplitWeights split_weights(int32_t first, int32_t second) noexcept {
     return {both(hi(first), hi(second)), both(lo(first), lo(second))};
 }
 
-void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool splits) {
+void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, int per_pixel, bool mirror,
+                             bool splits) {
+    channels = per_pixel;
     width = static_cast<int>(axis.start.size());
     taps = axis.taps;
     const auto stride = static_cast<size_t>(taps);
@@ -29,7 +31,7 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, b
         // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies
         // outside.
         const int first = axis.start[from] - origin, outside = std::max(first + taps - columns, 0);
-        start[static_cast<size_t>(i)] = (first - outside) * 3;
+        start[static_cast<size_t>(i)] = (first - outside) * channels;
         int32_t* to = &weight[static_cast<size_t>(i) * stride];
         std::fill_n(to, outside, 0);
         std::copy_n(&axis.weight[from * stride], taps - outside, to + outside);
@@ -39,17 +41,27 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, b
 
 void HorizontalPlan::fill_split() {
     refit(split, static_cast<size_t>(groups() * pairs() * kGroup * 2));
+    const int pairs = this->pairs(), apart = channels == 1 ? kGroup : 1;  // both parts of a pair
+    const auto put = [&](int output, int pair, int32_t* to) {
+        const int t = 2 * pair;
+        const int32_t* const w = weight.data() + static_cast<ptrdiff_t>(output) * taps;
+        const bool none = output >= width || t >= taps;
+        const SplitWeights both = none ? SplitWeights{} : split_weights(w[t], t + 1 < taps ? w[t + 1] : 0);
+        to[0] = both.hi;
+        to[apart] = both.lo;
+    };
     int32_t* to = split.data();
-    for (int g = 0; g < groups(); ++g)
-        for (int t = 0; t < taps; t += 2)
-            for (int i = g * kGroup; i < (g + 1) * kGroup; ++i, to += 2) {
-                const int32_t* w =
-                    weight.data() + static_cast<ptrdiff_t>(i) * taps;  // not read from `width` on
-                const SplitWeights pair =
-                    i < width ? split_weights(w[t], t + 1 < taps ? w[t + 1] : 0) : SplitWeights{};
-                to[0] = pair.hi;
-                to[1] = pair.lo;
-            }
+    for (int g = 0; g < groups(); ++g) {
+        const int first = g * kGroup;
+        if (channels == 1) {
+            for (int i = first; i < first + kGroup; ++i)
+                for (int p = 0; p < pairs; p += kGroup, to += 2 * kGroup)
+                    for (int k = 0; k < kGroup; ++k) put(i, p + k, to + k);
+            continue;
+        }
+        for (int p = 0; p < pairs; ++p)
+            for (int i = first; i < first + kGroup; ++i, to += 2) put(i, p, to);
+    }
 }
 
 const Kernels* kernels_named(const char* name) noexcept {

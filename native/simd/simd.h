@@ -11,25 +11,28 @@
 
 namespace standpipe {
 
-// A horizontal pass over rows of RGB bytes.
+// A horizontal pass over rows of bytes, `channels` a pixel.
 struct HorizontalPlan {
     int width = 0;
     int taps = 0;
-    std::vector<int32_t> start;   // byte offset of each output's first tap, left to right, in whole groups
-    std::vector<int32_t> weight;  // (width, taps)
-    // (groups, pairs of taps, kGroup, 2): SplitWeights
-    AlignedVector<int32_t> split;
+    int channels = 3;
+    std::vector<int32_t> start;    // byte offset of each output's first tap, left to right, in whole groups
+    std::vector<int32_t> weight;   // (width, taps)
+    AlignedVector<int32_t> split;  // HorizontalPass documents it
 
     HorizontalPass pass() const noexcept {
-        return {width, taps, groups(), pairs(), start.data(), weight.data(), split.data()};
+        return {width, taps, channels, groups(), pairs(), start.data(), weight.data(), split.data()};
     }
 
-    int pairs() const noexcept { return (taps + 1) / 2; }
+    int pairs() const noexcept {
+        const int least = (taps + 1) / 2;
+        return channels == 1 ? (least + kGroup - 1) / kGroup * kGroup : least;
+    }
     int groups() const noexcept { return (width + kGroup - 1) / kGroup; }
 
     // `origin` and `columns`: the source column at which rows given to the pass begin, and how many they
     // have. `mirror`: outputs from right to left. `splits`: whether `split` is wanted.
-    void prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool splits);
+    void prepare(const AxisWeights& axis, int origin, int columns, int channels, bool mirror, bool splits);
 
   private:
     void fill_split();

@@ -45,26 +45,41 @@ inline __m128i to_bytes(const Sums<Dot> (&sums)[4]) {
                             _mm_packs_epi32(sums[2].rounded(), sums[3].rounded()));
 }
 
+// Places of bytes in 16 bytes of pixels of C channels, at least four; -1 makes zero. Taps 0 and 1 as 16-bit
+// lanes, for three channels R0 R1 G0 G1 B0 B1 0 0; likewise taps 2 and 3.
+template <int C>
+struct Lanes {
+    alignas(16) int8_t taps01[16] = {}, taps23[16] = {};
+    alignas(16) int8_t packed[16] = {};  // four pixels of 32-bit lanes as bytes, without gaps
+
+    constexpr Lanes() {
+        for (int i = 0; i < 16; ++i) {
+            const bool used = i / 4 < C && i % 2 == 0;
+            taps01[i] = static_cast<int8_t>(used ? i / 4 + i % 4 / 2 * C : -1);
+            taps23[i] = static_cast<int8_t>(used ? taps01[i] + 2 * C : -1);
+            packed[i] = static_cast<int8_t>(i < 4 * C ? i / C * 4 + i % C : -1);
+        }
+    }
+};
+
 // Two rows at a time, so that weights are loaded once for both. Pairs is the number of tap pairs where it is
 // small, else 0: read it from the pass.
-template <typename Dot, int Pairs>
+template <typename Dot, int C, int Pairs>
 void horizontal_pass(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) {
-    // 16 bytes hold five RGB pixels. Taps 0 and 1 as 16-bit lanes R0 R1 G0 G1 B0 B1 0 0; likewise taps 2
-    // and 3.
-    const __m128i taps01 = _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
-    const __m128i taps23 = _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
-    const __m128i packed = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    static constexpr Lanes<C> lanes;
+    const __m128i taps01 = load(lanes.taps01), taps23 = load(lanes.taps23), packed = load(lanes.packed);
     const int pairs = Pairs ? Pairs : pass.pairs;
     const int32_t* weights = pass.split;
     const int32_t* start = pass.start;
     uint8_t *out0 = out[0], *out1 = out[1];
-    for (int g = 0, groups = pass.groups; g < groups; ++g, start += kGroup, out0 += 12, out1 += 12) {
+    for (int g = 0, groups = pass.groups; g < groups;
+         ++g, start += kGroup, out0 += kGroup * C, out1 += kGroup * C) {
         Sums<Dot> sums0[kGroup], sums1[kGroup];
         const int32_t* w = weights;
         for (int p = 0; p < pairs; p += 2, w += 4 * kGroup) {
 #pragma GCC unroll 4
             for (int k = 0; k < kGroup; ++k) {
-                const int at = start[k] + 6 * p;
+                const int at = start[k] + 2 * C * p;
                 const __m128i x0 = load(rows[0] + at), x1 = load(rows[1] + at);
                 const __m128i hi = spread(w + 2 * k), lo = spread(w + 2 * k + 1);
                 sums0[k].add(_mm_shuffle_epi8(x0, taps01), hi, lo);
@@ -81,13 +96,72 @@ void horizontal_pass(const uint8_t* const* rows, const HorizontalPass& pass, uin
     }
 }
 
+// Sums over the lanes of four outputs each, modulo 2^32: the whole sum fits.
+template <typename Dot>
+struct LaneSums {
+    __m128i each[kGroup];
+
+    void add(int k, const uint8_t* from, int eights, const int32_t* weights) {
+        __m128i hi = _mm_setzero_si128(), lo = hi;
+        for (int i = 0; i < eights; ++i, from += 2 * kGroup, weights += 2 * kGroup) {
+            const __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+            hi = Dot::add(hi, x, load(weights));
+            lo = Dot::add(lo, x, load(weights + kGroup));
+        }
+        each[k] = _mm_add_epi32(_mm_slli_epi32(hi, kSplitBits), lo);
+    }
+    void write(uint8_t* out) const {
+        const __m128i sums =
+            _mm_hadd_epi32(_mm_hadd_epi32(each[0], each[1]), _mm_hadd_epi32(each[2], each[3]));
+        const __m128i values =
+            _mm_srai_epi32(_mm_add_epi32(sums, _mm_set1_epi32(1 << (kWeightBits - 1))), kWeightBits);
+        const __m128i words = _mm_packs_epi32(values, values);
+        const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+        std::memcpy(out, &bytes, sizeof bytes);
+    }
+};
+
+// One channel: eight taps of an output at a time, instead of two taps of each channel. Eights is the number
+// of these times where it is small, else 0.
+template <typename Dot, int Eights>
+void horizontal_of_one(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) {
+    const int eights = Eights ? Eights : pass.pairs / kGroup;
+    const int32_t* w = pass.split;
+    for (int g = 0; g < pass.groups; ++g) {
+        LaneSums<Dot> sums0, sums1;
+#pragma GCC unroll 4
+        for (int k = 0; k < kGroup; ++k, w += 2 * kGroup * eights) {
+            const int start = pass.start[g * kGroup + k];
+            sums0.add(k, rows[0] + start, eights, w);
+            sums1.add(k, rows[1] + start, eights, w);
+        }
+        sums0.write(out[0] + g * kGroup);
+        sums1.write(out[1] + g * kGroup);
+    }
+}
+
+template <typename Dot, int C>
+void horizontal_of(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) {
+    switch (pass.pairs) {
+        case 1: return horizontal_pass<Dot, C, 1>(rows, pass, out);
+        case 2: return horizontal_pass<Dot, C, 2>(rows, pass, out);
+        case 3: return horizontal_pass<Dot, C, 3>(rows, pass, out);
+        default: return horizontal_pass<Dot, C, 0>(rows, pass, out);
+    }
+}
+
 template <typename Dot>
 void horizontal(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept {
-    switch (pass.pairs) {
-        case 1: return horizontal_pass<Dot, 1>(rows, pass, out);
-        case 2: return horizontal_pass<Dot, 2>(rows, pass, out);
-        case 3: return horizontal_pass<Dot, 3>(rows, pass, out);
-        default: return horizontal_pass<Dot, 0>(rows, pass, out);
+    switch (pass.channels) {
+        case 1:
+            switch (pass.pairs / kGroup) {
+                case 1: return horizontal_of_one<Dot, 1>(rows, pass, out);
+                case 2: return horizontal_of_one<Dot, 2>(rows, pass, out);
+                default: return horizontal_of_one<Dot, 0>(rows, pass, out);
+            }
+        case 2: return horizontal_pass<Dot, 2, 0>(rows, pass, out);
+        case 4: return horizontal_of<Dot, 4>(rows, pass, out);
+        default: return horizontal_of<Dot, 3>(rows, pass, out);
     }
 }
 
@@ -161,12 +235,30 @@ inline __m128i channel_of(__m128i a, __m128i b, int c) {
     return _mm_or_si128(_mm_shuffle_epi8(a, in_a), _mm_shuffle_epi8(b, in_b));
 }
 
-void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
-    for (int x = 0; x < width; x += 8, rgb += 24) {
-        const __m128i a = load(rgb), b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rgb + 16));
+void separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept {
+    if (channels != 3) return scalar_separate(pixels, width, channels, planes);
+    for (int x = 0; x < width; x += 8, pixels += 24) {
+        const __m128i a = load(pixels), b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels + 16));
         for (int c = 0; c < 3; ++c)
             _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[c] + x), channel_of(a, b, c));
     }
+}
+
+// Four pixels of 12 bytes as pairs of 16-bit lanes: red and green, green and blue. Weights are signed, so
+// that green has its own in two halves.
+template <typename Dot>
+void to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
+    const __m128i red_green = _mm_setr_epi8(0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1),
+                  green_blue = _mm_setr_epi8(1, -1, 2, -1, 4, -1, 5, -1, 7, -1, 8, -1, 10, -1, 11, -1),
+                  first = _mm_set1_epi32(19235 << 16 | 19595), second = _mm_set1_epi32(7471 << 16 | 19235);
+    const auto four = [&](const uint8_t* from) {
+        const __m128i x = load(from);
+        const __m128i sum = Dot::add(_mm_set1_epi32(0x8000), _mm_shuffle_epi8(x, red_green), first);
+        return _mm_srli_epi32(Dot::add(sum, _mm_shuffle_epi8(x, green_blue), second), 16);
+    };
+    for (int x = 0; x < width; x += 16, rgb += 48)
+        store(out + x, _mm_packus_epi16(_mm_packs_epi32(four(rgb), four(rgb + 12)),
+                                        _mm_packs_epi32(four(rgb + 24), four(rgb + 36))));
 }
 
 // Eight indices per load, four values per store.
@@ -252,13 +344,13 @@ inline __m128i sharpened(__m128i sum, __m128i at, __m128 factor) {
     return _mm_packs_epi32(blended(_mm_unpacklo_epi16(smooth, at)), blended(_mm_unpackhi_epi16(smooth, at)));
 }
 
-void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, float factor,
-             uint8_t* out) noexcept {
-    if (bytes < 6 + 16) return scalar_sharpen(above, at, below, bytes, factor, out);
+void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
+             float factor, uint8_t* out) noexcept {
+    if (bytes < 2 * step + 16) return scalar_sharpen(above, at, below, bytes, step, factor, out);
     const __m128i zero = _mm_setzero_si128(), ones = _mm_set1_epi8(1), five_and_one = _mm_set1_epi16(0x0105);
     const __m128 factors = _mm_set1_ps(factor);
-    const size_t end = bytes - 3;
-    for (size_t begin = 3; begin < end; begin += 16) {
+    const size_t end = bytes - step;
+    for (size_t begin = step; begin < end; begin += 16) {
         const size_t i = begin + 16 > end ? end - 16 : begin;
         const __m128i middle = load(at + i);
         __m128i low = zero, high = zero;
@@ -266,11 +358,11 @@ void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size
             low = _mm_add_epi16(low, _mm_maddubs_epi16(_mm_unpacklo_epi8(a, b), weights));
             high = _mm_add_epi16(high, _mm_maddubs_epi16(_mm_unpackhi_epi8(a, b), weights));
         };
-        add(load(above + i - 3), load(above + i), ones);
-        add(load(above + i + 3), load(at + i - 3), ones);
-        add(middle, load(at + i + 3), five_and_one);
-        add(load(below + i - 3), load(below + i), ones);
-        add(load(below + i + 3), zero, ones);
+        add(load(above + i - step), load(above + i), ones);
+        add(load(above + i + step), load(at + i - step), ones);
+        add(middle, load(at + i + step), five_and_one);
+        add(load(below + i - step), load(below + i), ones);
+        add(load(below + i + step), zero, ones);
         store(out + i, _mm_packus_epi16(sharpened(low, _mm_unpacklo_epi8(middle, zero), factors),
                                         sharpened(high, _mm_unpackhi_epi8(middle, zero), factors)));
     }
@@ -278,9 +370,9 @@ void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size
 
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name,           true,        horizontal<Dot>,    vertical<Dot>,
-            separate,       look_up_f32, scalar_look_up_f16, blur_across<Dot>,
-            blur_down<Dot>, sharpen};
+    return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
+            to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
+            sharpen};
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ from standpipe.transform.pixels.auto_augment import (
 )
 from standpipe.transform.pixels.color import (
     ColorJitter as ColorJitter,
+    Grayscale as Grayscale,
     RandomAutocontrast as RandomAutocontrast,
     RandomEqualize as RandomEqualize,
     RandomGrayscale as RandomGrayscale,

@@ -295,6 +295,11 @@ MOST_SHUFFLED: int = 64
 
 MOST_CHAINS: int = 16
 
+MOST_CHANNELS: int = 4
+
+def other_kind(channels: int, first: int) -> str:
+    """Return the error of an image that isn't of the first record's kind."""
+
 MOST_KERNEL_PX: int = 255
 
 class GeometryStage:
@@ -315,7 +320,7 @@ class GeometryStage:
         """
 
     def window(self, height: int, width: int, fill: int = 0) -> None: ...
-    def pad(self, sides: tuple[int, int, int, int], mode: int, fill: tuple[int, int, int]) -> None:
+    def pad(self, sides: tuple[int, int, int, int], mode: int, fill: Sequence[int]) -> None:
         """Pad by ``sides``: left, top, right and bottom, in pixels."""
 
     def random_window(
@@ -326,7 +331,7 @@ class GeometryStage:
         sides: tuple[int, int, int, int],
         pad_if_needed: bool,
         mode: int,
-        fill: tuple[int, int, int],
+        fill: Sequence[int],
     ) -> None:
         """
         Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.
@@ -363,30 +368,28 @@ class RowFormat:
     """Size, element type and layout of a slot's image rows."""
 
     @staticmethod
-    def uint8(height: int, width: int, planar: bool) -> RowFormat: ...
+    def uint8(height: int, width: int, planar: bool, channels: int = 3) -> RowFormat: ...
     @staticmethod
     def float32(
         height: int,
         width: int,
         planar: bool,
         table: Annotated[
-            NDArray[numpy.float32], dict(shape=(3, 256), order="C", device="cpu", writable=False)
+            NDArray[numpy.float32], dict(shape=(None, 256), order="C", device="cpu", writable=False)
         ],
-    ) -> RowFormat: ...
+    ) -> RowFormat:
+        """``table``: (channels, 256)."""
+
     @staticmethod
     def float16(
         height: int,
         width: int,
         planar: bool,
         table: Annotated[
-            NDArray[numpy.uint16], dict(shape=(3, 256), order="C", device="cpu", writable=False)
+            NDArray[numpy.uint16], dict(shape=(None, 256), order="C", device="cpu", writable=False)
         ],
     ) -> RowFormat:
         """``table``: float16 bits, by channel and byte."""
-
-    @staticmethod
-    def mask(height: int, width: int) -> RowFormat:
-        """Return the format of masks, (height, width) uint8 class numbers."""
 
 class Erasing:
     """Rectangles of a finished row that RandomErasing overwrites."""
@@ -399,7 +402,7 @@ class Erasing:
         ratio: tuple[float, float],
         count: tuple[int, int],
         mode: str,
-        value: tuple[float, float, float],
+        value: Sequence[float],
     ) -> None: ...
 
 class Input:
@@ -408,6 +411,8 @@ class Input:
     def __init__(
         self,
         is_mask: bool,
+        channels: int,
+        decoded: int,
         fast: bool,
         max_pixels: int,
         max_scans: int,
@@ -416,8 +421,10 @@ class Input:
         upright: bool = False,
     ) -> None:
         """
-        ``is_mask``: class numbers, else a picture. ``fast``: decode at 1/2, 1/4 or 1/8 where that
-        suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy decoder.
+        ``is_mask``: class numbers, else a picture. ``channels``: before the stages. ``decoded``: how
+        files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where that
+        suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy
+        decoder.
         """
 
 class Head:
@@ -827,8 +834,8 @@ class Job:
         partial: bool = False,
     ) -> None:
         """
-        Make an input of the rows from an array of pictures or masks. ``partial``: a row -1 is in
-        another array.
+        Make an input of the rows from an array, (records, H, W, C) or (records, H, W).
+        ``partial``: a row -1 is in another array.
         """
 
     def copy(
@@ -1144,7 +1151,7 @@ class RowMaker:
     ) -> str:
         """
         Make a row of one of the program's inputs; each head of that input writes its array of
-        ``outs``. ``data``: encoded (n,), pixels (H, W, 3), or class numbers (H, W). ``same_px``:
+        ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``same_px``:
         (height, width) that it must have, in pixels. Returns '' or an error message.
         """
 

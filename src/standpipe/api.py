@@ -319,7 +319,7 @@ class Pipeline(Description):
         Parameters
         ----------
         images : sequence of path, bytes, file object, Pillow image or array
-            Files, encoded images, and decoded images: (H, W, 3) uint8, or Pillow's. If transforms leave images of
+            Files, encoded images, and decoded images: (H, W, C) uint8, or Pillow's. If transforms leave images of
             different sizes, such as ``Resize(520)``, all must have one size in the end: give one at a time.
 
         Returns

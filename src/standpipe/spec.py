@@ -59,6 +59,17 @@ class DecodeMode(Enum):
 
 ExecutorName = Literal["process", "thread", "inline"]
 DtypeName = Literal["uint8", "float16", "float32"]  # of images in a batch
+ChannelsName = Literal[
+    "RGB", "L", "luma", "RGBA", "as_stored"
+]  # of decoded images, as native code numbers them
+
+DECODED: Mapping[ChannelsName, int | None] = {"RGB": 3, "L": 1, "luma": 1, "RGBA": 4, "as_stored": None}
+KINDS = {
+    1: "L",
+    2: "LA",
+    3: "RGB",
+    4: "RGBA",
+}  # Pillow's modes of images of bytes, by their number of channels
 
 
 class Executor(Enum):
@@ -264,17 +275,20 @@ class Decoding:
     limits           limits above which an image is refused
     allow_truncated  True if files that end too soon are decoded as far as they go
     upright          True if images are turned as their EXIF orientation says
+    channels         the channels that images get
     """
 
     mode: DecodeMode
     limits: DecodeLimits
     allow_truncated: bool
     upright: bool = False
+    channels: ChannelsName = "RGB"
 
     def describe(self) -> str:
         """Return one phrase for ``explain()`` and the recipe, without the limits."""
         how = self.mode.value + (", truncated files too" if self.allow_truncated else "")
-        return how + (", EXIF orientation applied" if self.upright else "")
+        how += ", EXIF orientation applied" if self.upright else ""
+        return how + ("" if self.channels == "RGB" else f", channels {self.channels}")
 
 
 @dataclass(frozen=True, slots=True)

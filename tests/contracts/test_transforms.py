@@ -228,6 +228,7 @@ CONTRACTS = [
     Contract(sp.RandomAutocontrast(1), one(ImageOps.autocontrast)),
     Contract(sp.RandomEqualize(1), one(ImageOps.equalize)),
     Contract(sp.RandomGrayscale(1), one(lambda image: image.convert("L").convert("RGB"))),
+    Contract(sp.Grayscale(), one(lambda image: np.asarray(image.convert("L"))[..., None])),
     Contract(sp.RandomAdjustSharpness(3, 1), one(lambda image: ImageEnhance.Sharpness(image).enhance(3))),
     *(
         Contract(

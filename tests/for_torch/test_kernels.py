@@ -44,11 +44,13 @@ def test_they_compile_for_gpus() -> None:
 
         names = kernels._finish.arg_names
         for dtype in ("fp32", "fp16", "bf16"):
-            types = {"images": "*u8", "table": "*" + dtype, "out": "*" + dtype, "BLOCK": "constexpr"}
+            constants = {"CHANNELS": 3, "BLOCK": kernels.PIXELS}
+            types = {"images": "*u8", "table": "*" + dtype, "out": "*" + dtype}
+            types |= dict.fromkeys(constants, "constexpr")
             source = ASTSource(
                 kernels._finish,
                 {name: types.get(name, "i32") for name in names},
-                constexprs={"BLOCK": kernels.PIXELS},
+                constexprs=constants,
             )
             for capability in (80, 90):
                 made = triton.compile(source, target=GPUTarget("cuda", capability, 32))

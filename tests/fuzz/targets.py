@@ -738,7 +738,7 @@ class Foreign:
             try:
                 made = self._foreign.decode_foreign(
                     np.frombuffer(data, np.uint8), self._decoding, reserve
-                ).rgb
+                ).pixels
             except self._foreign.Undecodable:
                 return False
             with Image.open(io.BytesIO(data)) as image:

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "simd/channels.h"
 #include "simd/simd.h"
 #include "system/checksum.h"
 #include "system/keys.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr size_t kGuard = 64;
 constexpr uint8_t kGuardByte = 0xc5;
-constexpr int kPlans = 1500, kRows = 1500, kWidths = 300;
+constexpr int kPlans = 4000, kRows = 1500, kWidths = 300;
 // 255 times the sum of all weights' sizes must stay below 2^31, rounding included.
 constexpr int64_t kMostWeight = (INT64_C(1) << 31) / 255 - (1 << 14);
 
@@ -115,12 +116,14 @@ void check_horizontal(const Kernels& kernels, Draws& draws) {
         const int origin = weights.begin(), width = weights.end() - origin;
         const bool mirror = draws.below(2);
         HorizontalPlan scalar, plan;
-        scalar.prepare(weights, origin, width, mirror, kScalarKernels.splits);
-        plan.prepare(weights, origin, width, mirror, kernels.splits);
-        const size_t bytes = 3 * static_cast<size_t>(width) + kSlack;
+        const int channels = 1 + i / 2 % kMostChannels;
+        const auto pixel = static_cast<size_t>(channels);
+        scalar.prepare(weights, origin, width, channels, mirror, kScalarKernels.splits);
+        plan.prepare(weights, origin, width, channels, mirror, kernels.splits);
+        const size_t bytes = pixel * static_cast<size_t>(width) + kSlack;
         const std::vector<uint8_t> rows[2] = {random_bytes(draws, bytes), random_bytes(draws, bytes)};
         const uint8_t* const from[2] = {rows[0].data(), rows[1].data()};
-        const Output blank(3 * static_cast<size_t>(plan.width), kSlack);
+        const Output blank(pixel * static_cast<size_t>(plan.width), kSlack);
         std::vector<Output> want(2, blank), got = want;
         uint8_t* const want_rows[2] = {want[0].all.data(), want[1].all.data()};
         uint8_t* const got_rows[2] = {got[0].all.data(), got[1].all.data()};
@@ -129,7 +132,8 @@ void check_horizontal(const Kernels& kernels, Draws& draws) {
         for (size_t r = 0; r < 2; ++r)
             got[r].expect(want[r], kernels.name,
                           "horizontal, " + std::to_string(plan.width) + " outputs of " +
-                              std::to_string(plan.taps) + " taps");
+                              std::to_string(plan.taps) + " taps of " + std::to_string(channels) +
+                              " channels");
     }
 }
 
@@ -151,16 +155,65 @@ void check_vertical(const Kernels& kernels, Draws& draws) {
 }
 
 void check_separate(const Kernels& kernels, Draws& draws) {
-    for (int width = 1; width <= kWidths; ++width) {
-        const auto plane = static_cast<size_t>(width);
-        const std::vector<uint8_t> rgb = random_bytes(draws, 3 * plane + kSlack);
-        std::vector<Output> want(3, Output(plane, kSlack)), got = want;
-        uint8_t* const want_planes[] = {want[0].all.data(), want[1].all.data(), want[2].all.data()};
-        uint8_t* const got_planes[] = {got[0].all.data(), got[1].all.data(), got[2].all.data()};
-        kScalarKernels.separate(rgb.data(), width, want_planes);
-        kernels.separate(rgb.data(), width, got_planes);
-        for (size_t c = 0; c < 3; ++c)
+    for (int i = 0; i < kWidths * kMostChannels; ++i) {
+        const int width = 1 + i / kMostChannels, channels = 1 + i % kMostChannels;
+        const auto plane = static_cast<size_t>(width), count = static_cast<size_t>(channels);
+        const std::vector<uint8_t> pixels = random_bytes(draws, count * plane + kSlack);
+        std::vector<Output> want(kMostChannels, Output(plane, kSlack)), got = want;
+        uint8_t *want_planes[kMostChannels], *got_planes[kMostChannels];
+        for (size_t c = 0; c < kMostChannels; ++c) {
+            want_planes[c] = want[c].all.data();
+            got_planes[c] = got[c].all.data();
+        }
+        kScalarKernels.separate(pixels.data(), width, channels, want_planes);
+        kernels.separate(pixels.data(), width, channels, got_planes);
+        for (size_t c = 0; c < count; ++c)
             got[c].expect(want[c], kernels.name, "separate, width " + std::to_string(width));
+    }
+}
+
+// Checks grey levels, also in place, as JPEGs are converted.
+void check_to_grey(const Kernels& kernels, Draws& draws) {
+    for (int width = 1; width <= kWidths; ++width) {
+        const auto count = static_cast<size_t>(width);
+        std::vector<uint8_t> rgb = random_bytes(draws, 3 * count + kSlack);
+        Output want(count, kSlack), got = want, in_place = want;
+        kScalarKernels.to_grey(rgb.data(), width, want.all.data());
+        kernels.to_grey(rgb.data(), width, got.all.data());
+        got.expect(want, kernels.name, "grey levels, width " + std::to_string(width));
+        kernels.to_grey(rgb.data(), width, rgb.data());
+        std::copy_n(rgb.begin(), count, in_place.all.begin());
+        in_place.expect(want, kernels.name, "grey levels in place, width " + std::to_string(width));
+    }
+}
+
+// The scalar ones are compared with others, and those of several channels with one channel's.
+void check_channels(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kPlans / 8; ++i) {
+        int columns = 0;
+        const AxisWeights weights = of_a_resize(draws, columns);
+        const int origin = weights.begin(), width = weights.end() - origin;
+        HorizontalPlan one;
+        one.prepare(weights, origin, width, 1, false, kernels.splits);
+        const std::vector<uint8_t> grey = random_bytes(draws, static_cast<size_t>(width) + kSlack);
+        const uint8_t* const from[2] = {grey.data(), grey.data()};
+        const auto outputs = static_cast<size_t>(one.width);
+        std::vector<Output> want(2, Output(outputs, kSlack));
+        uint8_t* const want_rows[2] = {want[0].all.data(), want[1].all.data()};
+        kernels.horizontal(from, one.pass(), want_rows);
+        for (size_t channels = 2; channels <= kMostChannels; ++channels) {
+            std::vector<uint8_t> pixels;
+            for (const uint8_t level : grey) pixels.insert(pixels.end(), channels, level);
+            HorizontalPlan plan;
+            plan.prepare(weights, origin, width, static_cast<int>(channels), false, kernels.splits);
+            std::vector<Output> got(2, Output(outputs * channels, kSlack));
+            uint8_t* const got_rows[2] = {got[0].all.data(), got[1].all.data()};
+            const uint8_t* const rows[2] = {pixels.data(), pixels.data()};
+            kernels.horizontal(rows, plan.pass(), got_rows);
+            for (size_t k = 0; k < outputs * channels; ++k)
+                if (got[1].all[k] != want[0].all[k / channels])
+                    fail(kernels.name, std::to_string(channels) + " equal channels differ from one");
+        }
     }
 }
 
@@ -186,6 +239,8 @@ void check(const Kernels& kernels) {
     check_horizontal(kernels, draws);
     check_vertical(kernels, draws);
     check_separate(kernels, draws);
+    check_to_grey(kernels, draws);
+    check_channels(kernels, draws);
     check_look_up<float>(kernels, draws, &Kernels::look_up_f32);
     check_look_up<uint16_t>(kernels, draws, &Kernels::look_up_f16);
     std::printf("%s\n", kernels.name);

@@ -109,12 +109,12 @@ def test_columns_of_large_records_are_read_without_the_rest(tmp_path: Path) -> N
     assert opened.column("label", 2, 6).tolist() == [2, 1, 0, -1]
 
 
-def test_gray_images_become_three_equal_channels(tmp_path: Path) -> None:
+def test_gray_images_get_an_axis_of_channels(tmp_path: Path) -> None:
     fields = [("image", "u1", (4, 5))]
     path = stored(tmp_path / "a.bin", fields, image=PIXELS[:, 0])
     rows = sp.FixedRecords(path, fields=fields, image_axes="HW").open().locate(np.arange(10)).rows["image"]
-    assert rows.array.shape == (10, 4, 5, 3)
-    assert all(np.array_equal(rows.array[..., channel], PIXELS[:, 0]) for channel in range(3))
+    assert rows.array.shape == (10, 4, 5, 1)
+    assert np.array_equal(rows.array[..., 0], PIXELS[:, 0])
 
 
 def test_cifar(tmp_path: Path) -> None:

@@ -266,7 +266,6 @@ def tutorials() -> dict[str, Row]:
         "spatial transformer": Row(
             "tutorials/intermediate_source/spatial_transformer_tutorial.py",
             [V1.ToTensor(), V1.Normalize((0.1307,), (0.3081,))],
-            "Normalize: Python (native images have three channels)",
         ),
     }
 

@@ -136,7 +136,7 @@ MISTAKES = {
         "torchvision's transform= of map": "photos.map(transform=sp.CenterCrop(32))",
         "a transform by name": "photos.map('CenterCrop')",
         "colours after Normalize": "photos.map(sp.CenterCrop(32), sp.Normalize(), sp.ColorJitter(0.4))",
-        "one mean for grey images": "photos.map(sp.CenterCrop(32), sp.Normalize((0.5,), (0.5,)))",
+        "means of colours for grey images": "photos.decode(channels='L').map(sp.CenterCrop(32), sp.Normalize())",
         "views without names": "photos.map(sp.Views([sp.CenterCrop(32)], [sp.CenterCrop(32)]))",
         "torch's layout": "photos.map(sp.CenterCrop(32), sp.ToLayout('channels_last'))",
         "torchvision's list of sizes": "photos.map(sp.CenterCrop([32]))",

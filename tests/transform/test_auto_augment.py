@@ -190,7 +190,7 @@ def test_auto_augment_draws_a_pair() -> None:
         (sp.RandAugment(num_magnitude_bins=1), "from 2 to 1000"),
         (sp.RandAugment(interpolation="box"), "one of 'nearest', 'bilinear', 'bicubic'"),  # type: ignore[arg-type]
         (sp.RandAugment(fill=256), "a level from 0 to 255"),
-        (sp.TrivialAugmentWide(fill=(1, 2)), "three of them"),  # type: ignore[arg-type]
+        (sp.TrivialAugmentWide(fill=(1, 2)), "must have 3 numbers"),  # type: ignore[arg-type]
         (sp.AutoAugment("imagenet21k"), "policy must be one of 'imagenet', 'cifar10', 'svhn'"),  # type: ignore[arg-type]
     ],
 )

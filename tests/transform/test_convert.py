@@ -169,7 +169,6 @@ def test_what_has_no_equal_form_stays_python_with_all_that_follows() -> None:
         V1.GaussianBlur((3, 5)),
         V2.ToDtype(torch.float16, scale=True),
         V2.Resize(None, max_size=40),
-        V2.Grayscale(1),
         V2.RandomPosterize(9),
     ],
     ids=lambda part: type(part).__name__,

@@ -119,7 +119,7 @@ def test_normal_numbers_are_normal() -> None:
         ([sp.RandomErasing(scale=(0.3, 0.1))], r"scale"),
         ([sp.RandomErasing(ratio=(0, 1))], r"ratio"),
         ([sp.RandomErasing(mode="noise")], r"'const', 'rand', 'pixel'"),  # type: ignore[list-item]
-        ([sp.RandomErasing(value=(1, 2))], r"three of them"),  # type: ignore[list-item]
+        ([sp.RandomErasing(value=(1, 2))], r"must have 3 numbers"),  # type: ignore[list-item]
         ([sp.RandomErasing(min_count=0)], r"min_count=0"),
         ([sp.RandomErasing(min_count=3, max_count=2)], r"max_count=2"),
         ([sp.Normalize(), sp.RandomErasing(), sp.RandomErasing()], r"twice"),

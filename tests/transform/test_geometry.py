@@ -34,7 +34,7 @@ def test_a_resize_by_the_shorter_side_has_torchvisions_size() -> None:
                 if width <= height
                 else (max_size, 1)
             )
-            ours = fuse([sp.Resize(size, max_size=max_size)], (height, width)).size_px
+            ours = fuse([sp.Resize(size, max_size=max_size)], (height, width)).image.size_px
             assert ours[::-1] == theirs, (height, width, size, max_size)
 
 

@@ -188,7 +188,7 @@ def test_groups_keep_their_parts_and_weights(module: Any) -> None:
     choice, weighted, order, apply, grey = converted.native
     assert choice in (sp.RandomChoice(ours), sp.RandomChoice(ours, [0.5, 0.5]))
     assert (weighted, order) == (sp.RandomChoice(ours, [0.25, 0.75]), sp.RandomOrder(ours))
-    assert (apply, grey) == (sp.RandomApply(ours[:1], 0.8), sp.RandomGrayscale(1.0))
+    assert (apply, grey) == (sp.RandomApply(ours[:1], 0.8), sp.Grayscale(3))
     delivered(sp.Pipeline(sp.Arrays(image=IMAGES)).map(*converted).batch(6))
 
 

@@ -236,7 +236,7 @@ def test_three_augment_is_one_of_three() -> None:
         (sp.TimmRandAugment(magnitude_std=-0.5), r"or infinity"),
         (sp.TimmRandAugment(p=1.5), r"probability"),
         (sp.TimmRandAugment(interpolation="cubic"), r"'bilinear', 'bicubic', 'random'"),  # type: ignore[arg-type]
-        (sp.TimmRandAugment(fill=(1, 2)), r"three of them"),  # type: ignore[arg-type]
+        (sp.TimmRandAugment(fill=(1, 2)), r"must have 3 numbers"),  # type: ignore[arg-type]
         (sp.TimmRandAugment(operations=["Cutout"]), r"not 'Cutout'"),
         (sp.TimmRandAugment(operations=[]), r"a list of names"),
         (sp.TimmRandAugment(operations={"Invert": 0.0}), r"weights above 0"),

@@ -123,7 +123,7 @@ def test_an_image_that_is_too_small_is_a_bad_sample(tmp_path: Path) -> None:
         (sp.RandomCrop(8, fill=256), r"fill=256.*0 to 255"),
         (sp.RandomCrop(8, pad_if_needed=1), r"True or False"),  # type: ignore[arg-type]
         (sp.PadImage(1.5), r"PadImage\(padding=1.5\)"),  # type: ignore[arg-type]
-        (sp.PadImage(1, fill=(1, 2)), r"three of them"),  # type: ignore[arg-type]
+        (sp.PadImage(1, fill=(1, 2)), r"must have 3 numbers"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_parameters_are_refused(transform: Any, says: str) -> None:

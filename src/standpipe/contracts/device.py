@@ -13,10 +13,10 @@ from standpipe.spec import AnyArray, ArraySpec, Layout, UInt8Array
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The last step of an image: a table converts each byte of (H, W, 3) uint8, and the axes get their order.
+    """The last step of an image: a table converts each byte of (H, W, C) uint8, and the axes get their order.
 
     field   name of the field
-    table   (3, 256) of 16 or 32 bits: the new value for each channel and byte
+    table   (C, 256) of 16 or 32 bits: the new value for each channel and byte
     output  shape and dtype of a finished image
     layout  order of a finished image's axes
     """

@@ -151,7 +151,7 @@ class Records:
     files : mapping of str to Files
         Byte fields, which the engine reads. It decodes the field ``image``.
     rows : mapping of str to Rows
-        Fields in memory. Transforms take ``image``, (H, W, 3) uint8.
+        Fields in memory. Transforms take ``image``, (H, W) or (H, W, C) uint8.
     plain : mapping of str to ndarray
         Small values, (n, …) each, such as labels.
 

@@ -15,10 +15,11 @@ from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
 from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
-from standpipe.spec import AnyArray, Decoding, UInt8Array
+from standpipe.spec import DECODED, KINDS, AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
 from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
-from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_foreign, decode_input
+from standpipe.transform.decoders.channels import Undecodable, form_of
+from standpipe.transform.decoders.foreign import decode_foreign, decode_input
 from standpipe.transform.python.function import callable_name
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
@@ -31,7 +32,7 @@ def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
     if not isinstance(images, Iterable):
         raise PlanError(f"apply() takes a list of images, got {images!r:.80}")
     _check(pipeline)
-    given = [_given(index, each) for index, each in enumerate(images)]
+    given = [_given(index, each, pipeline.decoding) for index, each in enumerate(images)]
     if not given:
         raise PlanError("apply() got no images")
     try:
@@ -84,8 +85,8 @@ def _is_pillow(value: object) -> bool:
     return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
 
 
-def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
-    """Return an image as pixels, (H, W, 3) uint8, or as encoded bytes, (n,) uint8; and its path, if it has one."""
+def _given(index: int, image: Any, decoding: Decoding) -> tuple[UInt8Array, str | None]:
+    """Return an image as pixels, (H, W, C) uint8, or as encoded bytes, (n,) uint8; and its path, if it has one."""
     if isinstance(image, str | os.PathLike):
         path = os.fsdecode(image)
         absolute(path, field=f"apply(): input {index}")  # an address is refused
@@ -98,32 +99,44 @@ def _given(index: int, image: Any) -> tuple[UInt8Array, str | None]:
     if hasattr(image, "read"):
         image = image.read()
     elif _is_pillow(image):
-        image = _with_place(lambda: np.asarray(as_rgb(image)), index, None)
+        image = _with_place(lambda: np.asarray(form_of(decoding)(image)), index, None)
+        image = image[..., None] if image.ndim == 2 else image
     if isinstance(image, bytes | bytearray | memoryview):
         return np.frombuffer(image, np.uint8), None
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
+    if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim == 3
+        and image.shape[2] in KINDS
+    ):
         return np.ascontiguousarray(image), None
     got = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise PlanError(
-        f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, 3) uint8, but input {index} is "
-        f"{got}"
+        f"apply() takes paths, files, encoded bytes, Pillow images and arrays (H, W, C) uint8 with 1 to 4 channels, "
+        f"but input {index} is {got}"
     )
 
 
 def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]]) -> NativeKernel:
     sizes = {(each.shape[0], each.shape[1]) if each.ndim == 3 else None for each, _ in given}
-    return fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None)
+    kinds = {each.shape[2] if each.ndim == 3 else DECODED[pipeline.decoding.channels] for each, _ in given}
+    channels = kinds.pop()
+    if kinds or channels is None:
+        raise PlanError(
+            "apply() takes images of one number of channels at a time; decode(channels='RGB') converts all"
+        )
+    return fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None, channels=channels)
 
 
 def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | None) -> UInt8Array:
-    """Return an image as pixels, (H, W, 3) uint8: Pillow's, which ``decode("exact")`` has too."""
+    """Return an image as pixels, (H, W, C) uint8: Pillow's, which ``decode("exact")`` has too."""
     if image.ndim == 3:
         return image
-    return _with_place(lambda: decode_foreign(image, pipeline.decoding, lambda *_: "").rgb, index, path)
+    return _with_place(lambda: decode_foreign(image, pipeline.decoding, lambda *_: "").pixels, index, path)
 
 
 def _with_place(decode: Callable[[], UInt8Array], index: int, path: str | None) -> UInt8Array:
-    """Return an image's pixels. Raise ``DecodeError`` with its place if it has none that are RGB."""
+    """Return an image's pixels. Raise ``DecodeError`` with its place if it has none of bytes."""
     try:
         return decode()
     except Undecodable as error:

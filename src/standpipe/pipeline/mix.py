@@ -31,6 +31,7 @@ WRITTEN_BY = {
     "decode_mode": "decode",
     "allow_truncated": "decode",
     "upright": "decode",
+    "channels": "decode",
     "limits": "decode",
     "bad": "on_error",
     "finite": "check_finite",

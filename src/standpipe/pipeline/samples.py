@@ -11,7 +11,7 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS
 from standpipe.pipeline.records import Ordered
-from standpipe.spec import ArraySpec, DecodeLimits, DecodeMode, Decoding, Labels
+from standpipe.spec import DECODED, ArraySpec, ChannelsName, DecodeLimits, DecodeMode, Decoding, Labels
 from standpipe.transform import Function
 from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
@@ -26,6 +26,7 @@ class Transformed(Ordered):
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
     allow_truncated: bool = field(default=False, kw_only=True)
     upright: bool = field(default=False, kw_only=True)
+    channels: ChannelsName = field(default="RGB", kw_only=True)
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
@@ -52,7 +53,7 @@ class Transformed(Ordered):
         transforms take the image, unless ``field`` names another field; albumentations transforms also take
         the sample's ``mask``, ``bboxes`` and ``keypoints``.
 
-        Images between transforms are (H, W, 3) uint8 arrays. A function with a parameter named ``rng`` gets a
+        Images between transforms are (H, W, C) uint8 arrays. A function with a parameter named ``rng`` gets a
         ``numpy.random.Generator``. The global generators of ``random``, NumPy and torch are seeded too. All
         these seeds depend only on seed, epoch and position, so results don't depend on the worker.
 
@@ -143,7 +144,7 @@ class Transformed(Ordered):
         """Keep the intermediate result at this place for later epochs and for other jobs on this machine.
 
         Directly after the source, the cache keeps the bytes of files. After deterministic transforms, it
-        keeps their result: images as (H, W, 3) uint8, which take a quarter of their float32 size.
+        keeps their result: images as (H, W, C) uint8, which take a quarter of their float32 size.
         ``Normalize``, ``ToDtype`` and ``ToLayout`` are applied when rows are read from the cache, wherever
         they are written. Batches are the same as without a cache, bit for bit.
 
@@ -192,6 +193,7 @@ class Transformed(Ordered):
         limits: DecodeLimits | None = None,
         allow_truncated: bool = False,
         orientation: Literal["ignore", "apply"] = "ignore",
+        channels: ChannelsName = "RGB",
     ) -> Self:
         """Choose how images are decoded.
 
@@ -211,6 +213,11 @@ class Transformed(Ordered):
             ``"apply"``: before all transforms, turn images and masks as their EXIF orientation says, with the
             pixels of Pillow's ``ImageOps.exif_transpose``, as Hugging Face's ``Image()`` does. Pillow decodes the
             JPEGs that are turned.
+        channels : {"RGB", "L", "luma", "RGBA", "as_stored"}, default "RGB"
+            The channels of decoded images. ``"RGB"``, ``"L"`` and ``"RGBA"``: those of Pillow's ``convert``, bit for
+            bit. ``"luma"``: one channel, the luma of a JPEG itself, as Pillow's ``draft("L", size)`` and OpenCV decode
+            it: the fastest, and up to 10 levels away from ``"L"``, which other files get. ``"as_stored"``: the channels
+            of the first record (L, LA, RGB or RGBA); a record with others is a bad sample.
 
         Examples
         --------
@@ -226,12 +233,16 @@ class Transformed(Ordered):
             raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
         if orientation not in ("ignore", "apply"):
             raise PlanError(f"decode: orientation must be 'ignore' or 'apply', got {orientation!r}")
+        if channels not in DECODED:
+            known = ", ".join(map(repr, DECODED))
+            raise PlanError(f"decode: channels must be one of {known}, got {channels!r}")
         return replace(
             self,
             decode_mode=DecodeMode(mode),
             limits=self.limits if limits is None else limits,
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
+            channels=channels,
         )
 
     @property
@@ -243,7 +254,7 @@ class Transformed(Ordered):
         >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
         'fast'
         """
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.upright)
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.upright, self.channels)
 
     def check_finite(self, *fields: str) -> Self:
         """Treat samples with NaN or infinity as bad. By default they pass.

@@ -87,6 +87,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
             "limits": _encoded(pipeline.limits, "decode"),
             "allow_truncated": pipeline.allow_truncated,
             "orientation": "apply" if pipeline.upright else "ignore",
+            "channels": pipeline.channels,
         },
         "check_finite": _encoded(pipeline.finite, "check_finite"),
         "check_labels": [_encoded(each, "check_labels") for each in pipeline.labels],
@@ -166,7 +167,11 @@ def _ordered(pipeline: Described, recipe: Mapping[str, Any]) -> Described:
 
 
 def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
-    _known("the recipe's decode", settings, ("mode", "limits", "allow_truncated", "orientation", "gpu"))
+    _known(
+        "the recipe's decode",
+        settings,
+        ("mode", "limits", "allow_truncated", "orientation", "channels", "gpu"),
+    )
     if settings.get("gpu") is not None:  # it is None in recipes that older versions wrote
         raise PlanError(
             f"the recipe's decode has 'gpu'. {ON_CPUS}: remove it, and the pixels are those of decode('exact')"
@@ -179,6 +184,7 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
         limits=limits,
         allow_truncated=settings.get("allow_truncated", False),
         orientation=settings.get("orientation", "ignore"),
+        channels=settings.get("channels", "RGB"),
     )
 
 

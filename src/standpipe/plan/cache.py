@@ -35,7 +35,7 @@ ROWS_FORMAT = 1  # of what rows hold; enters a set's identity
 class CachePlan:
     """The part of each record that is kept, and where.
 
-    kind       ``"encoded"``: the bytes of its file; ``"images"``: (height, width, 3) uint8; ``"samples"``:
+    kind       ``"encoded"``: the bytes of its file; ``"images"``: (height, width, C) uint8; ``"samples"``:
     its fields,
                as Python code left them
     before     the kernel that makes images which are kept; None for other kinds

@@ -13,7 +13,8 @@ from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
-from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
+from standpipe.plan.whole_frames import stored_channels
+from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     MASK,
     Left,
@@ -23,6 +24,7 @@ from standpipe.transform import (
     SampleProgram,
     checked,
     fuse,
+    image_channels,
     is_mask,
     left_behind,
     mask_of,
@@ -52,7 +54,8 @@ def kernel_or_program(
     if isinstance(source, PythonSource) and source.declared is None:
         declared = None
     encoded = has_encoded(source)
-    program = sample_program(pipeline.transforms, declared, encoded=encoded, counts=counts)
+    channels = decoded_channels(pipeline, source)
+    program = sample_program(pipeline.transforms, declared, encoded=encoded, channels=channels, counts=counts)
     if (
         isinstance(source, PythonSource)
         or not program.is_native
@@ -62,7 +65,12 @@ def kernel_or_program(
         or by_sample
     ):
         program = sample_program(
-            pipeline.transforms, declared, _cached(pipeline), encoded=encoded, counts=counts
+            pipeline.transforms,
+            declared,
+            _cached(pipeline),
+            encoded=encoded,
+            channels=channels,
+            counts=counts,
         )
         kept = [step for step in program.steps[: program.before_cache] if isinstance(step, NativeStep)]
         if isinstance(source.fields.get(MASK), Encoded) and any(step.moves_mask for step in kept):
@@ -73,7 +81,7 @@ def kernel_or_program(
     (step,) = program.steps
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
-    whole = step.kernel or fuse(step.transforms, None)
+    whole = step.kernel or fuse(step.transforms, None, channels=step.channels)
     if not keeps_images(pipeline):
         return whole, None
     if whole.moves_masks:
@@ -93,7 +101,7 @@ def _cached(pipeline: Description) -> int:
 
 
 def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKernel, NativeKernel]:
-    """Return two kernels of native transforms: before a cache, which makes (H, W, 3) uint8, and after it.
+    """Return two kernels of native transforms: before a cache, which makes (H, W, C) uint8, and after it.
 
     Together they give the same rows as one kernel. Raises ``PlanError`` if images at the cache have no fixed
     size.
@@ -101,9 +109,11 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKer
     assert pipeline.cached is not None
     before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
     image = source.fields.get("image")
-    source_px = (image.shape[0], image.shape[1]) if isinstance(image, ArraySpec) else None
+    source_px, channels = None, 0
+    if isinstance(image, ArraySpec):
+        source_px, channels = (image.shape[0], image.shape[1]), image_channels(image)
     try:
-        first = fuse(before, source_px)
+        first = fuse(before, source_px, channels=channels or decoded_channels(pipeline, source))
     except PlanError as error:
         raise PlanError(
             "cache() needs images of a fixed size. Put a transform that fixes the size before it, such "
@@ -111,7 +121,13 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKer
         ) from error
     if first.views:
         raise PlanError("cache() can't come after Views. Put it before Views, or right after the source")
-    return first, fuse(behind, first.image.size_px, earlier=before)
+    return first, fuse(behind, first.image.size_px, earlier=before, channels=first.image.channels_after)
+
+
+def decoded_channels(pipeline: Description, source: OpenSource) -> int:
+    """Return the number of channels that images have when they are decoded."""
+    decoded = DECODED[pipeline.decoding.channels]
+    return stored_channels(source) if decoded is None else decoded
 
 
 def device_share(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from standpipe.contracts import Encoded, Files, OpenSource
-from standpipe.errors import StandpipeError
+from standpipe.errors import PlanError, StandpipeError
 from standpipe.formats import FORMATS
-from standpipe.spec import Decoding
+from standpipe.spec import KINDS, Decoding
 from standpipe.system.files import open_regular
-from standpipe.transform.decoders.foreign import Undecodable, foreign_need
+from standpipe.transform.decoders.channels import Undecodable, stored_kind
+from standpipe.transform.decoders.foreign import foreign_need
 
 LOOKED_AT = 16  # samples, evenly over the source
 JPEG = b"\xff\xd8"  # how one begins
@@ -53,6 +55,29 @@ def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
     # The samples of a dataset, whose image may be encoded too, are known only when workers make them.
     found = (_frame(*place, decoding) for name in fields if name in files for place in _whole(files[name]))
     return max(found, default=WholeFrame())
+
+
+def stored_channels(source: OpenSource) -> int:
+    """Return the number of channels of the first record's image, for ``decode(channels="as_stored")``.
+
+    Raises ``PlanError`` if the image isn't in a file, or can't be opened.
+    """
+    what = 'decode(channels="as_stored") takes the channels of the first record'
+    if not isinstance(source.fields.get("image"), Encoded):
+        return 3  # nothing is decoded
+    files = source.locate(np.zeros(1, np.int64)).files
+    if "image" not in files:
+        raise PlanError(f"{what}, which is known only later: use another value of channels")
+    path, offset, length = files["image"].paths[0], files["image"].offset[0], files["image"].length[0]
+    from PIL import Image
+
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            file.seek(int(offset))
+            image = Image.open(io.BytesIO(file.read(int(length))))
+    except OSError as error:
+        raise PlanError(f"{what}, {os.fsdecode(path)}, but it can't be opened: {error}") from error
+    return next(number for number, kind in KINDS.items() if kind == stored_kind(image))
 
 
 def _whole(files: Files) -> Iterator[tuple[Path, int, int]]:

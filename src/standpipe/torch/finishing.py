@@ -11,11 +11,11 @@ CHUNK_BYTES = 32 << 20  # of table indices at once, without Triton
 
 
 class Finisher:
-    """Converts images (n, H, W, 3) uint8 on a device, with the same bits as the host's kernels.
+    """Converts images (n, H, W, C) uint8 on a device, with the same bits as the host's kernels.
 
-    table   (3, 256): the number for each byte value of each channel
+    table   (C, 256): the number for each byte value of each channel
     dtype   a second dtype that results may have, besides the table's
-    planar  True: results have the shape (n, 3, H, W), with any strides; False: (n, H, W, 3)
+    planar  True: results have the shape (n, C, H, W), with any strides; False: (n, H, W, C)
     place   copies a tensor to the device of the images
     """
 
@@ -30,15 +30,15 @@ class Finisher:
         self._planar, self.dtype = planar, table.dtype
         flat = table.reshape(-1).contiguous()
         self._tables = {each: place(flat.to(each)) for each in {table.dtype, dtype}}
-        self._offsets = place(torch.arange(0, 768, 256, dtype=torch.int32, device=table.device))
+        self._offsets = place(torch.arange(0, len(flat), 256, dtype=torch.int32, device=table.device))
 
     def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the result for images of the shape (n, H, W, 3)."""
+        """Return the shape of the result for images of the shape (n, H, W, C)."""
         rows, height, width, channels = images
         return (rows, channels, height, width) if self._planar else images
 
     def finish(self, images: torch.Tensor, out: torch.Tensor) -> None:
-        """Convert ``images`` (n, H, W, 3) into ``out`` on the current stream.
+        """Convert ``images`` (n, H, W, C) into ``out`` on the current stream.
 
         out  of the shape that ``shape()`` returns, with any strides; its dtype is the table's or ``dtype``
         """

@@ -21,6 +21,7 @@ def _finish(  # type: ignore[no-untyped-def]  # Triton reads annotations
     y_stride,
     x_stride,
     channel_stride,
+    CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Compute out[n, y, x, c] = table[c, images[n, y, x, c]] for BLOCK pixels; one program of the kernel."""
@@ -28,8 +29,8 @@ def _finish(  # type: ignore[no-untyped-def]  # Triton reads annotations
     there = pixel < pixels
     row, place = pixel // image_pixels, pixel % image_pixels
     target = row * row_stride + (place // width) * y_stride + (place % width) * x_stride
-    for channel in tl.static_range(3):
-        byte = tl.load(images + pixel * 3 + channel, mask=there, other=0)
+    for channel in tl.static_range(CHANNELS):
+        byte = tl.load(images + pixel * CHANNELS + channel, mask=there, other=0)
         value = tl.load(table + channel * 256 + byte.to(tl.int32), mask=there)
         tl.store(out + target + channel * channel_stride, value, mask=there)
 
@@ -37,11 +38,11 @@ def _finish(  # type: ignore[no-untyped-def]  # Triton reads annotations
 def finish(images: torch.Tensor, table: torch.Tensor, out: torch.Tensor) -> None:
     """Convert image bytes to numbers by a table, on the current device's current stream.
 
-    images  (n, H, W, 3) uint8, in C order
-    table   (768,): the number for byte b of channel c is at 256 · c + b
-    out     (n, H, W, 3) of the table's dtype, with any strides; every number is written
+    images  (n, H, W, C) uint8, in C order
+    table   (256 · C,): the number for byte b of channel c is at 256 · c + b
+    out     (n, H, W, C) of the table's dtype, with any strides; every number is written
     """
-    rows, height, width, _ = images.shape
+    rows, height, width, channels = images.shape
     pixels = rows * height * width
     _finish[(triton.cdiv(pixels, PIXELS),)](
         images,
@@ -51,5 +52,6 @@ def finish(images: torch.Tensor, table: torch.Tensor, out: torch.Tensor) -> None
         height * width,
         width,
         *out.stride(),
+        CHANNELS=channels,
         BLOCK=PIXELS,
     )

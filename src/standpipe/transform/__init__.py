@@ -5,7 +5,7 @@
 
 from standpipe.transform.decoders.verdict import Fault, fault_of
 from standpipe.transform.image import MASK
-from standpipe.transform.kernels.fuse import fuse, split_at_cache
+from standpipe.transform.kernels.fuse import fuse, image_channels, split_at_cache
 from standpipe.transform.kernels.heads import NativeKernel
 from standpipe.transform.kernels.mask import is_mask, mask_of
 from standpipe.transform.kernels.native import decoder_name, decoder_version, only_libjpeg, simd_paths
@@ -55,6 +55,7 @@ __all__ = [
     "first_epochs",
     "first_random",
     "fuse",
+    "image_channels",
     "is_mask",
     "is_scheduled",
     "left_behind",

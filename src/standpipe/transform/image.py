@@ -13,11 +13,13 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import DtypeName, Float32Array, Layout, set_plain
+from standpipe.spec import KINDS, DtypeName, Float32Array, Layout, set_plain
 from standpipe.units import is_count
 
 Size = tuple[int, int]  # (height, width) in pixels
 MASK = "mask"  # name of the field with an image's class numbers, pixel by pixel
+MOST_CHANNELS = _native.MOST_CHANNELS
+COLOURS = (1, 3)  # channels of images that transforms of colours take: grey levels, or RGB
 MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
 
 
@@ -26,10 +28,12 @@ class ImageTransform:
 
     draw_kind  number of the class in the keys of random numbers, different for each class and never changed; 0: the
                class isn't random. The rest of a key is the sample, and the transform's number in its class
+    takes      numbers of channels that images may have
     """
 
     __slots__ = ()
     draw_kind: ClassVar[int] = 0
+    takes: ClassVar[tuple[int, ...]] = tuple(KINDS)
 
     def __post_init__(self) -> None:
         set_plain(self)
@@ -86,6 +90,28 @@ class ImageTransform:
         size  (height, width) in pixels before the transform; None if it differs among images
         """
         return size
+
+    def channels_after(self, channels: int) -> int:
+        """Return the images' number of channels after this transform.
+
+        channels  their number before the transform
+
+        Raises ``PlanError`` if the transform doesn't take such images, or if a parameter has too many or few numbers.
+        """
+        kind = f"images of {channels} channel{'s' * (channels > 1)} ({KINDS[channels]})"
+        if channels not in self.takes:
+            taken = " or ".join(map(str, self.takes))
+            raise PlanError(
+                f"{self.describe()} takes images of {taken} channels, but these are {kind}: use "
+                'decode(channels="RGB"), or leave it out'
+            )
+        for name in ("fill", "value", "mean", "std"):
+            numbers = getattr(self, name, None)
+            if isinstance(numbers, tuple | list) and len(numbers) not in (1, channels):
+                raise PlanError(
+                    f"{self.describe()} gets {kind}: {name} must have {channels} number{'s' * (channels > 1)}"
+                )
+        return channels
 
     def for_mask(self) -> ImageTransform | None:
         """Return the transform that moves a mask as this one moves its image; None if it moves no mask.
@@ -182,12 +208,14 @@ class PixelTransform(ImageTransform):
 class RowForm:
     """The form in which a kernel writes an image into its row of the slot. None: no transform has set the value.
 
-    table   (3, 256) float32: the number written for each channel's byte values 0 to 255
-    dtype   the element type
-    scale   True: without ``table``, floats are value ÷ 255; False: they are from 0 to 255
-    layout  the order of axes
+    channels  the image's number of channels
+    table     (channels, 256) float32: the number written for each channel's byte values 0 to 255
+    dtype     the element type
+    scale     True: without ``table``, floats are value ÷ 255; False: they are from 0 to 255
+    layout    the order of axes
     """
 
+    channels: int = 3
     table: Float32Array | None = None
     dtype: DtypeName | None = None
     scale: bool = False

@@ -17,10 +17,11 @@ from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Samp
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import AnyArray, ArraySpec, UInt8Array
+from standpipe.spec import KINDS, AnyArray, ArraySpec, Decoding, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import ANY_PX, MASK, Move, NativeKernel, NativeStep, moves, with_outputs
-from standpipe.transform.decoders.foreign import Undecodable, as_rgb, decode_input, foreign_need
+from standpipe.transform.decoders.channels import Undecodable, form_of
+from standpipe.transform.decoders.foreign import decode_input, foreign_need
 from standpipe.transform.image import Size
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
@@ -46,7 +47,9 @@ class ImageMaker:
         self.stamp = NO_FILE  # of the image's file that was read last
         # Of reads; of images that were kept; less rows that were made twice.
         self._counts: dict[str, float] = dict.fromkeys((*ODD, "read.rows", "read.bytes", "read.busy_s"), 0)
-        self._programs: dict[tuple[NativeStep, bool, Size | None], tuple[_native.Program, NativeKernel]] = {}
+        self._programs: dict[
+            tuple[NativeStep, bool, Size | None, int], tuple[_native.Program, NativeKernel]
+        ] = {}
 
     @property
     def counters(self) -> Counts:
@@ -86,10 +89,11 @@ class ImageMaker:
         for place, field in enumerate(("image", MASK) if masks else ("image",)):
             value = data = None
             try:
-                value = _image(sample, step) if field == "image" else _numbers_or_encoded(sample[MASK])
+                value = self._image(sample, step) if field == "image" else _numbers_or_encoded(sample[MASK])
                 data = self._data(number, key, field, value)
                 if place == 0:
-                    program, kernel = self._program(step, self._size_of(step, data), masks=masks)
+                    channels = data.shape[2] if data.ndim == 3 else step.channels
+                    program, kernel = self._program(step, self._size_of(step, data), channels, masks=masks)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
                 if wrong := self._native.make(program, place, data, *seeds, rows, size_px):
@@ -116,10 +120,19 @@ class ImageMaker:
         The call writes into the heartbeat that a row begins. Return ``""`` or the error for each row.
         """
         self._heartbeat[STEP] = 1
-        program, _ = self._program(step, None, masks=False)
+        program, _ = self._program(step, None, step.channels, masks=False)
         images = [(each.image.data, each.key.position, each.key.attempt, each.row) for each in rows]
         table = out.reshape(len(out), -1).view(np.uint8)
         return self._native.make_many(program, images, self._setup.seed, rows[0].key.epoch, table)
+
+    def _image(self, sample: Sample, step: NativeStep) -> UInt8Array | EncodedFile | EncodedBytes:
+        """Return a sample's image as pixels, or encoded if the step decodes. Raises ``RowFailed`` for another value."""
+        image = sample.get("image")
+        if not step.decodes:
+            return _as_pixels(image, step, self._setup.decoding)
+        if image is None:
+            raise RowFailed("source", _no_image(sample))
+        return encoded_image(image)
 
     def _data(
         self, number: int, key: RowKey, field: str, value: UInt8Array | EncodedFile | EncodedBytes
@@ -198,13 +211,13 @@ class ImageMaker:
         return data.copy()  # the reader uses its memory again
 
     def _program(
-        self, step: NativeStep, size_px: Size | None, *, masks: bool
+        self, step: NativeStep, size_px: Size | None, channels: int, *, masks: bool
     ) -> tuple[_native.Program, NativeKernel]:
         """Return a step's kernel for images of a (height, width), and its program. None: the step's own kernel."""
-        at = step, masks, size_px
+        at = step, masks, size_px, channels
         found = self._programs.get(at)
         if found is None:
-            kernel = step.kernel_for(size_px or ANY_PX, masks=masks)
+            kernel = step.kernel_for(size_px or ANY_PX, channels, masks=masks)
             found = kernel.compile(self._setup.decoding, self._setup.simd), kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
@@ -236,42 +249,35 @@ def _numbers_or_encoded(mask: Any) -> UInt8Array | EncodedFile | EncodedBytes:
     return np.ascontiguousarray(numbers)
 
 
-def _image(sample: Sample, step: NativeStep) -> UInt8Array | EncodedFile | EncodedBytes:
-    """Return a sample's image as pixels, or encoded if the step decodes. Raises ``RowFailed`` for another value."""
-    image = sample.get("image")
-    if not step.decodes:
-        return _as_rgb(image, step)
-    if image is None:
-        raise RowFailed("source", _no_image(sample))
-    return encoded_image(image)
-
-
 def _no_image(sample: Sample) -> str:
     if "image" in sample:
         return "'image' is None, and encoded='image' requires the bytes of an image"
     return f"the sample has no field 'image', as encoded='image' requires. Its fields are {', '.join(map(str, sample))}"
 
 
-def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
+def _as_pixels(image: Any, step: NativeStep, decoding: Decoding) -> UInt8Array:
     if is_picture(image):
         try:
-            array = as_array(as_rgb(image))
+            array = as_array(form_of(decoding)(image))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
         except Exception as error:  # Pillow loads an image that was only opened now, and it may be damaged
             raise RowFailed("decode", f"Pillow can't load 'image': {error}", error) from error
     else:
         array = as_array(image) if is_tensor(image) else image
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-        got = (
-            type(image).__name__
-            if not isinstance(array, np.ndarray)
-            else str(ArraySpec(array.shape, array.dtype))
-        )
-        if isinstance(image, bytes | bytearray | memoryview):
-            got += ". For encoded images say MapSource(…, encoded='image')"
-        raise RowFailed(
-            "transform",
-            f"{step.describe()} takes a Pillow image or an array (H, W, 3) uint8; 'image' is {got}",
-        )
-    return np.ascontiguousarray(array)
+    if isinstance(array, np.ndarray) and array.dtype == np.uint8:
+        pixels = array[..., None] if array.ndim == 2 else array
+        if pixels.ndim == 3 and pixels.shape[2] in KINDS:
+            return np.ascontiguousarray(pixels)
+    got = (
+        type(image).__name__
+        if not isinstance(array, np.ndarray)
+        else str(ArraySpec(array.shape, array.dtype))
+    )
+    if isinstance(image, bytes | bytearray | memoryview):
+        got += ". For encoded images say MapSource(…, encoded='image')"
+    raise RowFailed(
+        "transform",
+        f"{step.describe()} takes a Pillow image, or an array (H, W) or (H, W, C) uint8 with 1 to 4 channels; 'image' "
+        f"is {got}",
+    )

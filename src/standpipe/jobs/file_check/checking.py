@@ -19,7 +19,8 @@ from standpipe.spec import Decoding, Int64Array, ReadOptions, UInt8Array
 from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
-from standpipe.transform.decoders.foreign import Undecodable, decode_foreign
+from standpipe.transform.decoders.channels import Undecodable
+from standpipe.transform.decoders.foreign import decode_foreign
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory

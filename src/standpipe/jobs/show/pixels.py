@@ -10,7 +10,7 @@ import numpy as np
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, UInt8Array
+from standpipe.spec import KINDS, AnyArray, UInt8Array
 from standpipe.transform.kernels.views import Views, transforms_of
 from standpipe.transform.pixels.element import Normalize, ToDtype
 
@@ -65,19 +65,15 @@ def _separate(value: AnyArray, name: str) -> list[AnyArray]:
     found = []
     for view in views:
         image = view[..., None] if view.ndim == 2 else view
-        if image.ndim == 3 and image.shape[2] not in (1, 3) and image.shape[0] in (1, 3):
+        if image.ndim == 3 and image.shape[2] not in KINDS and image.shape[0] in KINDS:
             image = np.moveaxis(image, 0, 2)
-        if (
-            image.ndim != 3
-            or image.shape[2] not in (1, 3)
-            or 0 in image.shape
-            or image.dtype.kind not in "fu"
-        ):
+        if image.ndim != 3 or image.shape[2] not in KINDS or 0 in image.shape or image.dtype.kind not in "fu":
             raise PlanError(
-                f"show() draws images (H, W, 3) or (3, H, W) of uint8 or floats, but the field {name!r} has "
-                f"{value.dtype} of shape {value.shape}"
+                f"show() draws images (H, W, C) or (C, H, W) of uint8 or floats, with 1 to 4 channels, but "
+                f"the field {name!r} has {value.dtype} of shape {value.shape}"
             )
-        found.append(np.broadcast_to(image, (*image.shape[:2], 3)))
+        seen = image[..., :3] if image.shape[2] > 2 else image[..., :1]  # without alpha
+        found.append(np.broadcast_to(seen, (*image.shape[:2], 3)))
     if not found:
         raise PlanError(f"show() draws images, but the field {name!r} has none: its shape is {value.shape}")
     return found

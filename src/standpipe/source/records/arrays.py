@@ -26,7 +26,8 @@ class Arrays:
     """Arrays with one row per record, from memory or ``.npy`` files.
 
     All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
-    complex numbers. Image transforms take a field ``image`` of (records, H, W, 3) uint8.
+    complex numbers. Image transforms take a field ``image`` of
+    (records, H, W) or (records, H, W, C) uint8, with 1 to 4 channels.
 
     - Files are read by position, a batch at a time, so memory doesn't depend on their size. A file that was
       changed or cut since the plan is an error. A memory map that you made yourself, with ``mmap_mode=``, is an

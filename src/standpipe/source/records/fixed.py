@@ -29,7 +29,8 @@ class FixedRecords:
     """Records of one size, one after another in binary files, such as CIFAR's.
 
     Records are read by position, a batch at a time, so memory doesn't depend on their number. Image
-    transforms take a field ``image`` of (H, W, 3) uint8. A field with one integer per record becomes int64,
+    transforms take a field ``image`` of (H, W) or (H, W, C) uint8, with 1 to 4 channels.
+    A field with one integer per record becomes int64,
     which losses take as labels. The digest covers fields, file sizes and up to 1 MiB of each file, not the
     paths.
 
@@ -46,7 +47,7 @@ class FixedRecords:
         Bytes before the first record of each file.
     image_axes : str, default "HWC"
         How the field ``image`` is stored: ``"HWC"``; ``"CHW"``, which becomes (H, W, C); ``"HW"`` for grey
-        images, which become (H, W, 3) with three equal channels.
+        images, which become (H, W, 1).
     classes : sequence of str, optional
         Class names by label, for a field ``label``.
 
@@ -313,7 +314,7 @@ class OpenFixed:
             for channel, plane in enumerate(planes):  # takes a third of the time of a single copy
                 values[..., channel] = plane
         elif name == "image" and self.image_axes == "HW":
-            values = np.repeat(values[..., None], 3, axis=-1)
+            values = values[..., None]
         dtype = values.dtype.newbyteorder("=")
         if values.ndim == 1 and np.can_cast(dtype, np.int64):
             dtype = np.dtype(np.int64)

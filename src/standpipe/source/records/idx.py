@@ -27,7 +27,7 @@ class IdxFiles:
     """Records in IDX files, the format of MNIST: one file per field.
 
     ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte", image_axes="HW")`` is MNIST,
-    with images of (28, 28, 3). All files have the same number of records. Records are read by position, a
+    with images of (28, 28, 1). All files have the same number of records. Records are read by position, a
     batch at a time. A field with one integer per record becomes int64. The digest covers fields, file sizes
     and up to 1 MiB of each file, not the paths.
 
@@ -35,7 +35,7 @@ class IdxFiles:
     ----------
     image_axes : str, default "HWC"
         How the field ``image`` is stored: ``"HWC"``; ``"CHW"``, which becomes (H, W, C); ``"HW"`` for grey
-        images, which become (H, W, 3) with three equal channels.
+        images, which become (H, W, 1).
     **fields : path
         Fields by name: an uncompressed IDX file each.
 

@@ -12,6 +12,7 @@ from standpipe.transform.converted.convert import (
     GROUPS,
     PACKAGES,
     Unlike,
+    by_channel,
     check_theirs,
     erasing,
     filter_name,
@@ -20,7 +21,6 @@ from standpipe.transform.converted.convert import (
     is_same_on_tensors,
     package,
     pixels,
-    three,
 )
 from standpipe.transform.converted.recognised import keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
@@ -257,7 +257,7 @@ def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Te
     if name == "Normalize" and state in FLOATS:
         if state != "float":
             raise Unlike("only one Normalize, before RandomErasing, has a native form")
-        return Outcome("normalized", [Normalize(three(part.mean), three(part.std))])
+        return Outcome("normalized", [Normalize(by_channel(part.mean), by_channel(part.std))])
     if name == "RandomErasing" and state in FLOATS:
         if state == "erased":
             raise Unlike("only one RandomErasing has a native form")
@@ -343,4 +343,4 @@ def _preset(part: Any) -> list[ImageTransform]:
         made.append(Resize(part.resize_size[0], interpolation=filter_name(part)))
     if type(part).__name__ == "ImageClassification":
         made.append(CenterCrop(part.crop_size[0]))
-    return [*made, Normalize(three(part.mean), three(part.std))]
+    return [*made, Normalize(by_channel(part.mean), by_channel(part.std))]

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, get_args
 
+from standpipe.spec import KINDS
 from standpipe.transform.image import ImageTransform, PixelTransform
 from standpipe.transform.pixels.aug_mix import AugMix
 from standpipe.transform.pixels.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from standpipe.transform.pixels.color import (
     ColorJitter,
+    Grayscale,
     RandomAutocontrast,
     RandomEqualize,
     RandomGrayscale,
@@ -233,9 +235,7 @@ def _blur(part: Any) -> ImageTransform:
 
 
 def _grey(part: Any) -> ImageTransform:
-    if part.num_output_channels != 3:
-        raise Unlike("native images have three channels: use num_output_channels=3")
-    return RandomGrayscale(1.0)
+    return Grayscale(part.num_output_channels)
 
 
 def _size(size: Any) -> Any:
@@ -268,7 +268,7 @@ def _fill(fill: Any) -> Any:
         fill = found[0]
     if fill is None or isinstance(fill, int):
         return fill
-    if isinstance(fill, tuple | list) and len(fill) == 3:
+    if isinstance(fill, tuple | list) and len(fill) in KINDS:
         return tuple(int(each) for each in fill)
     raise Unlike(f"fill={fill!r} has no native form")
 
@@ -286,10 +286,10 @@ def _mask_fill(fill: Any) -> dict[str, Any]:
     return {}  # a colour, which torchvision refuses for masks
 
 
-def three(values: Any) -> Any:
-    """Return a mean or deviation of each of three channels. Raises ``Unlike``."""
-    if len(values) != 3:
-        raise Unlike("native images have three channels")
+def by_channel(values: Any) -> Any:
+    """Return a mean or deviation of each channel. Raises ``Unlike``."""
+    if len(values) not in KINDS:
+        raise Unlike(f"native images have at most {max(KINDS)} channels")
     return tuple(float(each) for each in values)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
+from standpipe.transform.decoders.channels import Undecodable, form_of
 from standpipe.transform.decoders.codestream import codestream_bytes
 
 if TYPE_CHECKING:
@@ -37,18 +38,14 @@ SPARE_HEADER_BYTES = 64 << 10  # Pillow may read this much beyond two times the 
 Result = TypeVar("Result")
 
 
-class Undecodable(Exception):
-    """The error that an image can't be decoded; its text says why."""
-
-
 class Frame(NamedTuple):
     """A decoded image, as native code takes it.
 
-    rgb        pixels, (H, W, 3) uint8, or class numbers (H, W)
+    pixels     (H, W, C) uint8; class numbers are one channel
     truncated  True if its file ends too soon, so that rows are missing
     """
 
-    rgb: UInt8Array
+    pixels: UInt8Array
     truncated: bool
 
 
@@ -57,14 +54,14 @@ def decode_input(
 ) -> Frame:
     """Decode an input of a row for native code: as ``decode_foreign`` does, or the class numbers of a mask.
 
-    Class numbers are grey levels, or a palette's indices, (H, W) uint8. A mask that ends too soon is never allowed:
+    Class numbers are grey levels, or a palette's indices. A mask that ends too soon is never allowed:
     missing rows would look like a class. Raises ``Undecodable`` if the image can't be decoded, or a mask has other
     values.
     """
     if not is_mask:
         return decode_foreign(data, decoding, reserve)
     whole = replace(decoding, allow_truncated=False)
-    return _explained(data, lambda: Frame(*_decoded(data, whole, reserve, _as_numbers)))
+    return _explained(data, lambda: _decoded(data, whole, reserve, _as_numbers))
 
 
 def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
@@ -87,7 +84,7 @@ def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
 
 
 def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
-    """Return the first frame of an encoded image, exactly as Pillow's ``convert("RGB")`` gives it.
+    """Return the first frame of an encoded image, exactly as Pillow's ``convert`` gives it.
 
     data     (n,) uint8, the encoded image
     reserve  called with (height, width, bytes for decoding) before any memory is used. A text that it returns is the
@@ -95,7 +92,7 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
     Raises ``Undecodable`` for an image that can't be decoded.
     """
-    return _explained(data, lambda: Frame(*_decoded(data, decoding, reserve, as_rgb)))
+    return _explained(data, lambda: _decoded(data, decoding, reserve, form_of(decoding)))
 
 
 def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
@@ -105,21 +102,6 @@ def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
         raise
     except Exception as error:
         raise Undecodable(_reason(error, data[:HEAD_BYTES].tobytes())) from error
-
-
-def as_rgb(image: Image.Image) -> Image.Image:
-    """Return a Pillow image in mode RGB, exactly as its ``convert("RGB")`` gives it.
-
-    Raises ``Undecodable`` for a mode of more than 8 bits per value, which ``convert`` would clip to 0 to 255.
-    """
-    mode = image.mode
-    if mode in ("I", "F") or mode.startswith("I;16"):
-        kind = {"I": "32-bit integers", "F": "floats"}.get(mode, "16-bit grey levels")
-        raise Undecodable(
-            f"unsupported: the image has mode {mode} ({kind}), and Pillow's conversion to RGB clips its values to 0 to "
-            "255; convert it to 8 bits, or load and scale it in a dataset of your own (sp.MapSource)"
-        )
-    return image if mode == "RGB" else image.convert("RGB")
 
 
 def _as_numbers(image: Image.Image) -> Image.Image:
@@ -203,7 +185,7 @@ def _decoded(
     decoding: Decoding,
     reserve: Callable[[int, int, int], str],
     form: Callable[[Image.Image], Image.Image],
-) -> tuple[UInt8Array, bool]:
+) -> Frame:
     """Return an image's pixels, and True if its file ends too soon and ``decoding`` allows this.
 
     form  turns the decoded image into one of the wanted mode, or raises to refuse it
@@ -219,7 +201,7 @@ def _decoded(
             raise Undecodable(refusal)
 
     image, truncated = _frame(data, decoding, admit, form)
-    return _array(image), truncated
+    return Frame(_array(image), truncated)
 
 
 def _frame(
@@ -257,12 +239,15 @@ def _frame(
             )
         if image.format in ("JPEG", "MPO"):
             _check_scans(data, image.size, decoding.limits)
+            if decoding.channels == "luma":
+                image.draft("L", image.size)
         # Decoders written in Python read byte by byte.
         if any(decoder in Image.DECODERS for decoder, *_ in image.tile):
             image.fp = io.BufferedReader(file)
         truncated = decoding.allow_truncated and _is_cut(image)
         # RGB has no transparency, and Pillow would warn that it is lost.
-        image.info.pop("transparency", None)
+        if decoding.channels not in ("RGBA", "as_stored"):
+            image.info.pop("transparency", None)
         image.load()
         made = form(image)
         return made if turn is None else made.transpose(turn), truncated
@@ -407,19 +392,19 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Return an image's pixels, (H, W, 3) uint8, or (H, W) if it has one channel.
+    """Return an image's pixels, (H, W, C) uint8.
 
     It copies large images in strips of rows, because Pillow makes two copies of each part that it returns.
     """
     width, height = image.size
-    channels = (3,) if image.mode == "RGB" else ()
-    rows = max(STRIP_BYTES // (3 * width), 1)
+    channels = len(image.getbands())
+    rows = max(STRIP_BYTES // (channels * width), 1)
     if rows >= height:
-        return np.ascontiguousarray(image)
-    array = np.empty((height, width, *channels), np.uint8)
+        return np.ascontiguousarray(image).reshape(height, width, channels)
+    array = np.empty((height, width, channels), np.uint8)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
-        array[top:bottom] = np.asarray(image.crop((0, top, width, bottom)))
+        array[top:bottom] = np.asarray(image.crop((0, top, width, bottom))).reshape(-1, width, channels)
     return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Float32Array, Layout
+from standpipe.spec import KINDS, AnyArray, ArraySpec, Float32Array, Layout
 from standpipe.transform.image import (
     GeometricTransform,
     ImageTransform,
@@ -19,7 +19,7 @@ from standpipe.transform.image import (
     Size,
     ValueTransform,
 )
-from standpipe.transform.kernels.heads import IMAGES, Head, NativeKernel, salt_of
+from standpipe.transform.kernels.heads import Head, Input, NativeKernel, salt_of
 from standpipe.transform.kernels.mask import mask_head, mask_of
 from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
 from standpipe.transform.kernels.views import Views, number_of_views, transforms_of
@@ -49,6 +49,7 @@ def fuse(
     *,
     earlier: Sequence[Transform] = (),
     masks: bool = False,
+    channels: int = 3,
 ) -> NativeKernel:
     """Fuse ``transforms`` into one kernel.
 
@@ -56,12 +57,13 @@ def fuse(
     earlier    native transforms that run before this kernel; they count for the keys of random numbers, so that no
                two transforms use the same numbers
     masks      True if images have masks, which the kernel moves as well
+    channels   number of the images' channels before the transforms
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        images = [_fused(transforms, source_px, earlier, instead=AS_THEY_ARE)]
+        images = [_fused(transforms, source_px, earlier, channels, instead=AS_THEY_ARE)]
         moved = [mask_head(transforms, source_px, earlier=earlier)] if masks else []
         return NativeKernel((*images, *moved))
     place = transforms.index(views)
@@ -69,7 +71,7 @@ def fuse(
         raise PlanError(
             f"Views must be the last native transform: put {type(after[0]).__name__} into the list of each view"
         )
-    return _views(views, transforms[:place], source_px, earlier, masks=masks)
+    return _views(views, transforms[:place], source_px, earlier, channels, masks=masks)
 
 
 def _views(
@@ -77,6 +79,7 @@ def _views(
     before: Sequence[Transform],
     source_px: Size | None,
     earlier: Sequence[Transform],
+    channels: int,
     *,
     masks: bool,
 ) -> NativeKernel:
@@ -92,7 +95,7 @@ def _views(
         number = number_of_views(given)
         transforms = [*before, *transforms_of(given)]
         try:
-            image = _fused(transforms, source_px, earlier)
+            image = _fused(transforms, source_px, earlier, channels)
         except PlanError as error:
             raise PlanError(f"Views, {name}: {error}") from error
         places = [None] if number is None else range(number)
@@ -114,6 +117,7 @@ def _fused(
     transforms: Sequence[Transform],
     source_px: Size | None,
     earlier: Sequence[Transform],
+    channels: int,
     *,
     instead: str = "",
 ) -> Head:
@@ -123,7 +127,7 @@ def _fused(
     """
     stages: tuple[Stage, ...] = ()
     size = source_px
-    form, last = RowForm(), list[str]()
+    form, last = RowForm(channels), list[str]()
     erases: tuple[RowTransform, int] | None = None
     if done := [type(each).__name__ for each in earlier if isinstance(each, ValueTransform)]:
         raise PlanError(
@@ -137,6 +141,7 @@ def _fused(
         name = type(transform).__name__
         if isinstance(transform, Views):
             raise PlanError("Views can't be in a view; give each view a name in one Views")
+        form = replace(form, channels=transform.channels_after(form.channels))
         if isinstance(transform, ValueTransform):
             if name in last:
                 raise PlanError(f"the pipeline has {name} twice; leave one out")
@@ -157,34 +162,49 @@ def _fused(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             + ("RandomCrop(size) after RandomResize" if random else f"Resize((height, width)){instead}")
         )
-    head = _with_output(stages, size, form)
+    head = _with_output(stages, size, channels, form)
     if erases is not None:
         erases[0].erasing(erases[1], head.output.dtype)
     return replace(head, erases=erases)
 
 
-def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> Head:
+def _with_output(stages: tuple[Stage, ...], size: Size, channels: int, form: RowForm) -> Head:
     normalize = form.table is not None
     dtype = np.dtype(form.dtype or ("float32" if normalize else "uint8"))
     if normalize and dtype == np.uint8:
         raise PlanError("Normalize gives floats: leave out ToDtype('uint8'), or leave out Normalize")
     layout = form.layout or (Layout.NHWC if dtype == np.uint8 else Layout.NCHW)
-    shape = (3, *size) if layout is Layout.NCHW else (*size, 3)
+    shape = (form.channels, *size) if layout is Layout.NCHW else (*size, form.channels)
     table: AnyArray | None = None
     if dtype != np.uint8:
-        floats = _unnormalized(form.scale) if form.table is None else form.table
+        floats = _unnormalized(form) if form.table is None else form.table
         table = floats.astype(dtype)
-    return Head(IMAGES, stages, ArraySpec(shape, dtype), layout, table, normalize)
+    return Head(Input("image", channels), stages, ArraySpec(shape, dtype), layout, table, normalize)
 
 
-def _unnormalized(scale: bool) -> Float32Array:
-    """Return the float for each channel's byte values 0 to 255 without ``Normalize``, (3, 256) float32.
+def _unnormalized(form: RowForm) -> Float32Array:
+    """Return the float for each channel's byte values 0 to 255 without ``Normalize``, (channels, 256) float32."""
+    if form.scale:
+        return Normalize((0.0,), (1.0,)).table(form.channels)
+    return np.tile(np.arange(256, dtype=np.float32), (form.channels, 1))
 
-    scale  True: value ÷ 255, from 0 to 1; False: from 0 to 255
-    """
-    if scale:
-        return Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
-    return np.tile(np.arange(256, dtype=np.float32), (3, 1))
+
+def image_channels(image: ArraySpec) -> int:
+    """Return the number of channels of images in an array. Raises ``PlanError`` if they aren't images of bytes."""
+    channels = {2: 1, 3: image.shape[-1]}.get(len(image.shape)) if image.shape else None
+    if channels not in KINDS or image.dtype != np.uint8:
+        raise PlanError(
+            f"the field 'image' is {image}, but image transforms take (H, W) or (H, W, C) uint8, with 1 to 4 channels"
+        )
+    return channels
+
+
+def channels_after(transforms: Sequence[Transform], channels: int) -> int:
+    """Return the images' number of channels after native transforms."""
+    for transform in transforms:
+        if isinstance(transform, ImageTransform):
+            channels = transform.channels_after(channels)
+    return channels
 
 
 def _hint(transform: object) -> str:

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import get_args
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Finish
-from standpipe.spec import AnyArray, ArraySpec, DecodeMode, Decoding, Layout
+from standpipe.spec import AnyArray, ArraySpec, ChannelsName, DecodeMode, Decoding, Layout
 from standpipe.transform.image import MASK, RowTransform, Size
 from standpipe.transform.kernels.native import only_libjpeg
 from standpipe.transform.kernels.stages import Stage
@@ -21,17 +22,21 @@ from standpipe.transform.kernels.stages import Stage
 class Input:
     """A field of a record of which a kernel makes outputs.
 
-    field    its name
-    is_mask  True for class numbers, of which only the nearest pixels are taken; False for an image
+    field     its name
+    channels  number of the image's channels before the stages; a mask has one
+    is_mask   True for class numbers, of which only the nearest pixels are taken; False for an image
     """
 
     field: str
+    channels: int
     is_mask: bool = False
 
     def compile(self, decoding: Decoding) -> _native.Input:
         """Return the native form. ``decoding``: how images are decoded, and their limits."""
         return _native.Input(
             is_mask=self.is_mask,
+            channels=self.channels,
+            decoded=get_args(ChannelsName).index(decoding.channels),
             fast=decoding.mode is DecodeMode.FAST,
             max_pixels=decoding.limits.max_pixels,
             max_scans=decoding.limits.max_scans,
@@ -41,7 +46,7 @@ class Input:
         )
 
 
-IMAGES, MASKS = Input("image"), Input(MASK, is_mask=True)
+MASKS = Input(MASK, 1, is_mask=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Head:
     stages     passes over the pixels, in order
     output     shape and dtype of the output in one row of the slot, or in its place there
     layout     order of its axes
-    table      (3, 256) float: the number written for each channel's byte values 0 to 255; None: bytes are written
+    table      (channels, 256) float: the number written for each channel's byte values; None: bytes are written
     normalize  True if ``Normalize`` made ``table``
     erases     the transform that changes the finished image, with its part of the key of random numbers; or None
     field      the name of the output's field
@@ -77,6 +82,12 @@ class Head:
         shape = self.output.shape
         return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
 
+    @property
+    def channels_after(self) -> int:
+        """The number of the output's channels."""
+        shape = self.output.shape
+        return 1 if self.input.is_mask else shape[0 if self.layout is Layout.NCHW else 2]
+
     def compile(self, number: int) -> _native.Head:
         """Return the native form. ``number``: of the input in the kernel."""
         erases = self.erases
@@ -91,10 +102,8 @@ class Head:
     def _row_format(self) -> _native.RowFormat:
         height, width = self.size_px
         planar = self.layout is Layout.NCHW
-        if self.input.is_mask:
-            return _native.RowFormat.mask(height, width)
         if self.table is None:
-            return _native.RowFormat.uint8(height, width, planar)
+            return _native.RowFormat.uint8(height, width, planar, self.channels_after)
         if self.table.dtype == np.float32:
             return _native.RowFormat.float32(height, width, planar, self.table.view(np.float32))
         return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
@@ -180,18 +189,19 @@ class NativeKernel:
         return Finish("image", image.table, image.output, image.layout)
 
     def finished_by(self, finish: Finish | None) -> NativeKernel:
-        """Return the kernel with ``finish`` as the image's last step; for None, it writes (H, W, 3) uint8."""
+        """Return the kernel with ``finish`` as the image's last step; for None, it writes (H, W, C) uint8."""
         image, *others = self.heads
         if finish is not None:
             image = replace(image, output=finish.output, layout=finish.layout, table=finish.table)
         else:
-            spec = ArraySpec((*image.size_px, 3), np.dtype(np.uint8))
+            spec = ArraySpec((*image.size_px, image.channels_after), np.dtype(np.uint8))
             image = replace(image, output=spec, layout=Layout.NHWC, table=None)
         return NativeKernel((image, *others))
 
     def finishing(self) -> NativeKernel:
         """Return the kernel for images that are finished except for the last step, and without masks."""
-        return NativeKernel((replace(self.image, stages=(), erases=None),))
+        input_ = replace(self.image.input, channels=self.image.channels_after)
+        return NativeKernel((replace(self.image, input=input_, stages=(), erases=None),))
 
     def places(self, offsets: Mapping[str, int]) -> list[tuple[int, int]]:
         """Return, for each head, the first byte of its first row in the slot, and the bytes from row to row.

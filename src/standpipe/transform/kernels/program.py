@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.image import MASK, Size, ValueTransform
-from standpipe.transform.kernels.fuse import fuse
+from standpipe.transform.kernels.fuse import channels_after, fuse, image_channels
 from standpipe.transform.kernels.heads import NativeKernel
 from standpipe.transform.kernels.mask import is_mask, moves_mask
 from standpipe.transform.kernels.views import Views
@@ -37,8 +35,9 @@ class NativeStep:
 
     transforms  the transforms in pipeline order; empty: the image is only decoded
     earlier     native transforms of earlier steps; they count for the keys of random numbers
-    kernel      the kernel, if all its results have the same size; None: ``for_size`` makes one for an image
+    kernel      the kernel, if all its results have the same size; None: ``kernel_for`` makes one for an image
     decodes     True if the step gets encoded images and decodes them
+    channels    number of the images' channels, as far as it is known before the first image
     source_px   (height, width) of the images before the step, in pixels; None if it isn't known
     """
 
@@ -46,6 +45,7 @@ class NativeStep:
     earlier: tuple[Transform, ...]
     kernel: NativeKernel | None
     decodes: bool
+    channels: int = 3
     source_px: Size | None = None
 
     @property
@@ -53,15 +53,15 @@ class NativeStep:
         """The names of the fields that the step is known to make."""
         return ("image",) if self.kernel is None else tuple(self.kernel.outputs)
 
-    def kernel_for(self, size_px: Size, *, masks: bool) -> NativeKernel:
-        """Return the kernel for images of a size in pixels, and of ``kernel`` where it is known.
+    def kernel_for(self, size_px: Size, channels: int, *, masks: bool) -> NativeKernel:
+        """Return the kernel for images of a size in pixels and so many channels, and of ``kernel`` where it is known.
 
         masks  True if the sample has a mask, which the kernel moves as well
         """
-        if self.kernel is not None and self.kernel.moves_masks == masks:
+        if self.kernel is not None and self.kernel.moves_masks == masks and self.channels == channels:
             return self.kernel
         size = size_px if self.kernel is None else self.source_px
-        return fuse(self.transforms, size, earlier=self.earlier, masks=masks)
+        return fuse(self.transforms, size, earlier=self.earlier, masks=masks, channels=channels)
 
     @property
     def moves_mask(self) -> bool:
@@ -138,6 +138,7 @@ def sample_program(
     cached: int = 0,
     *,
     encoded: bool = False,
+    channels: int = 3,
     counts: Callable[[str], bool] = lambda _: True,
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
@@ -146,6 +147,7 @@ def sample_program(
     cached   number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
              only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
     encoded  True if the field ``image`` is encoded, although ``fields`` may not say so
+    channels  number of the channels of decoded images
     counts   says of a field's name whether it matters that the field fits the image
 
     Raises ``PlanError`` for a native transform that can't work at its place, a field that it leaves behind, or a field
@@ -168,8 +170,11 @@ def sample_program(
             steps.append(FunctionStep(segment, op))
             known = _after_function(segment, known)
             continue
-        step, known = _native_step(segment, tuple(earlier), known, decodes=encoded and not steps)
+        step, known = _native_step(segment, tuple(earlier), known, channels, decodes=encoded and not steps)
         steps.append(step)
+        channels = channels_after(
+            segment, step.channels
+        )  # a function may change it, and declares its result then
         earlier += segment
     if known is None:
         return SampleProgram(tuple(steps), None, len(front))
@@ -226,7 +231,12 @@ def _specs(function: Function) -> Mapping[str, ArraySpec]:
 
 
 def _native_step(
-    transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None, *, decodes: bool
+    transforms: Sequence[Transform],
+    earlier: tuple[Transform, ...],
+    known: Known | None,
+    channels: int,
+    *,
+    decodes: bool,
 ) -> tuple[NativeStep, Known | None]:
     source_px = None
     masks = False
@@ -239,8 +249,7 @@ def _native_step(
                 f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
             )
         if isinstance(image, ArraySpec):
-            if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-                raise PlanError(f"the field 'image' is {image}, but image transforms take (H, W, 3) uint8")
+            channels = image_channels(image)
             source_px = (image.shape[0], image.shape[1])
             mask = known[MASK] if masks else None
             if isinstance(mask, ArraySpec) and mask.shape != source_px:
@@ -248,14 +257,16 @@ def _native_step(
                     f"masks are (H, W) = {mask.shape}, but their images {source_px}; a mask has its image's size"
                 )
     try:
-        kernel = fuse(transforms, source_px, earlier=earlier, masks=masks)
+        kernel = fuse(transforms, source_px, earlier=earlier, masks=masks, channels=channels)
     except PlanError:  # the size depends on the image
-        fuse(transforms, source_px or ANY_PX, earlier=earlier)  # raises errors that don't depend on it
+        # Raises errors that don't depend on it.
+        fuse(transforms, source_px or ANY_PX, earlier=earlier, channels=channels)
         if any(isinstance(each, Views) for each in transforms):
             raise
         open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
-        return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, **open_fields}
-    step = NativeStep(tuple(transforms), earlier, kernel, decodes, source_px)
+        step = NativeStep(tuple(transforms), earlier, None, decodes, channels)
+        return step, known and {**known, **open_fields}
+    step = NativeStep(tuple(transforms), earlier, kernel, decodes, channels, source_px)
     return step, known and with_outputs(known, kernel.reads, kernel.outputs)
 
 

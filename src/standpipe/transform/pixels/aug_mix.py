@@ -65,8 +65,8 @@ class AugMix(AutoAugmentBase):
         False: without brightness, color, contrast and sharpness.
     interpolation : str, default "bilinear"
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
-    fill : int or (int, int, int), optional
-        Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    fill : int or tuple of int, optional
+        Level of all channels or of each, 0 to 255, of places outside a warped image. Default: black.
 
     Raises
     ------

@@ -11,11 +11,11 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK, MASK_FILL, PixelTransform, Size
+from standpipe.transform.image import COLOURS, MASK, MASK_FILL, PixelTransform, Size
 from standpipe.transform.pixels.geometry import INTERPOLATIONS, AugmentInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import colour_of
 
-Fill = int | tuple[int, int, int] | None
+Fill = int | tuple[int, ...] | None
 Policy = Literal["imagenet", "cifar10", "svhn"]
 PolicyStep = tuple[str, float, int | None]
 
@@ -156,6 +156,7 @@ class AutoAugmentBase(PixelTransform):
     """
 
     __slots__ = ()
+    takes: ClassVar[tuple[int, ...]] = COLOURS
     interpolation: AugmentInterpolation
     fill: Fill
     mask_fill: int
@@ -254,8 +255,8 @@ class RandAugment(AutoAugmentBase):
         Number of strengths.
     interpolation : str, default "nearest"
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
-    fill : int or (int, int, int), optional
-        Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    fill : int or tuple of int, optional
+        Level of all channels or of each, 0 to 255, of places outside a warped image. Default: black.
     mask_fill : int, default 255
         Class number of these places in the field ``mask``, from 0 to 255.
 
@@ -312,8 +313,8 @@ class TrivialAugmentWide(AutoAugmentBase):
         Number of strengths, each with the same probability.
     interpolation : str, default "nearest"
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
-    fill : int or (int, int, int), optional
-        Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    fill : int or tuple of int, optional
+        Level of all channels or of each, 0 to 255, of places outside a warped image. Default: black.
     mask_fill : int, default 255
         Class number of these places in the field ``mask``, from 0 to 255.
 
@@ -361,8 +362,8 @@ class AutoAugment(AutoAugmentBase):
         ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
     interpolation : str, default "nearest"
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for shears, translations and rotations.
-    fill : int or (int, int, int), optional
-        Level or RGB colour, 0 to 255, of places outside a warped image. Default: black.
+    fill : int or tuple of int, optional
+        Level of all channels or of each, 0 to 255, of places outside a warped image. Default: black.
     mask_fill : int, default 255
         Class number of these places in the field ``mask``, from 0 to 255.
 

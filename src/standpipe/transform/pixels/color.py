@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from standpipe import _native
-from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number, is_pair
+from standpipe.errors import PlanError
+from standpipe.transform.image import COLOURS, AtRandom, PixelTransform, Size, is_number, is_pair
 
 Range = float | tuple[float, float]
 
@@ -39,6 +40,7 @@ class RandomInvert(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 4
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     p: float = 0.5
 
@@ -74,6 +76,7 @@ class RandomPosterize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 5
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     bits: int
     p: float = 0.5
@@ -115,6 +118,7 @@ class RandomSolarize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 6
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     threshold: float
     p: float = 0.5
@@ -155,6 +159,7 @@ class RandomAutocontrast(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 7
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     p: float = 0.5
 
@@ -188,6 +193,7 @@ class RandomEqualize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 8
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     p: float = 0.5
 
@@ -200,7 +206,7 @@ class RandomEqualize(AtRandom, PixelTransform):
 class RandomGrayscale(AtRandom, PixelTransform):
     """Make an image grey at random, like ``torchvision.transforms.v2.RandomGrayscale``.
 
-    All three channels become the grey level of Pillow's ``convert("L")``.
+    All three channels become the grey level of Pillow's ``convert("L")``. Images of one channel stay as they are.
 
     Parameters
     ----------
@@ -221,6 +227,7 @@ class RandomGrayscale(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 9
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     p: float = 0.1
 
@@ -230,11 +237,60 @@ class RandomGrayscale(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
+class Grayscale(PixelTransform):
+    """Make images grey, like ``torchvision.transforms.v2.Grayscale``.
+
+    The grey level is that of Pillow's ``convert("L")``. To decode images as grey ones, which takes less time, use
+    ``decode(channels="L")`` instead.
+
+    Parameters
+    ----------
+    num_output_channels : int, default 1
+        1: images get one channel. 3: they keep three channels, which become equal.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for another number, or for 3 if images have one channel.
+
+    Examples
+    --------
+    >>> source = sp.Arrays(image=np.array([[[[255, 0, 0]]]], np.uint8))
+    >>> with sp.Pipeline(source).map(sp.Grayscale()).batch(1).loader() as loader:
+    ...     print(loader.peek()["image"].tolist())
+    [[[[76]]]]
+    """
+
+    takes: ClassVar[tuple[int, ...]] = COLOURS
+
+    num_output_channels: int = 1
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for a number of channels other than 1 and 3."""
+        if self.num_output_channels not in COLOURS:
+            self.refuse("num_output_channels", "1 or 3")
+
+    def channels_after(self, channels: int) -> int:
+        """Return ``num_output_channels``."""
+        PixelTransform.channels_after(self, channels)
+        if channels < self.num_output_channels:
+            raise PlanError(
+                f"{self.describe()} gets images of one channel, which are grey already: leave it out"
+            )
+        return self.num_output_channels
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("to_grey" if self.num_output_channels == 1 else "grayscale", op, 1.0, [])
+
+
+@dataclass(frozen=True, slots=True)
 class ColorJitter(PixelTransform):
     """Change brightness, contrast, saturation and hue at random, like ``torchvision.transforms.v2.ColorJitter``.
 
     The changes take place in random order, and each factor is uniform in its range. The pixels are those of
-    Pillow's ``ImageEnhance``, and of torchvision's ``adjust_hue`` for Pillow images.
+    Pillow's ``ImageEnhance``, and of torchvision's ``adjust_hue`` for Pillow images. Images of one channel have no
+    saturation or hue to change.
 
     Parameters
     ----------
@@ -261,6 +317,7 @@ class ColorJitter(PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 10
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     brightness: Range = 0.0
     contrast: Range = 0.0

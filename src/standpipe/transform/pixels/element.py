@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.spec import DtypeName, Float32Array, Layout
+from standpipe.spec import KINDS, DtypeName, Float32Array, Layout
 from standpipe.transform.image import RowForm, ValueTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -32,16 +32,16 @@ class Normalize(ValueTransform):
 
     Parameters
     ----------
-    mean : (float, float, float), default ImageNet's (0.485, 0.456, 0.406)
-        Means of R, G and B, on the scale where 255 is 1.
-    std : (float, float, float), default ImageNet's (0.229, 0.224, 0.225)
-        Standard deviations of R, G and B, on the same scale, above 0.
+    mean : tuple of float, default ImageNet's (0.485, 0.456, 0.406)
+        Mean of each channel, on the scale where 255 is 1: one number for all channels, or as many as images have.
+    std : tuple of float, default ImageNet's (0.229, 0.224, 0.225)
+        Standard deviation of each channel, on the same scale, above 0.
 
     Raises
     ------
     PlanError
-        By ``plan()``, if ``mean`` or ``std`` isn't three finite numbers of at most 10, if a deviation isn't above
-        0, or with ``ToDtype("uint8")``.
+        By ``plan()``, if ``mean`` or ``std`` isn't finite numbers of at most 10, one for each channel, if a deviation
+        isn't above 0, or with ``ToDtype("uint8")``.
 
     Examples
     --------
@@ -52,18 +52,20 @@ class Normalize(ValueTransform):
     ((4, 3, 32, 32), 'float32')
     """
 
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
 
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``mean`` or ``std``, or if a result isn't a finite float32."""
         for name, value in (("mean", self.mean), ("std", self.std)):
-            if not _are_three_numbers(value):
-                self.refuse(name, "three numbers, for R, G and B")
+            if not _are_numbers(value):
+                self.refuse(name, "one to four numbers, one for each channel")
         if not all(each > 0 for each in self.std):
             self.refuse("std", "deviations above 0")
+        if 1 != len(self.mean) != len(self.std) != 1:
+            self.refuse("std", "as many numbers as mean has, or one")
         with np.errstate(all="ignore"):
-            fits = np.isfinite(self.table()).all()
+            fits = np.isfinite(self.table(max(len(self.mean), len(self.std)))).all()
         if not fits:
             raise PlanError(
                 f"{self.describe()} gives values beyond float32. Give means and deviations on the scale where 255 is 1"
@@ -74,15 +76,14 @@ class Normalize(ValueTransform):
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with ``table`` set to the normalised values."""
-        return replace(form, table=self.table())
+        return replace(form, table=self.table(form.channels))
 
-    def table(self) -> Float32Array:
-        """Return the normalised value of each byte of each channel, (3, 256) float32."""
+    def table(self, channels: int = 3) -> Float32Array:
+        """Return the normalised value of each byte of each channel, (channels, 256) float32."""
         # Every operation rounds to float32, in torchvision's order.
         values = np.arange(256, dtype=np.float32) / np.float32(255)
-        mean = np.asarray(self.mean, np.float32)[:, None]
-        std = np.asarray(self.std, np.float32)[:, None]
-        return (values - mean) / std
+        mean, std = (np.asarray(each, np.float32)[:, None] for each in (self.mean, self.std))
+        return np.broadcast_to((values - mean) / std, (channels, 256)).copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,5 @@ class ToLayout(ValueTransform):
         return replace(form, layout=Layout(self.layout))
 
 
-def _are_three_numbers(value: tuple[float, float, float]) -> bool:
-    try:
-        shape = np.shape(value)
-    except ValueError:  # ragged
-        return False
-    return shape == (3,) and all(is_number(each) for each in value)
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, tuple) and 1 <= len(value) <= max(KINDS) and all(map(is_number, value))

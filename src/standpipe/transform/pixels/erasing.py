@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, RowTransform, is_number, is_pair
+from standpipe.transform.image import MOST_CHANNELS, AtRandom, RowTransform, is_number, is_pair
 
 MODES = ("const", "rand", "pixel")
 MOST_RECTANGLES = 64
@@ -33,8 +33,8 @@ class RandomErasing(AtRandom, RowTransform):
         Range of the erased area, as a fraction of the image's.
     ratio : (float, float), default (0.3, 3.3)
         Range of a rectangle's height ÷ width, uniform in its logarithm.
-    value : float, (float, float, float) or "random", default 0
-        Value of erased places, for all channels or for R, G and B. ``"random"``: a normal random number for
+    value : float, tuple of float or "random", default 0
+        Value of erased places, for all channels or for each. ``"random"``: a normal random number for
         each place, as ``mode="pixel"``.
     mode : str, default "const"
         timm's modes. ``"const"``: ``value``. ``"rand"``: a normal random number for each channel of a
@@ -61,7 +61,7 @@ class RandomErasing(AtRandom, RowTransform):
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
     ratio: tuple[float, float] = (0.3, 3.3)
-    value: float | tuple[float, float, float] | Literal["random"] = 0
+    value: float | tuple[float, ...] | Literal["random"] = 0
     mode: Literal["const", "rand", "pixel"] = "const"
     min_count: int = 1
     max_count: int | None = None
@@ -74,8 +74,9 @@ class RandomErasing(AtRandom, RowTransform):
             if not is_pair(pair) or not lowest <= pair[0] <= pair[1] <= most:
                 self.refuse(name, f"two numbers, {lowest:g} ≤ low ≤ high ≤ {most:g}")
         self.check_choice("mode", MODES)
-        if self.value != "random" and (len(self._values) != 3 or not all(map(is_number, self._values))):
-            self.refuse("value", "a number, three of them, or 'random'")
+        values = self._values
+        if self.value != "random" and (len(values) != MOST_CHANNELS or not all(map(is_number, values))):
+            self.refuse("value", "a number, one for each channel, or 'random'")
         self.check_integer("min_count", 1, MOST_RECTANGLES)
         if self.max_count is not None:
             self.check_integer("max_count", self.min_count, MOST_RECTANGLES)
@@ -88,7 +89,7 @@ class RandomErasing(AtRandom, RowTransform):
     def erasing(self, op: int, dtype: np.dtype[np.generic]) -> _native.Erasing:
         """Return the native step. Raises ``PlanError`` for values that ``dtype`` doesn't have."""
         mode = "pixel" if self.value == "random" else self.mode
-        values = (0.0, 0.0, 0.0) if self.value == "random" else tuple(map(float, self._values))
+        values = [0.0] * MOST_CHANNELS if self.value == "random" else list(map(float, self._values))
         if dtype == np.uint8 and (
             mode != "const" or not all(each == int(each) and 0 <= each <= 255 for each in values)
         ):
@@ -102,10 +103,13 @@ class RandomErasing(AtRandom, RowTransform):
             ratio=(self.ratio[0], self.ratio[1]),
             count=(self.min_count, self.max_count or self.min_count),
             mode=mode,
-            value=(values[0], values[1], values[2]),
+            value=values,
         )
 
     @property
     def _values(self) -> Sequence[float]:
-        value: object = self.value
-        return list(value) if isinstance(value, tuple | list) else [value] * 3  # type: ignore[list-item]
+        """The values of four channels; those that images don't have are 0."""
+        value: Any = self.value
+        if not isinstance(value, tuple | list) or len(value) == 1:
+            return [value[0] if isinstance(value, tuple | list) else value] * MOST_CHANNELS
+        return [*value, *[0] * (MOST_CHANNELS - len(value))]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, PixelTransform, Size, is_number, is_pair
+from standpipe.transform.image import COLOURS, AtRandom, PixelTransform, Size, is_number, is_pair
 
 MOST_SHARP = 1e6  # 255 times this fits into a native 32-bit integer
 MOST_SIGMA_PX = 1e6
@@ -44,6 +44,7 @@ class RandomAdjustSharpness(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 3
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     sharpness_factor: float
     p: float = 0.5

@@ -68,6 +68,15 @@ class Group(PixelTransform):
             each.size_after(size)
         return size
 
+    def channels_after(self, channels: int) -> int:
+        """Return ``channels``. Raises ``PlanError`` if a transform of the group doesn't take it, or changes it."""
+        for each in self._parts:
+            if each.channels_after(channels) != channels:
+                raise PlanError(
+                    f"{type(self).__name__} can't contain {each!r}, which changes the number of channels; move it out"
+                )
+        return channels
+
     def stages(self, size: Size | None) -> list[_native.PixelStage]:
         """Return the native passes of the transforms. Their random numbers are those of the group."""
         return [each.stage(0, size) for each in self._parts]

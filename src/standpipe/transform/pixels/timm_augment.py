@@ -9,7 +9,15 @@ from itertools import accumulate
 from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
-from standpipe.transform.image import MASK, MASK_FILL, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.image import (
+    COLOURS,
+    MASK,
+    MASK_FILL,
+    ImageTransform,
+    PixelTransform,
+    Size,
+    is_number,
+)
 from standpipe.transform.pixels.auto_augment import MOST_OPS
 from standpipe.transform.pixels.filters import PillowGaussianBlur
 from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
@@ -99,8 +107,8 @@ class TimmRandAugment(PixelTransform):
         Larger magnitudes become this one: timm's ``mmax``.
     interpolation : str, default "random"
         ``"nearest"``, ``"bilinear"`` or ``"bicubic"``, for warps; ``"random"``: one of the last two each time.
-    fill : int or (int, int, int), default (124, 116, 104)
-        Level or RGB colour, 0 to 255, of places outside a warped image. Default: ImageNet's mean, as in
+    fill : int or tuple of int, default (124, 116, 104)
+        Level of all channels or of each, 0 to 255, of places outside a warped image. Default: ImageNet's mean, as in
         timm's ``create_transform``.
     operations : sequence of str, or mapping of str to float, optional
         Names of timm's operations to choose among. A mapping has their weights; then the operations of one
@@ -122,6 +130,7 @@ class TimmRandAugment(PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 21
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     num_ops: int = 2
     magnitude: float = 9
@@ -222,6 +231,7 @@ class ThreeAugment(PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 22
+    takes: ClassVar[tuple[int, ...]] = COLOURS
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

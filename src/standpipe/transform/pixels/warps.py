@@ -73,8 +73,8 @@ class RandomRotation(Warp):
         Must be False: all images of a batch have one size.
     center : (float, float), optional
         Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
-    fill : int or (int, int, int), default 0
-        Level or RGB colour, 0 to 255, of places outside the image.
+    fill : int or tuple of int, default 0
+        Level of all channels or of each, 0 to 255, of places outside the image.
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
 
@@ -144,8 +144,8 @@ class RandomAffine(Warp):
         both shears. Default: none.
     interpolation : str, default "nearest"
         ``"nearest"`` or ``"bilinear"``.
-    fill : int or (int, int, int), default 0
-        Level or RGB colour, 0 to 255, of places outside the image.
+    fill : int or tuple of int, default 0
+        Level of all channels or of each, 0 to 255, of places outside the image.
     center : (float, float), optional
         Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
     mask_fill : int, default 255
@@ -223,8 +223,8 @@ class RandomPerspective(AtRandom, Warp):
         Probability of the change.
     interpolation : str, default "bilinear"
         ``"nearest"`` or ``"bilinear"``.
-    fill : int or (int, int, int), default 0
-        Level or RGB colour, 0 to 255, of places outside the image.
+    fill : int or tuple of int, default 0
+        Level of all channels or of each, 0 to 255, of places outside the image.
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
 

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK_FILL, GeometricStep, GeometricTransform, Size
+from standpipe.transform.image import MASK_FILL, MOST_CHANNELS, GeometricStep, GeometricTransform, Size
 from standpipe.transform.pixels.geometry import MOST_PX, SizedTransform, check_mask_fill, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]  # a level of each channel
 
 MODES = get_args(PaddingMode)  # as native code numbers them
 
@@ -29,8 +29,8 @@ class PadImage(GeometricTransform):
     padding : int or tuple of int
         Pixels on each side: one number for all sides, two for (left and right, top and bottom), or four for
         (left, top, right, bottom).
-    fill : int or (int, int, int), default 0
-        Level or RGB colour, 0 to 255, of the padding; only for ``"constant"``.
+    fill : int or tuple of int, default 0
+        Level of all channels or of each, 0 to 255, of the padding; only for ``"constant"``.
     padding_mode : str, default "constant"
         ``"constant"``: one colour. ``"edge"``: the last pixel again. ``"reflect"``: mirrored without the
         last pixel. ``"symmetric"``: mirrored with it.
@@ -161,14 +161,20 @@ class RandomCrop(SizedTransform):
 
 
 def colour_of(owner: str, fill: object) -> Colour:
-    """Return ``fill`` as three levels. Raises ``PlanError`` if it isn't a level or three of them.
+    """Return ``fill`` as the levels of four channels. Raises ``PlanError`` if it isn't a level, or several.
+
+    ``ImageTransform.channels_after`` compares their number with that of the images' channels.
 
     owner  name of the transform, for the error
     """
-    levels = tuple(fill) if isinstance(fill, tuple | list) else (0 if fill is None else fill,) * 3
-    if len(levels) != 3 or not all(type(each) is int and 0 <= each <= 255 for each in levels):
-        raise PlanError(f"{owner}(fill={fill!r}): fill must be a level from 0 to 255, or three of them")
-    return levels
+    levels = tuple(fill) if isinstance(fill, tuple | list) else (0 if fill is None else fill,)
+    if not 1 <= len(levels) <= MOST_CHANNELS or not all(
+        type(each) is int and 0 <= each <= 255 for each in levels
+    ):
+        raise PlanError(
+            f"{owner}(fill={fill!r}): fill must be a level from 0 to 255, or one for each channel of the images"
+        )
+    return levels * MOST_CHANNELS if len(levels) == 1 else (*levels, *(0,) * (MOST_CHANNELS - len(levels)))
 
 
 def _sides(owner: str, padding: object) -> Sides:

@@ -16,7 +16,7 @@ from standpipe.transform.image import is_number
 from standpipe.units import is_count
 
 SHARES = 1 << 16  # λ is a multiple of 1/65,536, so that a machine's rounding of logarithms doesn't change λ
-CHANNELS = (1, 3, 4)
+CHANNELS = (1, 2, 3, 4)
 MOST_MIXED_CLASSES = 1 << 31
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
@@ -201,7 +201,7 @@ class CutMix(_Mixing):
     label : str, default "label"
         Field of labels: (rows,) integers, or (rows, num_classes) if they are mixed already.
     layout : str, optional
-        ``"NCHW"`` or ``"NHWC"``. Default: the axis of size 1, 3 or 4 is the channels'. If both could be, the
+        ``"NCHW"`` or ``"NHWC"``. Default: the axis of size 1 to 4 is the channels'. If both could be, the
         layout is NHWC for uint8 and NCHW for floats.
 
     Raises
