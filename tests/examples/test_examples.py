@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,7 @@ def test_every_example_is_tested() -> None:
         "jax_cnn.py",
         "lightning_module.py",
         "lmdb_images.py",
+        "mnist.py",
         "nfs_cache.py",
         "parquet.py",
         "progressive_resizing.py",
@@ -198,6 +200,21 @@ def test_cifar_learns_and_goes_on(tmp_path: Path) -> None:
         np.hstack([labels, pixels]).astype(np.uint8).tofile(tmp_path / f"{name}.bin")
     arguments = (tmp_path, "--batch", "32", "--width", "4", "--checkpoint", tmp_path / "run.pt")
     lines = run_in_turn("cifar_resnet.py", (*arguments, "--epochs", "1"), (*arguments, "--epochs", "3"))
+    assert [line.partition(":")[0] for line in lines] == ["epoch 0", "epoch 1", "epoch 2"]
+    assert last_accuracy(lines[-1]) > 0.9
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
+def test_mnist_learns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part, rows in (("train", 384), ("t10k", 60)):
+        labels = (np.arange(rows) % 2).astype(np.uint8)
+        images = rng.integers(0, 128, (rows, 28, 28), np.uint8) + 127 * labels[:, None, None]
+        header = struct.pack(">HBBIII", 0, 8, 3, rows, 28, 28)
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(header + images.astype(np.uint8).tobytes())
+        header = struct.pack(">HBBI", 0, 8, 1, rows)
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
+    lines = run("mnist.py", tmp_path, "--batch", "32", "--width", "4").splitlines()
     assert [line.partition(":")[0] for line in lines] == ["epoch 0", "epoch 1", "epoch 2"]
     assert last_accuracy(lines[-1]) > 0.9
 
