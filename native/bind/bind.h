@@ -3,10 +3,12 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,9 +19,60 @@ namespace standpipe {
 namespace nb = nanobind;
 using namespace nb::literals;
 
+// An interpreter that ends also ends each thread that asks for its lock, by unwinding the stack. C++
+// functions that throw nothing would end the process by std::terminate then. Inside the scope of this, such a
+// thread waits for the end of the process instead, as in Python 3.14.
+class WaitsAtEnd {
+  public:
+    WaitsAtEnd() = default;
+    ~WaitsAtEnd() {
+        while (!passed_ && std::uncaught_exceptions() == exceptions_) pause();
+    }
+    WaitsAtEnd(const WaitsAtEnd&) = delete;
+    WaitsAtEnd& operator=(const WaitsAtEnd&) = delete;
+
+    void passed() noexcept { passed_ = true; }
+
+  private:
+    const int exceptions_ = std::uncaught_exceptions();
+    bool passed_ = false;
+};
+
+// The GIL is released while this lives.
+class Released {
+  public:
+    Released() : thread_(PyEval_SaveThread()) {}
+    ~Released() {
+        WaitsAtEnd end;
+        PyEval_RestoreThread(thread_);
+        end.passed();
+    }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+  private:
+    PyThreadState* const thread_;
+};
+
+// The GIL is held while this lives, in a thread of Python's that has released it.
+class Locked {
+  public:
+    Locked() {
+        WaitsAtEnd end;
+        state_ = PyGILState_Ensure();
+        end.passed();
+    }
+    ~Locked() { PyGILState_Release(state_); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+  private:
+    PyGILState_STATE state_;
+};
+
 // Objects that native threads own as well are made by make_shared, and derive from enable_shared_from_this.
 // These threads then hold no Python reference, and need no GIL to drop theirs.
-using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using Unlocked = nb::call_guard<Released>;
 
 template <typename Value>
 using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
@@ -85,7 +138,7 @@ class SignalCheck {
         const auto now = std::chrono::steady_clock::now();
         if (raised_ || now < next_) return raised_;
         next_ = now + std::chrono::milliseconds(100);
-        nb::gil_scoped_acquire locked;
+        Locked locked;
         return raised_ = PyErr_CheckSignals() != 0;
     }
     // Raises the handler's exception, if there is one. The caller must hold the GIL.

@@ -44,7 +44,7 @@ TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>
     std::optional<CachedRow> row;
     bool is_right = false;
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         row = store.find(record);
         if (!row) {
             store.count_miss();
@@ -65,7 +65,7 @@ bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, const Stamp&
          bool truncated, const std::optional<CachedRow>& stale) {
     record_of(store, record);
     const auto replaced = stale ? std::optional(stale->stamp) : std::nullopt;
-    nb::gil_scoped_release unlocked;
+    Released unlocked;
     const bool stored =
         store.put(record, {bytes.data(), bytes.shape(0)}, stamp, damaged, truncated, replaced);
     if (stored) store.set_checked(record);
@@ -76,7 +76,7 @@ Numbers<bool>::Array have(CacheStore& store, uint64_t first, uint64_t stop) {
     if (first > stop || stop > store.records()) throw nb::index_error("the set has no such records");
     Numbers<bool> found(stop - first);
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         store.have(first, found.values());
     }
     return std::move(found).array();
@@ -100,7 +100,7 @@ Numbers<uint32_t>::Array crc32c_of(Column<uint8_t> bytes, Column<int64_t> begins
     check_ranges(begins, sizes, static_cast<int64_t>(bytes.shape(0)));
     Numbers<uint32_t> out(sizes.shape(0));
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         for (size_t i = 0; i < sizes.shape(0); ++i)
             out.values()[i] = crc32c({bytes.data() + begins.data()[i], static_cast<size_t>(sizes.data()[i])});
     }
@@ -112,7 +112,7 @@ Numbers<uint32_t>::Array crc32c_of_file(int file, Column<int64_t> begins, Column
     Numbers<uint32_t> out(sizes.shape(0));
     SumsResult result;
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         result =
             read_sums(file, {begins.data(), begins.shape(0)}, {sizes.data(), sizes.shape(0)}, out.values());
     }

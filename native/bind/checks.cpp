@@ -31,7 +31,7 @@ std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<
     Int64s sizes(count), times(count);
     SignalCheck signals;
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         const auto* text = reinterpret_cast<const char*>(blob.data());
         int64_t begin = 0;
         for (size_t i = 0; i < count && !signals.raised(); begin = ends.data()[i++]) {
@@ -84,7 +84,7 @@ void bind_checks(nb::module_& m) {
             "check",
             [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length) {
                 FileRange range{{path.c_str(), path.size()}, offset, length};
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 return checks.check(std::move(range));
             },
             "path"_a, "offset"_a, "length"_a,

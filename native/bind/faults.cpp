@@ -16,7 +16,7 @@ constexpr int kRaises = -1;
 int pass(const std::string& name, uint64_t key, int attempt) {
     const auto point = point_named(name);
     if (!point) throw nb::value_error(("no fault point " + name).c_str());
-    nb::gil_scoped_release unlocked;
+    Released unlocked;
     const Fault fault = faultpoint(*point, key, attempt);
     return fault.raises ? kRaises : fault.error;
 }

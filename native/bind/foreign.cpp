@@ -25,7 +25,7 @@ void bind_foreign_row(nb::module_& m) {
             "make",
             [](PendingRow& r, nb::callable decode) {
                 PillowCall pillow(std::move(decode));
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 r.pool->make_foreign(r.row, pillow);
             },
             "decode"_a, "Make the row. ``decode``: as for ``RowMaker``.");
@@ -34,7 +34,7 @@ void bind_foreign_row(nb::module_& m) {
 nb::object take_foreign(std::shared_ptr<Pool> pool) {
     PendingRow pending{std::move(pool), {}};
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         if (!pending.pool->take_foreign(pending.row)) return nb::none();
     }
     return nb::cast(std::move(pending));

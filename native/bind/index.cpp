@@ -120,7 +120,7 @@ void bind_lists(nb::module_& m) {
         .def(
             "take",
             [](ListLines& lines, Column<uint8_t> text, uint64_t offset, bool last) {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 return lines.take({text.data(), text.shape(0)}, offset, last);
             },
             "text"_a, "offset"_a, "last"_a,
@@ -153,7 +153,7 @@ void bind_seals(nb::module_& m) {
             const std::span bytes(data.data(), data.shape(0));
             Numbers<uint8_t> out(sealed_size(bytes.size()));
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 seal(bytes, key, first, out.values());
             }
             return std::move(out).array();
@@ -189,7 +189,7 @@ void bind_packed(nb::module_& m) {
             Numbers<uint8_t> out(end - begin);
             PackedResult result;
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 result = read_part(of, begin, out.values());
             }
             raise_fault(result);
@@ -207,7 +207,7 @@ void bind_packed(nb::module_& m) {
             Numbers<uint8_t> out(asked.size() * row_bytes);
             PackedResult result;
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 result = read_rows({of, row_bytes, stride}, asked, out.values().data());
             }
             raise_fault(result);
@@ -234,7 +234,7 @@ void bind_paths(nb::module_& m) {
             Int64s ends(asked.size());
             PackedResult result;
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 result = read_paths({from, sizeof(uint64_t), sizeof(uint64_t)}, of, view(base), asked, *blob,
                                     ends.values());
             }

@@ -19,7 +19,7 @@ void bind_shuffles(nb::module_& m) {
             if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
             Int64s out(stop - start);
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 shuffled_indices(seed, epoch, n, start, out.values());
             }
             return std::move(out).array();
@@ -36,7 +36,7 @@ void bind_shuffles(nb::module_& m) {
                     throw nb::value_error("positions must be in [0, n)");
             Int64s out(asked.size());
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 shuffled_at(seed, epoch, n, asked, out.values());
             }
             return std::move(out).array();
@@ -55,7 +55,7 @@ void bind_places(nb::module_& m) {
             if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
             Int64s strata(stop - start), points(stop - start);
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 stratified_points(seed, epoch, n, total, start, strata.values(), points.values());
             }
             return std::make_tuple(std::move(strata).array(), std::move(points).array());
@@ -74,7 +74,7 @@ void bind_places(nb::module_& m) {
             const auto asked = records_of(places, static_cast<uint64_t>(before.back()));
             Int64s out(asked.size());
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 marked_at(bits, before, asked, out.values());
             }
             return std::move(out).array();

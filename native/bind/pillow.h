@@ -28,20 +28,20 @@ class PillowCall final : public Fallback {
 
     std::string decode(std::span<const uint8_t> bytes, const Input& input, const Reserve& reserve,
                        const Use& use) override {
-        nb::gil_scoped_acquire locked;
+        Locked locked;
         try {
             const nb::object data =
                 nb::cast(View<uint8_t>(bytes.data(), {bytes.size()}), nb::rv_policy::reference);
             const nb::object waits =
                 nb::cpp_function([&reserve](int height, int width, uint64_t frame_bytes) {
-                    nb::gil_scoped_release unlocked;
+                    Released unlocked;
                     return reserve({height, width}, frame_bytes);
                 });
-            const nb::tuple made = nb::cast<nb::tuple>(decode_(data, input.is_mask, waits));
+            const nb::tuple made = nb::cast<nb::tuple>(called(data, input.is_mask, waits));
             const auto array = nb::cast<PixelArray>(made[0]);
             const RawPixels pixels = raw_pixels(array);
             const bool truncated = nb::cast<bool>(made[1]);
-            nb::gil_scoped_release unlocked;
+            Released unlocked;
             use(pixels, truncated);
         } catch (nb::python_error& error) {
             if (!error.matches(PyExc_Exception)) throw;
@@ -51,6 +51,13 @@ class PillowCall final : public Fallback {
     }
 
   private:
+    nb::object called(const nb::object& data, bool is_mask, const nb::object& waits) const {
+        WaitsAtEnd end;
+        nb::object made = decode_(data, is_mask, waits);
+        end.passed();
+        return made;
+    }
+
     nb::callable decode_;
 };
 

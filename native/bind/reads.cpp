@@ -67,7 +67,7 @@ void bind_reads(nb::module_& m) {
             SignalCheck signals;
             ReadTimes times;
             {
-                nb::gil_scoped_release unlocked;
+                Released unlocked;
                 times = time_reads(std::move(task), policy, [&signals] { return signals.raised(); });
             }
             signals.rethrow();

@@ -103,7 +103,7 @@ std::string make(BoundMaker& bound, const Program& program, size_t input, PixelA
     const std::vector<Output> outputs = outputs_of(program, outs);
     const InputData given = input_data(program, input, data);
     const Row row{{epoch_key(seed, epoch), position, attempt}, {outputs, 0}, {same_px.first, same_px.second}};
-    nb::gil_scoped_release unlocked;
+    Released unlocked;
     return bound.maker.make(program, input, given, row, &bound.pillow).text;
 }
 
@@ -123,7 +123,7 @@ std::vector<std::string> make_many(BoundMaker& bound, const Program& program,
                            {{epoch_key(seed, epoch), position, attempt}, place},
                            static_cast<int64_t>(row)});
     }
-    nb::gil_scoped_release unlocked;
+    Released unlocked;
     return bound.maker.make_many(program, samples, bound.pillow);
 }
 
@@ -132,7 +132,7 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
     const std::span<const uint8_t> bytes(data.data(), data.shape(0));
     if (bytes.empty()) return {0, 0, "empty file"};
     if (!JpegImage::recognises(bytes) || (upright && may_be_turned(bytes))) return {0, 0, "foreign"};
-    nb::gil_scoped_release unlocked;
+    Released unlocked;
     JpegImage image;
     std::string text = image.open(bytes, {max_pixels, max_scans});
     const Size size = text.empty() ? image.size() : Size{};
@@ -146,7 +146,7 @@ std::tuple<Bytes, std::string, Stamp> read(BoundMaker& bound, Reader& reader, co
                           bound.side->cap(),           file_bytes, mtime_ns};
     auto read = std::make_unique<ReadResult>();
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         *read = bound.maker.read(reader, range, bound.read_bytes);
     }
     std::string error = std::move(read->error);
@@ -167,7 +167,7 @@ void clear_account(SharedSide& shared, size_t account) {
 Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
     std::unique_ptr<Mapping> mapping;
     {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         mapping = std::make_unique<Mapping>(file, bytes, std::move(count));
     }
     return held_bytes(std::move(mapping), mapping->data(), bytes);

@@ -64,7 +64,7 @@ nb::tuple members_of(int file, uint64_t size, uint64_t at, size_t most) {
     nb::list members;
     TarMember member;
     const auto next = [&] {
-        nb::gil_scoped_release unlocked;
+        Released unlocked;
         return reader.next(member);
     };
     while (members.size() < most && next())
@@ -100,7 +100,7 @@ void bind_tar(nb::module_& m) {
                 SignalCheck signals;
                 bool more = false;
                 {
-                    nb::gil_scoped_release unlocked;
+                    Released unlocked;
                     more = records.take(most, [&signals] { return signals.raised(); });
                 }
                 signals.rethrow();

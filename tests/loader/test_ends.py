@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from programs import output, run
 
@@ -56,6 +58,37 @@ next(iterator)
     # The filling thread is stuck in the source, which is said, and the loader gives it no more than its time.
     assert "still busy" in done.stderr
     assert took_s(done.stdout) < PROMPT_S
+
+
+def test_a_thread_inside_pillow_when_the_interpreter_ends(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    (tmp_path / "list.txt").write_text("image.png\n")
+    done = run(
+        f"""
+import standpipe.transform.decoders.foreign
+from PIL import Image
+inside, real = threading.Event(), Image.open
+def stay(*arguments, **options):
+    if threading.current_thread() is threading.main_thread():  # plan() looks at the image
+        return real(*arguments, **options)
+    inside.set()
+    while True:  # it asks for the interpreter's lock again and again
+        time.sleep(0.001)
+Image.open = stay
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)  # while the interpreter ends
+late = Late()
+os.chdir({str(tmp_path)!r})
+pipeline = sp.Pipeline(sp.FileList('list.txt')).map(sp.CenterCrop(8)).batch(1)
+loader = pipeline.loader(memory="64MiB", num_workers=1)
+batches = iter(loader)
+inside.wait()
+"""
+    )
+    assert "still busy" in done.stderr
+    assert "terminate called" not in done.stderr
+    assert done.returncode == 0
 
 
 def test_ctrl_c_in_the_loop() -> None:
