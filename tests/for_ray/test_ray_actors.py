@@ -198,7 +198,7 @@ def test_a_path_that_a_node_lacks_is_an_error_at_the_start(nodes: Any) -> None:
 
 
 def test_another_version_is_refused_with_both_named(nodes: Any, actors: standpipe.ray.Actors) -> None:
-    _, error = RayMaker(4, "0.0.1", actors.settings, "/", b"").hello(ray.get(actors.pipeline))
+    _, error = RayMaker(4, "0.0.1", actors.settings, "/").hello(ray.get(actors.pipeline))
     assert re.fullmatch(
         rf"actor 4 on node [\d.]+ \(process {os.getpid()}\): it has standpipe {sp.__version__}, and the trainer has "
         r"0\.0\.1\. Install the same version",

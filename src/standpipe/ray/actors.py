@@ -54,7 +54,7 @@ class Actors:
     fallback: Fallback
     cpus: float
     memory: int | str
-    pipeline: Any  # pickled, as bytes, or in Ray's object store
+    pipeline: Any  # pickled, as bytes; of running actors, with the trainer's settings in Ray's object store
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
     handles: tuple[Any, ...] = ()
@@ -99,12 +99,12 @@ class Actors:
             described = actor.options(**options)
         except (TypeError, ValueError) as error:
             raise sp.PlanError(f"Ray refuses ray_options={dict(self.options)!r}: {error}") from error
-        carried = bytes(cloudpickle.dumps(read()))
         handles = tuple(
-            described.remote(number, sp.__version__, self.settings, folder, carried)
-            for number in range(self.makers)
+            described.remote(number, sp.__version__, self.settings, folder) for number in range(self.makers)
         )
-        return replace(self, handles=handles, pipeline=ray.put(self.pipeline))
+        # Not arguments of the actors: Ray may have deleted large ones when it starts an actor again.
+        packed = bytes(cloudpickle.dumps(read())), self.pipeline
+        return replace(self, handles=handles, pipeline=ray.put(packed))
 
     def close(self) -> None:
         """End the actors, for all loaders that use them."""
@@ -123,7 +123,7 @@ class Actors:
 class OpenActors:
     """Actors that one loader uses. Reports come from Ray's threads.
 
-    pipeline  a reference to the pickled pipeline
+    pipeline  a reference to the trainer's settings and the pipeline, pickled
     owns      True if the actors end with this loader
     """
 

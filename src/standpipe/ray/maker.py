@@ -22,42 +22,39 @@ class RayMaker:
     version   standpipe's version in the trainer
     settings  arguments of ``Pipeline.plan``
     folder    the trainer's working directory, to which relative paths refer
-    carried   the trainer's settings and values, ``Carried``, pickled
     """
 
-    def __init__(
-        self, number: int, version: str, settings: Mapping[str, Any], folder: str, carried: bytes
-    ) -> None:
+    def __init__(self, number: int, version: str, settings: Mapping[str, Any], folder: str) -> None:
         self._number, self._version, self._settings, self._folder = number, version, settings, folder
-        self._carried, self._warning = carried, ""
+        self._warning = ""
         self._maker: Any = None
         self._lock = threading.Lock()
 
-    def hello(self, pipeline: bytes) -> tuple[str, Mapping[str, Any] | Exception]:
+    def hello(self, packed: tuple[bytes, bytes]) -> tuple[str, Mapping[str, Any] | Exception]:
         """Start the workers if they aren't running. Return the actor's name, and its facts or why it can't work.
 
-        pipeline  the pickled pipeline
+        packed  the trainer's settings and values, ``Carried``, and the pipeline, each pickled
         """
         node: Any = ray.util
         name = f"actor {self._number} on node {node.get_node_ip_address()} (process {os.getpid()})"
         try:
             with self._lock:
                 if self._maker is None:
-                    self._maker = self._started(pipeline)
+                    self._maker = self._started(*packed)
                 return name, {**self._maker.facts(), "warning": self._warning}
         except sp.BudgetError as error:
             return name, sp.PlanError(f"{name}: {error}. An actor's budget is memory_per_actor=")
         except Exception as error:
             return name, sp.PlanError(f"{name}: {error}")
 
-    def _started(self, pipeline: bytes) -> Any:
+    def _started(self, carried: bytes, pipeline: bytes) -> Any:
         if self._version != sp.__version__:
             raise sp.PlanError(
                 f"it has standpipe {sp.__version__}, and the trainer has {self._version}. Install the same version"
             )
         if os.path.isdir(self._folder):  # noqa: PTH112 (any text)
             os.chdir(self._folder)
-        held = Held(cloudpickle.loads(self._carried))
+        held = Held(cloudpickle.loads(carried))
         described: sp.Pipeline = cloudpickle.loads(pipeline)
         held.set_settings()
         self._warning = held.report.warning
