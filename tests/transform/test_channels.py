@@ -248,6 +248,22 @@ def test_as_stored_takes_the_first_records_kind(
         assert f"the image is {KINDS[counts[index]]}, but the first record is {KINDS[kind]}" in text
 
 
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"not one", "not an image: starts with 6e 6f"),
+        # A WebP's canvas is allocated when Pillow opens the file.
+        (b"RIFF\x1e\0\0\0WEBPVP8X\n\0\0\0\0\0\0\0\xfe\x3f\0\xfe\x3f\0", "too large: 16383 × 16383 pixels"),
+        (FILES["PNG, RGB"][:20], "truncated or damaged PNG"),
+    ],
+    ids=["text", "WebP", "PNG"],
+)
+def test_as_stored_says_why_the_first_record_has_no_kind(first: bytes, said: str, tmp_path: Path) -> None:
+    source = listed(tmp_path, [first, FILES["PNG, RGB"]], suffix=".img")
+    with pytest.raises(sp.PlanError, match=f"takes the channels of the first record, .*: {said}"):
+        sp.Pipeline(source).decode(channels="as_stored").map(sp.CenterCrop(8)).batch(1).plan()
+
+
 def test_datasets_of_pillow_images_are_converted() -> None:
     images = [Image.fromarray(photo(9, 11, seed=seed)) for seed in range(3)]
     for channels in ("L", "RGBA"):

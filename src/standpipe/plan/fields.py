@@ -127,7 +127,7 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKer
 def decoded_channels(pipeline: Description, source: OpenSource) -> int:
     """Return the number of channels that images have when they are decoded."""
     decoded = DECODED[pipeline.decoding.channels]
-    return stored_channels(source) if decoded is None else decoded
+    return stored_channels(source, pipeline.limits) if decoded is None else decoded
 
 
 def device_share(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,10 @@ import numpy as np
 from standpipe.contracts import Encoded, Files, OpenSource
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.formats import FORMATS
-from standpipe.spec import KINDS, Decoding
+from standpipe.spec import KINDS, DecodeLimits, Decoding
 from standpipe.system.files import open_regular
-from standpipe.transform.decoders.channels import Undecodable, stored_kind
-from standpipe.transform.decoders.foreign import foreign_need
+from standpipe.transform.decoders.channels import Undecodable
+from standpipe.transform.decoders.foreign import foreign_need, stored_form
 
 LOOKED_AT = 16  # samples, evenly over the source
 JPEG = b"\xff\xd8"  # how one begins
@@ -57,7 +56,7 @@ def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
     return max(found, default=WholeFrame())
 
 
-def stored_channels(source: OpenSource) -> int:
+def stored_channels(source: OpenSource, limits: DecodeLimits) -> int:
     """Return the number of channels of the first record's image, for ``decode(channels="as_stored")``.
 
     Raises ``PlanError`` if the image isn't in a file, or can't be opened.
@@ -69,15 +68,14 @@ def stored_channels(source: OpenSource) -> int:
     if "image" not in files:
         raise PlanError(f"{what}, which is known only later: use another value of channels")
     path, offset, length = files["image"].paths[0], files["image"].offset[0], files["image"].length[0]
-    from PIL import Image
-
     try:
         with open(path, "rb", opener=open_regular) as file:
             file.seek(int(offset))
-            image = Image.open(io.BytesIO(file.read(int(length))))
-    except OSError as error:
+            data = np.frombuffer(file.read(int(length)), np.uint8)
+        kind = stored_form(data, limits)
+    except (OSError, Undecodable) as error:
         raise PlanError(f"{what}, {os.fsdecode(path)}, but it can't be opened: {error}") from error
-    return next(number for number, kind in KINDS.items() if kind == stored_kind(image))
+    return next(number for number, name in KINDS.items() if name == kind)
 
 
 def _whole(files: Files) -> Iterator[tuple[Path, int, int]]:

@@ -19,7 +19,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
-from standpipe.transform.decoders.channels import Undecodable, form_of
+from standpipe.transform.decoders.channels import Undecodable, form_of, stored_kind
 from standpipe.transform.decoders.codestream import codestream_bytes
 
 if TYPE_CHECKING:
@@ -81,6 +81,22 @@ def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
         if not found:
             raise
     return found[0]
+
+
+def stored_form(data: UInt8Array, limits: DecodeLimits) -> str:
+    """Return which of ``KINDS`` an encoded image is, from its header. Raises ``Undecodable`` as ``decode_foreign``."""
+
+    def opened() -> str:
+        from PIL import Image  # imported here: it takes 0.05 s, which data sets of JPEGs never need
+
+        plugins = _plugins()
+        is_format = format_of(data[:HEAD_BYTES].tobytes())
+        if is_format is not None and (early := _early_size(is_format, data)) is not None:
+            _check_pixels(early, limits)
+        with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=tuple(plugins)) as image:
+            return stored_kind(image)
+
+    return _explained(data, opened)
 
 
 def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
@@ -190,18 +206,22 @@ def _decoded(
 
     form  turns the decoded image into one of the wanted mode, or raises to refuse it
     """
-    max_pixels = decoding.limits.max_pixels
 
     def admit(size: tuple[int, int], frame_bytes: int) -> None:
         width, height = size
-        if width * height > max_pixels:
-            raise Undecodable(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
+        _check_pixels(size, decoding.limits)
         # Some of Pillow's decoders read the whole file first.
         if refusal := reserve(height, width, frame_bytes + data.nbytes):
             raise Undecodable(refusal)
 
     image, truncated = _frame(data, decoding, admit, form)
     return Frame(_array(image), truncated)
+
+
+def _check_pixels(size: tuple[int, int], limits: DecodeLimits) -> None:
+    width, height = size
+    if width * height > limits.max_pixels:
+        raise Undecodable(f"too large: {width} × {height} pixels are above max_pixels={limits.max_pixels}")
 
 
 def _frame(
