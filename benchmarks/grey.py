@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Figure, column, in_turn, last_json, ratio, report
+from _measure import Figure, column, in_turn, last_json, parser, ratio, report
 from augmentations import TESTS
 from beside_torch import Pairs, measured
 
@@ -33,14 +33,14 @@ PARTS = (("train", ROWS), ("t10k", 10_000))
 def main() -> None:
     args = arguments()
     if args.only is not None:
-        print(json.dumps(LOADERS[args.only](args.folder, args.files, args.workers, args.seconds)))
+        print(json.dumps(LOADERS[args.only](args.path, args.files, args.workers, args.seconds)))
         return
     with tempfile.TemporaryDirectory() as files:
         make_files(Path(files) / "MNIST" / "raw")
 
         def alone(loader: str) -> dict[str, Any]:
             settings = ("--files", files, "--workers", args.workers, "--seconds", args.seconds)
-            return last_json([sys.executable, __file__, args.folder, "--only", loader, *settings])
+            return last_json([sys.executable, __file__, args.path, "--only", loader, *settings])
 
         results = in_turn(args.rounds, {loader: partial(alone, loader) for loader in LOADERS})
     rates = {loader: column(results[loader], "images_per_s") for loader in LOADERS}
@@ -58,15 +58,11 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("folder", help="the folder of photos")
-    made.add_argument("--rounds", type=int, default=3, metavar="N", help="of all loaders (default: 3)")
+    made = parser(__doc__, rounds=3)
     made.add_argument("--workers", type=int, default=2, metavar="N", help="of each loader (default: 2)")
     made.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
-    made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     made.add_argument("--files", metavar="FOLDER", help="the folder of MNIST's files, with --only")
     made.add_argument("--only", metavar="LOADER", help="run a loader here, and print one JSON object")
-    made.set_defaults(question=(__doc__ or "").partition("\n")[0])
     return made.parse_args()
 
 
