@@ -267,6 +267,9 @@ def test_dtype_and_layout_stay_the_same(photos: Path) -> None:
     layouts: Any = sp.Schedule({0: "NCHW", 1: "NHWC"})
     with pytest.raises(sp.PlanError, match="Only sizes may change by epoch"):
         described.map(sp.Normalize(), sp.ToLayout(layouts)).batch(4).plan()
+    grey = described.decode(channels="L").map(sp.Normalize((0.5,), (0.5,)), sp.ToLayout(layouts))
+    with pytest.raises(sp.PlanError, match="is 3-dimensional float32, NCHW in one epoch"):
+        grey.batch(4).plan()
 
 
 def test_what_it_says_has_epochs_in_order() -> None:

@@ -12,8 +12,8 @@ from standpipe.contracts import Device
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
 from standpipe.plan.parts import BatchPlan, SamplePlan, Segment
-from standpipe.spec import ArraySpec, Listed
-from standpipe.transform import at_epoch, first_epochs, is_scheduled
+from standpipe.spec import ArraySpec, Layout, Listed
+from standpipe.transform import NativeStep, at_epoch, first_epochs, is_scheduled
 
 Fields = Mapping[str, ArraySpec | Listed]
 Parts = tuple[SamplePlan, BatchPlan]
@@ -52,7 +52,7 @@ def in_segments(
     found: Sequence[Fields | None] = measured or [None] * len(starts)
     made = [parts(_at(pipeline, start), fields) for start, fields in zip(starts, found, strict=True)]
     batches = [batch for _, batch in made]
-    _check_alike(batches)
+    _check_alike(made)
     _check_device(device, made)
     room = {
         name: max(batch.layout.fields[name].row_bytes for batch in batches)
@@ -74,9 +74,9 @@ def _at(pipeline: Description, epoch: int) -> Description:
     return replace(pipeline, transforms=at_epoch(pipeline.transforms, epoch))
 
 
-def _check_alike(batches: Sequence[BatchPlan]) -> None:
+def _check_alike(made: Sequence[Parts]) -> None:
     """Raise ``PlanError`` if batches differ in more than the shapes of fields in the slot."""
-    first, *others = map(_fixed, batches)
+    first, *others = (_fixed(*parts) for parts in made)
     for other in others:
         if other != first:
             name = next(name for name in {**first, **other} if first.get(name) != other.get(name))
@@ -86,15 +86,24 @@ def _check_alike(batches: Sequence[BatchPlan]) -> None:
             )
 
 
-def _fixed(batch: BatchPlan) -> Mapping[str, object]:
-    """Return what must be the same in all epochs, by field name: dtype and number of axes, or the whole form."""
+def _fixed(samples: SamplePlan, batch: BatchPlan) -> Mapping[str, object]:
+    """Return what must be the same in all epochs, by field name: dtype and order of axes, or the whole form."""
+    layouts = _layouts(samples)
     forms: dict[str, object] = {}
     for name, how in {**batch.contents, **batch.layout.fields}.items():
         forms[name] = how
         if isinstance(how, ArraySpec):
-            channels_last = len(how.shape) == 3 and how.shape[2] == 3
-            forms[name] = f"{len(how.shape)}-dimensional {how.dtype}{', channels last' * channels_last}"
+            order = f", {layouts[name].value}" if name in layouts else ""
+            forms[name] = f"{len(how.shape)}-dimensional {how.dtype}{order}"
     return forms
+
+
+def _layouts(samples: SamplePlan) -> Mapping[str, Layout]:
+    """Return the order of axes of each field that a native kernel is known to make, by name."""
+    steps = () if samples.program is None else samples.program.steps
+    kernels = [samples.kernel, *(step.kernel for step in steps if isinstance(step, NativeStep))]
+    layouts = {head.field: head.layout for kernel in kernels if kernel is not None for head in kernel.heads}
+    return layouts if samples.finish is None else {**layouts, "image": samples.finish.layout}
 
 
 def _said(forms: Mapping[str, object], name: str) -> str:
