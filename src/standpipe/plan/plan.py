@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from standpipe.batch.layout import SlotLayout
-from standpipe.carried import Report
 from standpipe.contracts import Device, OpenSource
 from standpipe.order import AnyOrder, BudgetOrder, Given, Steps, Streamed
 from standpipe.pipeline.description import Description
@@ -26,6 +26,9 @@ from standpipe.transform import (
     first_random,
 )
 from standpipe.units import as_html, show_bytes, without_middle
+
+if TYPE_CHECKING:  # only loaders with worker processes import it
+    from standpipe.carried import Report
 
 SHOWN = (  # by tab completion and in the reference
     *(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import stat
 import threading
 import weakref
@@ -92,7 +91,7 @@ class Published:
                 folder.mkdir(mode=0o700, exist_ok=True)
                 if not _is_private(folder):
                     continue
-                self._path = folder / f"{self._kind}-{os.getpid()}-{secrets.token_hex(4)}"
+                self._path = folder / f"{self._kind}-{os.getpid()}-{os.urandom(4).hex()}"
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 if _locks(self._file) and os.fstat(self._file).st_nlink:
                     return True

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+
+import numpy as np
 
 from standpipe.plan.tuning import Trial
 from standpipe.system.thresholds import THRESHOLDS
@@ -261,7 +262,7 @@ def _is_as_good(mine: Windows, theirs: Windows) -> bool | None:
     """Keep fewer workers if the loop is as fast with them, and waits no more."""
     if len(theirs) < ROUNDS:
         return None
-    before, after = (fmean(each.wait_share for each in windows) for windows in (mine, theirs))
+    before, after = (_mean([each.wait_share for each in windows]) for windows in (mine, theirs))
     return _gain(mine, theirs) >= AS_GOOD and after <= max(LACKS, before + MORE_WAIT)
 
 
@@ -287,9 +288,13 @@ def _rates(windows: Windows) -> list[float]:
     return [each.rows_per_s for each in windows]
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _gain(mine: Windows, theirs: Windows) -> float:
     """Return the loop's mean rate in ``theirs`` ÷ the one in ``mine``."""
-    return fmean(_rates(theirs)) / max(fmean(_rates(mine)), 1e-9)
+    return _mean(_rates(theirs)) / max(_mean(_rates(mine)), 1e-9)
 
 
 def _is_clear(low: Sequence[float], high: Sequence[float], least: float, apart: float = CLEAR) -> bool | None:
@@ -299,15 +304,15 @@ def _is_clear(low: Sequence[float], high: Sequence[float], least: float, apart: 
     must be large beside its standard error, the more so the fewer values there are, as in Student's t-test. So chance
     decides about one trial in 1,000, and the number of workers doesn't drift in an hour of noise.
     """
-    rounds, ratio = len(high), fmean(high) / max(fmean(low), 1e-9)
+    rounds, ratio = len(high), _mean(high) / max(_mean(low), 1e-9)
     if rounds < ROUNDS:
         return None
     if ratio < 1 / CLEAR or (ratio < least and rounds >= MOST_ROUNDS // 2):
         return False
     clear = min(high) > apart * max(low)
     if rounds > ROUNDS:
-        error = math.sqrt((variance(low) + variance(high)) / rounds)
-        clear |= fmean(high) - fmean(low) > (3.5 + 10 / (rounds - 1)) * error
+        error = math.sqrt((np.var(low, ddof=1) + np.var(high, ddof=1)) / rounds)
+        clear |= _mean(high) - _mean(low) > (3.5 + 10 / (rounds - 1)) * error
     if clear and ratio >= least:
         return True
     return False if rounds == MOST_ROUNDS else None
