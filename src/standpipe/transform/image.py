@@ -108,8 +108,10 @@ class ImageTransform:
         for name in ("fill", "value", "mean", "std"):
             numbers = getattr(self, name, None)
             if isinstance(numbers, tuple | list) and len(numbers) not in (1, channels):
+                such = tuple(numbers[:1]) * channels
                 raise PlanError(
-                    f"{self.describe()} gets {kind}: {name} must have {channels} number{'s' * (channels > 1)}"
+                    f"{self.describe()} gets {kind}: {name} must have {channels} number{'s' * (channels > 1)}, such as "
+                    f"{name}={such}"
                 )
         return channels
 

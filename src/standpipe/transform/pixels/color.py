@@ -275,7 +275,8 @@ class Grayscale(PixelTransform):
         PixelTransform.channels_after(self, channels)
         if channels < self.num_output_channels:
             raise PlanError(
-                f"{self.describe()} gets images of one channel, which are grey already: leave it out"
+                f"{self.describe()} gets images of one channel, which are grey already: leave it out. For a model that "
+                'takes three channels, expand a batch without copying it: batch["image"].expand(-1, 3, -1, -1)'
             )
         return self.num_output_channels
 
