@@ -120,6 +120,33 @@ def test_an_interrupt_at_any_moment_of_a_close(kind: str, step: int, tmp_path: P
             break
 
 
+def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCaptureFixture) -> None:
+    """The next loader gives it back, once the thread has ended."""
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        if x[0] >= 64:
+            reached.set()
+            goes_on.wait()
+        return x
+
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).map(wait, field="x").batch(4)
+    before = census()
+    batches = pipeline.loader(executor="thread", memory="512MiB", num_workers=1)
+    next(iter(batches))
+    reached.wait()
+    batches.close()
+    del batches
+    assert "still busy" in caplog.text
+    goes_on.set()
+    while census().threads > before.threads:
+        os.sched_yield()
+    with pipeline.loader(executor="thread", memory="512MiB", num_workers=1) as others:
+        next(iter(others))
+    del others
+    check_nothing_is_left(before)
+
+
 class Refuses(Squares):
     """Fails where a start asks something of it."""
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0  # seconds that closing waits for threads inside a system call or a large image
 HASTE_S = 0.5  # the same, when closing was interrupted
 
-# Closed runs with threads that are still busy. These threads may still use the run's arrays.
+# Closed runs with threads that are still busy, and may still use the run's arrays. The start of another run ends those
+# whose threads have ended since.
 _abandoned: list[Run] = []
 
 
@@ -89,6 +90,8 @@ class Run:
         with self._lock:
             self._check_open()
             self._starts = True
+        for run in tuple(_abandoned):
+            run._end(0)
         try:
             with on_cpus(self._planned.device.cpus()):
                 self._start(at)
@@ -176,16 +179,21 @@ class Run:
             self._queue.close()
         self._end()
 
-    def _end(self) -> None:
-        """End all parts that exist, once. After an interrupted start some may be missing."""
+    def _end(self, patience_s: float = PATIENCE_S) -> None:
+        """End all parts that exist, again if threads were busy. After an interrupted start some may be missing.
+
+        patience_s  seconds that it waits for threads
+        """
         with self._lock:
-            if self._ended:
+            if self._ended and self not in _abandoned:
                 return
+            if self._ended:
+                _abandoned.remove(self)
             self._ended = True
         try:
-            self._end_all(PATIENCE_S)
+            self._end_all(patience_s)
         except BaseException:  # after an interrupt everything must end too
-            self._end_all(HASTE_S)
+            self._end_all(min(patience_s, HASTE_S))
             raise
 
     def _end_all(self, patience_s: float) -> None:
@@ -206,7 +214,7 @@ class Run:
             all_ended &= self._workers.close(max(ends - time.monotonic(), 0))
         if filling is not None:
             # Without workers the thread ends soon. If the interpreter ends while it runs, the process may abort.
-            all_ended &= has_ended(filling, max(ends - time.monotonic(), HASTE_S))
+            all_ended &= has_ended(filling, max(ends - time.monotonic(), min(patience_s, HASTE_S)))
         if hasattr(self, "monitor"):
             self.monitor.close()
         if hasattr(self, "_delivery"):
@@ -221,7 +229,10 @@ class Run:
                 self._ring.retire()
         else:
             _abandoned.append(self)
-            logger().warning("some threads were still busy after %.1f s; they end by themselves", patience_s)
+            if patience_s:
+                logger().warning(
+                    "some threads were still busy after %.1f s; they end by themselves", patience_s
+                )
 
     def _check_open(self) -> None:
         if self._closed:
