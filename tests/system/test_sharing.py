@@ -34,16 +34,15 @@ def claims() -> Iterator[tuple[Claim, Claim]]:
 def test_memory_that_others_may_take(claims: tuple[Claim, Claim]) -> None:
     one, other = claims
     one.promise(5 * GIB)
-    assert (one.promised_others(), other.promised_others()) == (0, 5 * GIB)
+    assert sharing.promised() == 5 * GIB
     one.promise(1 * GIB)
-    assert other.promised_others() == 1 * GIB
+    assert sharing.promised() == 1 * GIB
     one.promise(3 * GIB)
     other.promise(2 * GIB)
-    assert (one.promised_others(), other.promised_others()) == (2 * GIB, 3 * GIB)
     assert sharing.promised() == 5 * GIB
     one.promise(-1)
     one.close()
-    assert other.promised_others() == 0
+    assert sharing.promised() == 2 * GIB
 
 
 def test_who_is_hungry(claims: tuple[Claim, Claim]) -> None:
@@ -78,7 +77,6 @@ def test_memory_is_promised_in_each_pool_that_it_comes_from() -> None:
     assert [sharing.promised(pool) for pool in (0, 1, 3, most)] == [14 * GIB, 0, 6 * GIB, 2 * GIB]
     one.promise(GIB)
     assert [sharing.promised(pool) for pool in (0, 3, most)] == [13 * GIB, 5 * GIB, GIB]
-    assert [one.promised_others(pool) for pool in (0, 3, most)] == [12 * GIB, 4 * GIB, 0]
     for each in (one, sibling, outside):
         each.close()
 
@@ -86,9 +84,9 @@ def test_memory_is_promised_in_each_pool_that_it_comes_from() -> None:
 def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -> None:
     third = Claim()
     third.promise(GIB)
-    assert claims[0].promised_others() == GIB
+    assert sharing.promised() == GIB
     del third
-    assert claims[0].promised_others() == 0
+    assert sharing.promised() == 0
 
 
 PROGRAM = """
@@ -118,10 +116,10 @@ def test_what_a_killed_process_said_is_gone(claims: tuple[Claim, Claim]) -> None
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
         claim = claims[0]
-        assert (claim.promised_others(), claim.hungry_others()) == (GIB, 1)
+        assert (sharing.promised(), claim.hungry_others()) == (GIB, 1)
         process.kill()
         process.wait()
-    assert (claim.promised_others(), claim.hungry_others()) == (0, 0)
+    assert (sharing.promised(), claim.hungry_others()) == (0, 0)
 
 
 def test_a_forked_child_keeps_nothing_of_a_killed_parent(claims: tuple[Claim, Claim]) -> None:
@@ -131,14 +129,14 @@ def test_a_forked_child_keeps_nothing_of_a_killed_parent(claims: tuple[Claim, Cl
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
-        assert claims[0].promised_others() == GIB
+        assert sharing.promised() == GIB
         process.kill()
         os.waitpid(process.pid, 0)
-        assert claims[0].promised_others() == 0
+        assert sharing.promised() == 0
 
 
 def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
-    one, other = claims
+    one, _ = claims
     one.promise(GIB)
     child = os.fork()
     if child == 0:
@@ -146,7 +144,7 @@ def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
         one.close()
         os._exit(0)
     os.waitpid(child, 0)
-    assert other.promised_others() == GIB
+    assert sharing.promised() == GIB
 
 
 def test_without_a_folder_everybody_is_alone_and_explain_says_so(
@@ -159,7 +157,7 @@ def test_without_a_folder_everybody_is_alone_and_explain_says_so(
     one, other = Claim(), Claim()
     one.promise(GIB)
     one.hungry(True)
-    assert (other.promised_others(), other.hungry_others()) == (0, 0)
+    assert (sharing.promised(), other.hungry_others()) == (0, 0)
     assert said in pipeline().plan().explain()
 
 
@@ -212,11 +210,11 @@ def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPat
 
 def test_a_running_loader_promises_what_it_does_not_have_yet(claims: tuple[Claim, Claim]) -> None:
     with pipeline().loader(memory=GIB) as loader:
-        assert claims[0].promised_others() == GIB
+        assert sharing.promised() == GIB
         next(iter(loader))
         has = loader.memory().now
-        assert GIB - 2 * has - (1 << 20) <= claims[0].promised_others() <= GIB
-    assert claims[0].promised_others() == 0
+        assert GIB - 2 * has - (1 << 20) <= sharing.promised() <= GIB
+    assert sharing.promised() == 0
 
 
 @pytest.mark.parametrize("kind", ["thread", "inline", "given"])
@@ -249,4 +247,4 @@ def test_a_loader_whose_start_failed_has_its_part_all_the_same(claims: tuple[Cla
         for _ in range(2):
             with pytest.raises(sp.SampleError):
                 next(iter(loader))
-            assert claims[0].promised_others() == GIB
+            assert sharing.promised() == GIB

@@ -50,10 +50,6 @@ class Claim:
         """Return the number of other loaders on these processors whose training loops wait for them."""
         return sum(not self._cpus.isdisjoint(other["hungry"]) for other in self._others())
 
-    def promised_others(self, pool: int = 0) -> int:
-        """Return the bytes of a memory pool that this user's other loaders may still allocate."""
-        return sum(other["promised"] for other in self._others() if pool in other["pools"])
-
     def close(self) -> None:
         """End the claim: remove the loader's published file."""
         self._file.close()
