@@ -5,14 +5,14 @@ from standpipe.batch.collate import (
     Pad as Pad,
     Ragged as Ragged,
 )
-from standpipe.cache import (
-    Cache as Cache,
+from standpipe.cache.description import Cache as Cache
+from standpipe.cache.sessions import (
     create_cache as create_cache,
     destroy_all_caches as destroy_all_caches,
     destroy_cache as destroy_cache,
     list_caches as list_caches,
-    verify_cache as verify_cache,
 )
+from standpipe.cache.verifying import verify_cache as verify_cache
 from standpipe.engine.processes.fork_server import ForkServer as ForkServer
 from standpipe.errors import (
     BudgetError as BudgetError,

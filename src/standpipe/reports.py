@@ -1,6 +1,9 @@
 """Types of the reports that standpipe's functions return, for annotations."""
 
-from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
+from standpipe.cache.sessions import CacheSession
+from standpipe.cache.sets.facts import CachedSet
+from standpipe.cache.sets.removal import CacheFreeReport
+from standpipe.cache.verifying import CacheCheckReport, CacheSetCheckReport
 from standpipe.jobs.audit import AuditReport
 from standpipe.jobs.epoch_digest import EpochDigest
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding

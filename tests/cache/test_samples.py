@@ -20,7 +20,7 @@ from photos import LONG_AGO_NS, age, encoded, picture, write_list
 from preloaded import TORCH
 from programs import LIMIT_S
 from samples import Samples
-from standpipe.cache import open_set
+from standpipe.cache.sets.sets import open_set
 
 MEMORY = "512MiB"
 ROWS = 12

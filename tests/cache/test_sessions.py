@@ -20,7 +20,7 @@ AS_MEMBER = """
 import ctypes, grp, hashlib, json, shutil  # now: another user may not get at this interpreter's own files
 import numpy.random
 from caches import *
-from standpipe.cache import look
+from standpipe.cache.sets.facts import look
 
 GROUP, directory = {group}, {directory!r}
 team = sp.Cache("team", "2MiB", directory=directory, shared_group=GROUP)

@@ -16,10 +16,10 @@ import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
 from forked import run
 from programs import open_below
-from standpipe.cache import CachedSet, CacheFreeReport, look
 from standpipe.cache.files.directory import Access, open_home
 from standpipe.cache.files.moment import TimeOfUse
-from standpipe.cache.sets.removal import drop_damaged
+from standpipe.cache.sets.facts import CachedSet, look
+from standpipe.cache.sets.removal import CacheFreeReport, drop_damaged
 
 PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
 

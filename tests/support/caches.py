@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import standpipe as sp
-from standpipe.cache import OpenSet, open_set
+from standpipe.cache.sets.opened import OpenSet
+from standpipe.cache.sets.sets import open_set
 from standpipe.identity.cached_set import Identity
 
 RECORDS = 64

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from standpipe import _native
 
 if TYPE_CHECKING:
-    from standpipe.cache import OpenSet
+    from standpipe.cache.sets.opened import OpenSet
     from standpipe.plan.cache import CachePlan
 
 STAMPS_S = 5.0  # seconds between two records of last use and counters
@@ -50,7 +50,7 @@ def opened(plan: CachePlan, tell: Tell = log_cache_warning, *, strict: bool) -> 
     tell    called with the text of the report
     strict  True: raise a ``CacheError`` instead
     """
-    from standpipe.cache import open_set  # imported here: worker processes without a cache start sooner
+    from standpipe.cache.sets.sets import open_set  # processes without a cache start sooner
 
     try:
         return open_set(

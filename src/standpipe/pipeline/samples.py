@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
-from standpipe.cache import Cache, Cached
+from standpipe.cache.cached import Cached
+from standpipe.cache.description import Cache
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
-from standpipe.cache.files.manifest import Kind
+from standpipe.cache.description import Cache
 from standpipe.contracts import KnownHere, OpenSource, PythonSource, StreamSource, Transform
 from standpipe.errors import PlanError
 from standpipe.identity.cached_set import Identity
@@ -27,6 +27,10 @@ from standpipe.transform import (
     decoder_version,
     first_random,
 )
+
+if TYPE_CHECKING:
+    from standpipe.cache.files.manifest import Kind
+    from standpipe.cache.sets.facts import Forecast
 
 ROWS_FORMAT = 1  # of what rows hold; enters a set's identity
 
@@ -55,6 +59,8 @@ class CachePlan:
 
     def look(self) -> Forecast:
         """Return the rows and room that a loader would find now. Raises ``CacheError`` for an unusable cache."""
+        from standpipe.cache.sets.facts import look  # pipelines without a cache start sooner
+
         return look(self.cache, self.identity)
 
     @property
@@ -66,6 +72,8 @@ class CachePlan:
         """Return the bytes of this process for the cache: a bit per record, and rows on their way to the
         disk.
         """
+        from standpipe.cache.sets.sets import queue_bytes
+
         return -(-self.records // 8) + (queue_bytes(self.row_bytes) if self.spills else 0)
 
     def of_worker(self, cost: WorkerCost) -> WorkerCost:
@@ -83,6 +91,8 @@ def cache_plan(pipeline: Description, source: OpenSource, program: SampleProgram
     cached = pipeline.cached
     if cached is None or cached.cache.is_off:
         return None
+    from standpipe.cache.sets.facts import spills
+
     cached.cache.check()
     check_cache_place(pipeline, source)
     kind, before, row_bytes = _kept(pipeline, source, program)
@@ -104,6 +114,8 @@ def with_place(pipeline: Description, source: OpenSource) -> Description:
     if not has_files(source):
         raise PlanError("cache(place='auto') works for files only. Write cache() where rows should be kept")
     if after := _deterministic(pipeline.transforms):
+        from standpipe.cache.sets.facts import look
+
         at = replace(
             pipeline,
             transforms=at_epoch(pipeline.transforms, 0),

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from standpipe import _native
-from standpipe.cache import OpenSet
 from standpipe.contracts import Records
 from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.native.jobs import NativeJob
@@ -39,6 +39,9 @@ from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
 from standpipe.transform.decoders.foreign import decode_input
+
+if TYPE_CHECKING:
+    from standpipe.cache.sets.opened import OpenSet
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
 DOING = {
