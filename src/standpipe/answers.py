@@ -140,7 +140,8 @@ def _misused(call: Callable[..., Any], shown: str, args: Sequence[Any], given: d
     placed = [name for name in known if every[name].kind is not inspect.Parameter.KEYWORD_ONLY]
     needed = [name for name in known if every[name].default is inspect.Parameter.empty]
     hint = CALLS.get(shown, "")
-    if unknown := given.keys() - known:
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in every.values())
+    if (unknown := given.keys() - known) and not takes_any:
         known = [name for name in known if name != "self"]
         return unknown_argument(f"{shown}()", unknown, known, OTHERS | ARGUMENTS.get(shown, {}))
     if len(args) > len(placed):

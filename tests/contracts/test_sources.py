@@ -34,6 +34,15 @@ def bare_list(tmp_path: Path) -> Source:
     return FileList(tmp_path / "list.txt", labels=False)
 
 
+def list_with_further_lists(tmp_path: Path) -> Source:
+    """The second in an index file, the third with absolute paths."""
+    (tmp_path / "list.txt").write_text("a.jpg\tcat\nb.jpg\tdog\nc.jpg\tcat\n")
+    (tmp_path / "right.txt").write_text("r/a 1.png\nr/b.png\nr/c.png\n")
+    (tmp_path / "depth.txt").write_text("/d/a.png\n/d/b.png\n/d/a.png\n")
+    sp.build_index(FileList(tmp_path / "right.txt", labels=False))
+    return FileList(tmp_path / "list.txt", right=tmp_path / "right.txt", depth=tmp_path / "depth.txt")
+
+
 def folder_with_columns(tmp_path: Path) -> Source:
     """In an index file, with columns of some shapes and dtypes."""
     folder(tmp_path / "set")
@@ -111,6 +120,7 @@ def mixed(tmp_path: Path) -> Source:
         numbered_list,
         named_list,
         bare_list,
+        list_with_further_lists,
         folder_with_columns,
         list_in_a_file,
         arrays_in_memory,
@@ -131,7 +141,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
     "source",
     [
         ImageFolder("/nowhere"),
-        FileList("/nowhere"),
+        FileList("/nowhere", right="/nowhere too"),
         TarShards("/nowhere-*.tar", fields={"image": "jpg"}),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
         Concat(FileList("/nowhere"), FileList("/nowhere")),

@@ -503,5 +503,5 @@ def test_functions_get_the_bytes_of_masks_that_nothing_has_moved(tmp_path: Path)
 def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
     source = painted_files(tmp_path)
     (tmp_path / "png.txt").write_text("0.png\n")
-    with pytest.raises(sp.PlanError, match=r"images has 8 lines and the list of masks 1; line n"):
+    with pytest.raises(sp.PlanError, match=r"jpg\.txt has 8 lines, and mask='.*png\.txt' 1; line n"):
         source.open()

@@ -34,6 +34,7 @@ from standpipe.source.index.store import (
     keep_columns,
     places,
 )
+from standpipe.source.index.with_fields import OWN_FIELDS, is_field_name
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.records.npy import NpyFile, opened_npy
 from standpipe.source.shards.tar import TarShards
@@ -42,7 +43,6 @@ from standpipe.system.claims import NoRoom, claimed
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 ROWS_AT_ONCE = 1 << 14
-OWN_FIELDS = ("image", "label", "index", "valid", "source")
 
 Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
 
@@ -156,7 +156,7 @@ def subject_of(source: object) -> Subject:
 
 
 def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or name in OWN_FIELDS:
+    if not is_field_name(name):
         raise PlanError(
             f"a column can't be named {name!r}: use an identifier such as length, except {', '.join(OWN_FIELDS)}"
         )
@@ -181,6 +181,10 @@ def _column_writer(
             columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
         listing = Listing(subject, draft)
         for name, values in adding.items():
+            if name in facts.encoded:
+                raise PlanError(
+                    f"the column {name!r} has the name of an image of the records: use another one"
+                )
             columns[name] = _add_column(writer, listing, name, values, on_progress)
         if len(half := [name for name in RANGE if name in columns]) == 1:
             raise PlanError(

@@ -9,16 +9,16 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.masks import ListingWithMasks
+from standpipe.source.index.with_fields import Further, ListingWithFields, further_fields, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class FileList:
     """Images that a text file lists: one ``path`` or ``path label`` per line, in the list's order.
 
     The fields are ``image``, an encoded image, and, if the list has labels, ``label``, () int64. Columns that
-    ``build_index`` or ``standpipe index`` added are further fields, and so is ``mask`` with a second list.
+    ``build_index`` or ``standpipe index`` added are further fields, and so are the images of further lists.
 
     - Lines end with LF or CR LF and contain no other CR. Paths are bytes, in the file system's encoding. A
       UTF-8 byte order mark before the first line is skipped, and so are lines with only spaces and tabs.
@@ -49,14 +49,20 @@ class FileList:
     index : path, optional
         Path of the list's index file. Default: beside the list if it exists there, else in the user's cache
         folder, or in memory if it is small.
-    mask : path, optional
-        A list of the images' masks, one path per line, in the order of the images. Then ``mask`` is a field as
-        well, an encoded image. Relative paths start from ``root``, or from the folder of this second list.
+    others : tuple of (str, path), optional
+        Further lists as pairs, in the form in which the attribute ``others`` has them.
+    **fields : path
+        Further lists by the name of their field, such as ``right="right.txt"`` or ``mask="masks.txt"``: one path
+        per line, in the order of the images. Each is a field as well, an encoded image. Relative paths start
+        from ``root``, or from the folder of their own list. A name is an identifier.
 
     Raises
     ------
     PlanError
-        By ``plan()``, for a missing list, or for a line that breaks these rules, with its number.
+        By ``plan()``, for a missing list, for a line that breaks these rules, with its number, and for lists of
+        different lengths. At once for a field's name that isn't an identifier, or that every record has.
+    TypeError
+        For a misspelt parameter, such as ``labls=False``.
 
     Examples
     --------
@@ -76,35 +82,54 @@ class FileList:
     """
 
     path: AnyPath
-    root: AnyPath | None = None
-    labels: bool = True
-    index: AnyPath | None = None
-    mask: AnyPath | None = None
+    root: AnyPath | None
+    labels: bool
+    index: AnyPath | None
+    others: Further
+
+    def __init__(
+        self,
+        path: AnyPath,
+        root: AnyPath | None = None,
+        labels: bool = True,
+        index: AnyPath | None = None,
+        *,
+        others: Further = (),
+        **fields: AnyPath,
+    ) -> None:
+        further = further_fields("FileList", dict(others) | fields, ("root", "labels", "index"))
+        own = {"path": path, "root": root, "labels": labels, "index": index, "others": further}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     def open(self) -> OpenSource:
-        """Find the list's index, or read the list and build one.
+        """Find the lists' indexes, or read the lists and build them.
 
         Raises ``PlanError``
 
-        - if the list is missing, not readable or empty,
+        - if a list is missing, not readable or empty,
         - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``,
           or a label that doesn't fit, with file and line,
         - if columns were added to its index, and the list has other records now,
-        - if the list of masks has another number of lines.
+        - if a further list has another number of lines.
         """
         images = Listing.open(self.subject())
-        if self.mask is None:
-            return images
-        masks = FileList(self.mask, self.root, labels=False)
-        return ListingWithMasks.beside(images, Listing.open(masks.subject()))
+        others = {}
+        for name, path in self.others:
+            others[name] = other = Listing.open(FileList(path, self.root, labels=False).subject())
+            if other.num_records != images.num_records:
+                raise PlanError(
+                    f"FileList: {path_text(self.path)} has {images.num_records:,} lines, and {name}="
+                    f"'{path_text(path)}' {other.num_records:,}; line n of one belongs to line n of the other"
+                )
+        return ListingWithFields.beside(images, others)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         root = "" if self.root is None else f", root='{path_text(self.root)}'"
         labels = "" if self.labels else ", labels=False"
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        mask = "" if self.mask is None else f", mask='{path_text(self.mask)}'"
-        return f"FileList('{path_text(self.path)}'{root}{labels}{index}{mask})"
+        return f"FileList('{path_text(self.path)}'{root}{labels}{index}{shown_fields(self.others)})"
 
     def subject(self) -> ListSubject:
         """Open the list, as the subject of an index."""

@@ -1,0 +1,132 @@
+"""Records of several images: lists and folders beside the first one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import standpipe as sp
+from standpipe.contracts import Encoded, OpenSource, check_source
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def located(source: OpenSource, base: Path) -> dict[str, list[str]]:
+    """The paths of all records below ``base``, by field."""
+    files = source.locate(np.arange(source.num_records)).files
+    return {
+        name: [os.path.relpath(os.fsdecode(each.paths[row]), base) for row in range(source.num_records)]
+        for name, each in files.items()
+    }
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> dict[str, Path]:
+    """Lists of two images, and of what belongs to each."""
+    return {
+        "path": write(tmp_path / "left.txt", "l/0.jpg 4", "l/1.jpg 2"),
+        "right": write(tmp_path / "right.txt", "r/0 a.jpg", "r/1.jpg 7"),
+        "depth": write(tmp_path / "depth.txt", "d/0.png", "d/1.png"),
+        "mask": write(tmp_path / "mask.txt", "m/0.png", "m/1.png"),
+    }
+
+
+def test_further_lists_are_fields(lists: dict[str, Path], tmp_path: Path) -> None:
+    source = sp.FileList(**lists).open()
+    assert dict(list(source.fields.items())[:4]) == dict.fromkeys(
+        ("image", "depth", "mask", "right"), Encoded()
+    )
+    assert [*source.fields][4:] == ["label"]
+    assert located(source, tmp_path) == {
+        "image": ["l/0.jpg", "l/1.jpg"],
+        "right": ["r/0 a.jpg", "r/1.jpg 7"],
+        "depth": ["d/0.png", "d/1.png"],
+        "mask": ["m/0.png", "m/1.png"],
+    }
+    assert source.locate(np.array([1, 0])).plain["label"].tolist() == [2, 4]
+    assert source.name(1) == str(tmp_path / "l/1.jpg")
+    assert [note.partition(" index: ")[0] for note in source.index_note.split("; ")[1:]] == [
+        "of depth:",
+        "of mask:",
+        "of right:",
+    ]
+
+
+def test_root_holds_for_all_lists(lists: dict[str, Path], tmp_path: Path) -> None:
+    source = sp.FileList(root=tmp_path / "data", **lists)
+    assert located(source.open(), tmp_path / "data")["right"] == ["r/0 a.jpg", "r/1.jpg 7"]
+    write(lists["depth"], "d/0.png", "../1.png")
+    with pytest.raises(sp.PlanError, match=r"depth\.txt:2: the path is absolute or has a"):
+        source.open()
+
+
+def test_the_digest_covers_each_list_and_its_name(lists: dict[str, Path], tmp_path: Path) -> None:
+    first, right = lists["path"], lists["right"]
+    other = write(tmp_path / "other.txt", "r/0 a.jpg", "r/2.jpg")
+    sources = [
+        sp.FileList(first),
+        sp.FileList(first, right=right),
+        sp.FileList(first, right=other),
+        sp.FileList(first, left=right),
+        sp.FileList(first, right=right, left=other),
+        sp.FileList(first, right=other, left=right),
+    ]
+    assert len({source.open().digest for source in sources}) == len(sources)
+    again = sp.FileList(first, left=other, right=right)
+    assert again.open().digest == sources[4].open().digest
+
+
+def test_a_list_with_further_lists_is_a_value(lists: dict[str, Path]) -> None:
+    """Equal, hashed, pickled and changed like one alone, whatever the order of its fields."""
+    source = sp.FileList("a", root="r", right="b", depth=Path("c"))
+    assert source == sp.FileList("a", "r", depth=Path("c"), right="b")
+    assert source != sp.FileList("a", root="r", right="b")
+    assert hash(source) == hash(pickle.loads(pickle.dumps(source)))
+    assert replace(source, root=None) == sp.FileList("a", depth=Path("c"), right="b")
+    assert source.describe() == "FileList('a', root='r', depth='c', right='b')"
+    check_source(replace(sp.FileList(**lists), index=None))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "says"),
+    [
+        ({"lables": False}, TypeError, r"FileList\(\) takes no lables=: did you mean labels=\?"),
+        ({"indx": "x"}, TypeError, r"FileList\(\) takes no indx=: did you mean index=\?"),
+        ({"label": "x"}, TypeError, r"FileList\(\) takes no label=: did you mean labels=\?"),
+        ({"transform": abs}, TypeError, r"FileList\(\) takes no transform=: write \.map"),
+        ({"image": "x"}, sp.PlanError, r"FileList\(image='x'\): a further field needs a path, and an ident"),
+        ({"source": "x"}, sp.PlanError, r"FileList\(source='x'\): .* except image, label, index"),
+        ({"a b": "x"}, sp.PlanError, r"FileList\(a b='x'\): .* an identifier"),
+        ({"right": None}, sp.PlanError, r"FileList\(right=None\): a further field needs a path"),
+        ({"right": ["a.jpg"]}, sp.PlanError, r"FileList\(right=\['a\.jpg'\]\): a further field needs a path"),
+    ],
+)
+def test_names_and_values_that_are_no_fields(
+    fields: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        sp.FileList("list.txt", **fields)
+
+
+def test_a_missing_path_is_asked_for() -> None:
+    arguments: Any = {"right": "right.txt"}
+    with pytest.raises(TypeError, match=r"FileList\(\) needs path=: write FileList\(path=…\)"):
+        sp.FileList(**arguments)
+
+
+def test_a_column_of_a_further_fields_name_is_refused(lists: dict[str, Path], tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    sp.build_index(sp.FileList(lists["path"], index=index), columns={"right": np.arange(2)})
+    with pytest.raises(
+        sp.PlanError, match=r"the index of .*left\.txt has a column 'right': give the further field"
+    ):
+        sp.FileList(lists["path"], index=index, right=lists["right"]).open()
