@@ -43,6 +43,14 @@ def list_with_further_lists(tmp_path: Path) -> Source:
     return FileList(tmp_path / "list.txt", right=tmp_path / "right.txt", depth=tmp_path / "depth.txt")
 
 
+def folder_of_pairs(tmp_path: Path) -> Source:
+    """Without class folders, and its index in a file."""
+    for name in ("left/1.jpg", "left/2.jpg", "right/1.png", "right/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return ImageFolder(tmp_path / "left", index=tmp_path / "index", right=tmp_path / "right")
+
+
 def folder_with_columns(tmp_path: Path) -> Source:
     """In an index file, with columns of some shapes and dtypes."""
     folder(tmp_path / "set")
@@ -121,6 +129,7 @@ def mixed(tmp_path: Path) -> Source:
         named_list,
         bare_list,
         list_with_further_lists,
+        folder_of_pairs,
         folder_with_columns,
         list_in_a_file,
         arrays_in_memory,
@@ -140,7 +149,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
 @pytest.mark.parametrize(
     "source",
     [
-        ImageFolder("/nowhere"),
+        ImageFolder("/nowhere", right="/nowhere too"),
         FileList("/nowhere", right="/nowhere too"),
         TarShards("/nowhere-*.tar", fields={"image": "jpg"}),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),

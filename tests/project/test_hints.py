@@ -136,7 +136,7 @@ def test_a_long_pipeline_is_shown_without_its_middle() -> None:
     assert len(text) == 600
     assert text.startswith("Pipeline(Concat([ImageFolder(root='photos-0', ")
     assert text.endswith(
-        "allow_empty=False, index=None)])).batch(4, last_batch='drop').shard(1, 2).on_error(Replace(at_most=3))"
+        "index=None, others=())])).batch(4, last_batch='drop').shard(1, 2).on_error(Replace(at_most=3))"
     )
 
 

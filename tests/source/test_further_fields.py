@@ -130,3 +130,93 @@ def test_a_column_of_a_further_fields_name_is_refused(lists: dict[str, Path], tm
         sp.PlanError, match=r"the index of .*left\.txt has a column 'right': give the further field"
     ):
         sp.FileList(lists["path"], index=index, right=lists["right"]).open()
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def test_folders_are_paired_by_names_without_suffixes(tmp_path: Path) -> None:
+    left = touch(tmp_path / "left", "cat/001.jpg", "cat/a.b/2.jpg", "dog/é 3.JPG", "cat/notes.txt")
+    right = touch(tmp_path / "right", "cat/001.png", "cat/a.b/2.jpg", "dog/é 3.webp", "empty/.keep")
+    source = sp.ImageFolder(left, right=right)
+    check_source(source)
+    opened = source.open()
+    assert [*opened.fields] == ["image", "right", "label"]
+    assert located(opened, tmp_path) == {
+        "image": ["left/cat/001.jpg", "left/cat/a.b/2.jpg", "left/dog/é 3.JPG"],
+        "right": ["right/cat/001.png", "right/cat/a.b/2.jpg", "right/dog/é 3.webp"],
+    }
+    assert opened.locate(np.arange(3)).plain["label"].tolist() == [0, 0, 1]
+    assert opened.classes == ("cat", "dog")
+    assert source.describe() == f"ImageFolder('{left}', right='{right}')"
+    assert replace(source, allow_empty=True) == sp.ImageFolder(left, allow_empty=True, right=right)
+
+
+def test_folders_of_pairs_need_no_classes(tmp_path: Path) -> None:
+    left = touch(tmp_path / "left", "10.png", "9.png", "9 b.png", ".png", "notes.txt")
+    depth = touch(tmp_path / "depth", "10.tif", "9.tif", "9 b.png", ".tif")
+    for folder in (left, depth):
+        os.mkfifo(folder / "pipe.png")
+    source = sp.ImageFolder(left, depth=depth)
+    check_source(source)
+    opened = source.open()
+    assert (list(opened.fields), opened.classes) == (["image", "depth"], None)
+    assert located(opened, tmp_path) == {
+        "image": ["left/.png", "left/10.png", "left/9 b.png", "left/9.png"],
+        "depth": ["depth/.tif", "depth/10.tif", "depth/9 b.png", "depth/9.tif"],
+    }
+    assert opened.name(1) == str(left / "10.png")
+    assert list(opened.skipped()) == [str(left / "pipe.png"), str(depth / "pipe.png")]
+    with pytest.raises(
+        sp.PlanError, match=r"left/ has 4 images but no class folders; move each class .*FileList"
+    ):
+        sp.ImageFolder(left).open()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "says"),
+    [
+        ("a/1 a/2 b/3", "a/1 b/3", r"each image, of the same path .* 1 of \S+/l/ have none, first \S+/l/a/2.jpg. For"),
+        ("a/1", "a/1 a/2 b/1", r"suffix: 2 of \S+/r/ have none, first \S+/r/a/2.png. For"),
+        ("a/1 a/2", "a/1x4 a/2x4", r"2 of \S+/l/ have none, first \S+/a/1.jpg and 2 of \S+/r/ .* \S+/r/a/1x4.png"),
+        ("a/1 a/2", "1 2", r"ImageFolder: right=\S+/r/ must have .* 2 of \S+/l/ have none, .*lists, FileList\('i"),
+        ("a/1 a/1.k", "a/1 a/1.k", "names are the same, but suffixes change their number or order"),
+    ],
+)  # fmt: skip
+def test_images_without_a_partner_are_named(left: str, right: str, says: str, tmp_path: Path) -> None:
+    touch(tmp_path / "l", *(f"{name}.jpg" for name in left.split()))
+    touch(tmp_path / "r", *(f"{name}.png" for name in right.split()))
+    with pytest.raises(sp.PlanError, match=says):
+        sp.ImageFolder(tmp_path / "l", right=tmp_path / "r").open()
+
+
+def test_many_pairs_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("standpipe.source.files.partners.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("standpipe.source.files.sorted_names.ROWS_AT_ONCE", 4)
+    names = [f"{number}" for number in range(20)]
+    left = touch(tmp_path / "left", *(f"{name}.jpeg" for name in names))
+    right = touch(tmp_path / "right", *(f"{name}.png" for name in names))
+    pairs = located(sp.ImageFolder(left, right=right).open(), tmp_path)
+    assert (
+        [Path(name).stem for name in pairs["image"]]
+        == [Path(name).stem for name in pairs["right"]]
+        == sorted(names)
+    )
+    (right / "13.png").rename(right / "013.png")
+    with pytest.raises(
+        sp.PlanError, match=r"1 of \S+ have none, first \S+/13.jpeg and 1 of \S+, first|/013\.png"
+    ):
+        sp.ImageFolder(left, right=right).open()
+
+
+def test_a_misspelt_argument_of_a_folder_is_no_field(tmp_path: Path) -> None:
+    arguments: Any = {"alow_empty": True}
+    with pytest.raises(TypeError, match=r"ImageFolder\(\) takes no alow_empty=: did you mean allow_empty="):
+        sp.ImageFolder(tmp_path, **arguments)
+    arguments = {"target_transform": abs}
+    with pytest.raises(TypeError, match=r"ImageFolder\(\) takes no target_transform=: write \.map"):
+        sp.ImageFolder(tmp_path, **arguments)

@@ -1,18 +1,20 @@
-"""The source of a folder of images with one subfolder per class."""
+"""The source of a folder of images with one subfolder per class, or of folders of pairs."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.folder_subject import FolderSubject, but
+from standpipe.source.files.partners import check_partners
 from standpipe.source.index.listing import Listing, some
+from standpipe.source.index.with_fields import Further, ListingWithFields, further_fields, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ImageFolder:
     """Images in class folders, like ``torchvision.datasets.ImageFolder``, in the same order.
 
@@ -24,6 +26,11 @@ class ImageFolder:
     (``standpipe.formats``), in upper or lower case: torchvision's .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif,
     .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. Images directly in ``root`` belong to no
     class and aren't records.
+
+    With further folders, such as ``right="photos/right"``, a record has several images: those of the same path
+    below their folders, up to the suffix, such as ``cat/001.jpg`` and ``cat/001.png``. Each folder must have a
+    partner for each image. Such folders may also have all images directly in ``root``, without class folders;
+    then there is no ``label``. Files of other names need lists: ``FileList(images, right=…)``.
 
     Records are sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is torchvision's
     order. Names in other encodings work too.
@@ -51,43 +58,83 @@ class ImageFolder:
     index : path, optional
         Path of the folder's index file, outside of the folder. Default: beside the folder if it exists there,
         else in the user's cache folder, or in memory if it is small.
+    others : tuple of (str, path), optional
+        Further folders as pairs, in the form in which the attribute ``others`` has them.
+    **fields : path
+        Further folders by the name of their field, an identifier. Each is a field as well, an encoded image.
 
     Raises
     ------
     PlanError
-        By ``plan()``, for a missing or empty folder and the cases above.
+        By ``plan()``, for a missing or empty folder, for images without a partner in a further folder, and in the
+        cases above. At once for a field's name that isn't an identifier, or that every record has.
+    TypeError
+        For a misspelt parameter, such as ``alow_empty=True``.
 
     Examples
     --------
     >>> plan = sp.Pipeline(sp.ImageFolder("photos")).map(sp.CenterCrop(32)).batch(8).plan()
     >>> plan.source.num_records, plan.classes
     (24, ('cat', 'dog'))
+
+    Pairs of images, here with files of the same names:
+
+    >>> import shutil
+    >>> for side in ("left", "right"):
+    ...     _ = shutil.copytree("photos/cat", f"pairs/{side}")
+    >>> source = sp.ImageFolder("pairs/left", right="pairs/right").open()
+    >>> source.num_records, sorted(source.fields)
+    (12, ['image', 'right'])
     """
 
     root: AnyPath
-    _: KW_ONLY
-    allow_empty: bool = False
-    index: AnyPath | None = None
+    allow_empty: bool
+    index: AnyPath | None
+    others: Further
+
+    def __init__(
+        self,
+        root: AnyPath,
+        *,
+        allow_empty: bool = False,
+        index: AnyPath | None = None,
+        others: Further = (),
+        **fields: AnyPath,
+    ) -> None:
+        further = further_fields("ImageFolder", dict(others) | fields, ("allow_empty", "index"))
+        own = {"root": root, "allow_empty": allow_empty, "index": index, "others": further}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     def open(self) -> OpenSource:
-        """Find the folder's index, or list the folder and build one.
+        """Find the folders' indexes, or list the folders and build them.
 
         Raises ``PlanError``
 
-        - if ``root`` is missing, not a folder, not readable or without class folders,
+        - if a folder is missing, not a folder or not readable, or a single one has no class folders,
         - if a class folder has no image, and in the cases that the class names,
+        - if an image has no partner in a further folder,
         - if columns were added to its index, and the folder has other records now.
         """
         listing = Listing.open(self.subject())
+        if listing.classes is None and not self.others:
+            raise PlanError(
+                f"{path_text(listing.subject.base)} has {listing.num_records} images but no class folders; move each "
+                "class into a folder of its own, or list the files with FileList"
+            )
         if not self.allow_empty:
             self._check_classes(listing)
-        return listing
+        others = {}
+        for name, path in self.others:
+            others[name] = Listing.open(ImageFolder(path).subject())
+            check_partners(listing, others[name], name)
+        return ListingWithFields.beside(listing, others)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         empty = ", allow_empty=True" if self.allow_empty else ""
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        return f"ImageFolder('{path_text(self.root)}'{empty}{index})"
+        return f"ImageFolder('{path_text(self.root)}'{empty}{index}{shown_fields(self.others)})"
 
     def subject(self) -> FolderSubject:
         """Return the folder, as the subject of an index."""
@@ -102,9 +149,8 @@ class ImageFolder:
 
     def _check_classes(self, listing: Listing) -> None:
         """Raise ``PlanError`` if a class has no image."""
-        facts, base = listing.index.facts, path_text(listing.subject.base)
-        assert facts.classes is not None
-        empty = [facts.classes[label] for label in facts.empty]
+        base, classes = path_text(listing.subject.base), listing.classes or ()
+        empty = [classes[label] for label in listing.index.facts.empty]
         if empty:
             folders = tuple(f"{base}{name}/" for name in empty)
             special = sum(path.startswith(folders) for path in listing.skipped())

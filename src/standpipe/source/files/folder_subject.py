@@ -1,4 +1,4 @@
-"""The subject of an ``ImageFolder``'s index: a folder of class folders."""
+"""The subject of an ``ImageFolder``'s index: a folder of class folders, or of images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standpipe import _native
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.files.sorted_names import SortedNames
-from standpipe.source.files.walk import Folder, class_folders, images_below
+from standpipe.source.files.walk import HERE, Folder, class_folders, images_below
 from standpipe.source.index.file import Facts, IndexFile, SectionPlace
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
@@ -21,11 +21,12 @@ from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.paths import path_text
 
 FOLDERS_AT_ONCE = 1 << 12
+BELOW_HERE = HERE + b"/"
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSubject:
-    """A ``Subject`` of a folder of class folders.
+    """A ``Subject`` of a folder of class folders, or of images without classes.
 
     base   its absolute path, with a slash at the end
     index  the path of its index, if the user gave one
@@ -89,7 +90,7 @@ class FolderSubject:
         began_ns = time.time_ns()
         table = _FolderTable(writer)
         class_names = class_folders(self.base, table.add)
-        records = _Records(writer, smallest_dtype(0, len(class_names) - 1))
+        records = _Records(writer, smallest_dtype(0, len(class_names) - 1) if class_names else None)
         names = SortedNames(records.put, writer)
         empty = []
         seen = num_special = 0
@@ -97,9 +98,10 @@ class FolderSubject:
         def skip(folder: bytes, special: list[bytes]) -> None:
             nonlocal num_special
             num_special += len(special)
-            writer.add(SKIPPED, b"".join(folder + b"/" + name + b"\0" for name in special))
+            paths = ((folder + b"/" + name).removeprefix(BELOW_HERE) for name in special)
+            writer.add(SKIPPED, b"".join(path + b"\0" for path in paths))
 
-        for label, class_name in enumerate(class_names):
+        for label, class_name in enumerate(class_names or [HERE]):
             before = seen
             for path, images in images_below(self.base, class_name, table.add, skip):
                 names.add(label, path, images)
@@ -115,14 +117,14 @@ class FolderSubject:
                 f"no class folder in {path_text(self.base)} has an image{but(num_special)}; check the path and "
                 "the files' suffixes, and convert HEIC and other formats to JPEG or PNG"
             )
-        classes = tuple(map(path_text, class_names))
+        classes = tuple(map(path_text, class_names)) or None
         return Facts(
             kind=self.kind,
             options={},
             seen={"folders": table.finish(), SKIPPED: num_special},
             began_ns=began_ns,
             rows=seen,
-            manifest=records.manifest.hexdigest(labels=True, classes=classes),
+            manifest=records.manifest.hexdigest(labels=classes is not None, classes=classes),
             classes=classes,
             empty=tuple(empty),
             label=records.label,
@@ -138,9 +140,12 @@ def but(special: int) -> str:
 
 
 class _Records:
-    """A writer of sorted records into an index."""
+    """A writer of sorted records into an index.
 
-    def __init__(self, writer: IndexWriter, label: str) -> None:
+    label  dtype of the labels; None: the root has no class folders, and images are in ``HERE``
+    """
+
+    def __init__(self, writer: IndexWriter, label: str | None) -> None:
         self.manifest = RecordDigest()
         self.label = label
         self._writer = writer
@@ -150,13 +155,18 @@ class _Records:
         """Write a block of sorted records: labels, paths that each end with a NUL byte, and the paths'
         lengths.
         """
+        if self.label is None:
+            begins = np.cumsum(lengths + 1) - (lengths + 1)
+            text = np.delete(text, np.add.outer(begins, range(len(BELOW_HERE))))
+            lengths = lengths - len(BELOW_HERE)
+        else:
+            self._writer.add("labels", labels.astype(self.label))
+            self.manifest.add_labels(labels)
         ends = np.cumsum(lengths + 1)
         self._writer.add("text", text)
         self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
-        self._writer.add("labels", labels.astype(self.label))
         self._text_bytes += len(text)
         self.manifest.add_paths(np.delete(text, ends - 1), lengths)
-        self.manifest.add_labels(labels)
 
 
 class _FolderTable:

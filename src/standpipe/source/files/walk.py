@@ -14,6 +14,7 @@ from standpipe.system.paths import path_text, reading
 
 NAMES_AT_ONCE = 4096
 LONGEST_PATH_BYTES = 4095  # that Linux takes
+HERE = b"."  # the root, as a folder of its own images
 
 Identity: TypeAlias = tuple[int, int]
 
@@ -21,7 +22,7 @@ Identity: TypeAlias = tuple[int, int]
 class Folder(NamedTuple):
     """A folder that was walked.
 
-    path      relative to the root; ``b"."`` is the root itself
+    path      relative to the root; ``HERE`` is the root itself
     mtime_ns  modification time, before its entries were read
     inode     inode number
     """
@@ -62,31 +63,25 @@ class _Found:
 
 
 def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[bytes]:
-    """Return the names of the direct subfolders, sorted.
+    """Return the names of the direct subfolders, sorted; none if the root has images and no subfolder.
 
     base          the root, with a slash at the end
     found_folder  called with every folder before its entries are read
 
     Raises ``PlanError`` in the cases that ``ImageFolder`` names.
     """
-    found, num_images = _Found(), 0
+    found, has_images = _Found(), False
     with reading(base):
-        found_folder(_status(base, b".").folder)
+        found_folder(_status(base, HERE).folder)
         with os.scandir(base) as entries:
             for entry in entries:
                 found.add(entry)
-                num_images += len(found.images)
+                has_images = has_images or bool(found.images)
                 found.images.clear()
-    if found.folders:
-        found.check(base)
-        return sorted(found.folders)
-    if num_images:
-        raise PlanError(
-            f"{path_text(base)} has {num_images} images but no class folders; move each class into a "
-            "folder of its own, or list the files with FileList"
-        )
     found.check(base)
-    raise PlanError(f"{path_text(base)} has no class folders; check the path")
+    if not found.folders and not has_images:
+        raise PlanError(f"{path_text(base)} has no class folders; check the path")
+    return sorted(found.folders)
 
 
 def images_below(
@@ -97,12 +92,14 @@ def images_below(
 ) -> Iterator[tuple[bytes, list[bytes]]]:
     """Yield (folder, names of images in it) for a class folder and all folders below, in blocks of names.
 
+    class_folder   its name; ``HERE`` for a root without class folders
     found_special  called with a folder, and the names of pipes, sockets and devices in it
 
     Folders are relative to the root.
     """
     with reading(base):
-        waiting = [(class_folder, frozenset({_status(base, b".").identity}))]
+        above = frozenset[Identity]() if class_folder == HERE else frozenset({_status(base, HERE).identity})
+        waiting = [(class_folder, above)]
     while waiting:
         path, above = waiting.pop()
         if len(base + path) > LONGEST_PATH_BYTES:
