@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import standpipe as sp
 from standpipe.contracts import Encoded, OpenSource, check_source
+from tars import shard
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -220,3 +222,98 @@ def test_a_misspelt_argument_of_a_folder_is_no_field(tmp_path: Path) -> None:
     arguments = {"target_transform": abs}
     with pytest.raises(TypeError, match=r"ImageFolder\(\) takes no target_transform=: write \.map"):
         sp.ImageFolder(tmp_path, **arguments)
+
+
+def members(count: int, *extensions: str) -> list[tuple[str | bytes, bytes]]:
+    return [
+        (f"{n:03}.{extension}", b"%d" % n if extension == "cls" else f"{extension} {n}".encode())
+        for n in range(count)
+        for extension in extensions
+    ]
+
+
+def parts(source: OpenSource) -> dict[str, list[bytes]]:
+    """The bytes of all records, by field."""
+    files = source.locate(np.arange(source.num_records)).files
+    return {
+        name: [
+            Path(os.fsdecode(each.paths[row])).read_bytes()[each.offset[row] :][: each.length[row]]
+            for row in range(source.num_records)
+        ]
+        for name, each in files.items()
+    }
+
+
+def test_images_of_shards_are_fields_by_their_names(tmp_path: Path) -> None:
+    shard(tmp_path / "0.tar", members(2, "cls", "json", "left.jpg", "Right-Eye.PNG", "depth.png"))
+    shard(tmp_path / "1.tar", members(1, "cls", "left.png", "right-eye.jpg", "depth.png"))
+    source = sp.TarShards(tmp_path / "*.tar")
+    check_source(source)
+    opened = source.open()
+    assert dict(list(opened.fields.items())[:3]) == dict.fromkeys(("depth", "left", "right_eye"), Encoded())
+    assert parts(opened) == {
+        "depth": [b"depth.png 0", b"depth.png 1", b"depth.png 0"],
+        "left": [b"left.jpg 0", b"left.jpg 1", b"left.png 0"],
+        "right_eye": [b"Right-Eye.PNG 0", b"Right-Eye.PNG 1", b"right-eye.jpg 0"],
+    }
+    assert opened.locate(np.arange(3)).plain["label"].tolist() == [0, 1, 0]
+    assert opened.name(1) == f"{tmp_path}/0.tar: 001.depth.png"
+
+
+def test_the_index_of_shards_of_pairs_is_used_again(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", members(3, "before.jpg", "after.jpg"))
+    built = sp.build_index(sp.TarShards(path), columns={"score": np.arange(3)})
+    opened = sp.TarShards(path).open()
+    assert str(built.path) in opened.index_note
+    assert [*opened.fields] == ["after", "before", "score"]
+    assert sp.verify_index(sp.TarShards(path)).ok
+    with pytest.raises(sp.PlanError, match="the column 'after' has the name of an image of the records"):
+        sp.build_index(sp.TarShards(path), columns={"after": np.arange(3)})
+    shard(path, [*members(2, "before.jpg", "after.jpg"), ("2.before.jpg", b"longer"), ("2.after.jpg", b"x")])
+    *_, difference = sp.verify_index(sp.TarShards(path)).differences
+    assert re.search(
+        r"record 2 is after \S+ at byte \d+, 11 bytes, before \S+ at byte .* in the index", difference
+    )
+
+
+@pytest.mark.parametrize(
+    ("extensions", "fields", "found"),
+    [
+        (("jpg", "right.jpg"), None, ["image"]),
+        (("image.jpg", "right.jpg"), None, ["image", "right"]),
+        (("left.jpg", "right.jpg", "txt"), {"right": "right.jpg", "left": "left.jpg"}, ["left", "right"]),
+        (("jpg", "right.jpg"), {"right": "right.jpg;right.png", "image": "jpg"}, ["image", "right"]),
+        (("left.jpg", "txt"), {"text": "txt", "left": "left.jpg"}, ["left", "text"]),
+    ],
+)
+def test_fields_of_shards(extensions: tuple[str, ...], fields: Any, found: list[str], tmp_path: Path) -> None:
+    opened = sp.TarShards(shard(tmp_path / "a.tar", members(2, *extensions)), fields=fields).open()
+    assert [*opened.fields] == found
+    assert all(spec == Encoded("file" if name == "text" else "image") for name, spec in opened.fields.items())
+
+
+@pytest.mark.parametrize(
+    ("extensions", "fields", "says"),
+    [
+        (("x.jpg",), None, "no images, only members with .x.jpg; a key ends at the first dot of a name"),
+        (
+            ("1.jpg", "2.jpg"),
+            None,
+            "no images, only members with .1.jpg, .2.jpg; a key ends at the first dot",
+        ),
+        (("a-b.jpg", "a_b.jpg"), None, "no images, only members with .a-b.jpg, .a_b.jpg"),
+        (("label.jpg", "right.jpg"), None, "no images, only members with .label.jpg"),
+        (("left.jpg", "right.jpg"), {"text": "txt"}, "must say what the image is"),
+    ],
+)
+def test_members_that_are_no_fields(
+    extensions: tuple[str, ...], fields: Any, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sp.PlanError, match=says):
+        sp.TarShards(shard(tmp_path / "a.tar", members(2, *extensions)), fields=fields).open()
+
+
+def test_a_record_without_one_of_its_images_is_refused(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", [*members(1, "left.jpg", "right.jpg"), ("1.left.jpg", b"x")])
+    with pytest.raises(sp.PlanError, match=r"the member 1\.left\.jpg has no right next to it"):
+        sp.TarShards(path).open()

@@ -184,7 +184,7 @@ class Encoded:
     Attributes
     ----------
     kind : str
-        ``"image"``.
+        ``"image"``; ``"file"`` for other bytes, such as a text, which a function gets as they are.
 
     Examples
     --------

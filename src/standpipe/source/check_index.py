@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from standpipe.contracts import Files
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.build_index import ROWS_AT_ONCE, subject_of
 from standpipe.source.files.filelist import FileList
@@ -167,11 +168,15 @@ def _first_difference(old: Listing, new: Listing) -> str:
 
 def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     found = listing.locate(indices)
-    files = found.files["image"]
-    paths, labels = files.paths, found.plain.get("label")
+    labels = found.plain.get("label")
     return [
-        path_text(paths[row])
-        + ("" if files.length[row] < 0 else f" at byte {files.offset[row]}, {files.length[row]} bytes")
+        ", ".join(_place(name, files, row) for name, files in found.files.items())
         + ("" if labels is None else f", label {labels[row]}")
-        for row in range(len(paths))
+        for row in range(len(indices))
     ]
+
+
+def _place(name: str, files: Files, row: int) -> str:
+    named = "" if name == "image" else f"{name} "
+    place = "" if files.length[row] < 0 else f" at byte {files.offset[row]}, {files.length[row]} bytes"
+    return f"{named}{path_text(files.paths[row])}{place}"

@@ -346,7 +346,7 @@ def _check(facts: Facts, end: int) -> None:
         repeated = facts.sections.get(REPEATED)
         if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
             raise DamagedIndex("its repeated keys have another size")
-        if facts.encoded[:1] != ("image",) or {*facts.encoded} & {*facts.columns, "label"}:
+        if not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}:
             raise DamagedIndex(f"its records have the fields {facts.encoded}")
     for name, row_bytes in rows.items():
         found = facts.sections.get(name)

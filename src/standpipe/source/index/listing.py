@@ -62,11 +62,11 @@ class Listing:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The fields: ``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
+        """The fields: images, encoded; ``label``, () int64, if there are labels; and the added columns."""
         label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
-        return {"image": Encoded(), **dict.fromkeys(self.index.facts.encoded, Encoded()), **label, **added}
+        return {**dict.fromkeys(self.index.facts.encoded or ("image",), Encoded()), **label, **added}
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from standpipe.source.index.file import (
 )
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
+from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.wids import ListedShard
@@ -147,13 +149,12 @@ class TarSubject:
         """Read all headers of all shards, and write their index."""
         began_ns = time.time_ns()
         fields = self.fields or self._first_fields()
-        encoded = tuple(name for name in fields if name != "label")
         records = _native.TarRecords(
             [(list(extensions), name == "label") for name, extensions in fields.items()],
             ["cls"] if self.fields is None and "label" not in fields else [],
             PICKLES if self.fields is None else (),
         )
-        work = _Work(writer, encoded, list(fields).index("label") if "label" in fields else None)
+        work = _Work(writer, tuple(fields))
         begin = 0
         for number, shard in enumerate(self.shards):
             listed = None if self.listed is None else self.listed[number]
@@ -181,7 +182,7 @@ class TarSubject:
             empty=(),
             label=label,
             outside=0,
-            encoded=encoded,
+            encoded=work.encoded,
         )
 
     def _take(
@@ -202,7 +203,7 @@ class TarSubject:
             while more:
                 more = records.take(RECORDS_AT_ONCE)
                 if (fault := records.fault) is not None:
-                    refuse(shard, before.st_size, fault, list(self.fields or ("image", "label")))
+                    refuse(shard, before.st_size, fault, work.fields)
                 work.take(records)
             samples = work.end(records)
             if listed is not None:
@@ -227,10 +228,12 @@ class TarSubject:
         return options
 
     def _first_fields(self) -> Fields:
-        """Return the fields of the first record with an image: ``image``, and ``label`` if it has one."""
+        """Return the fields of the first record with an image: its image or images, and ``label`` if it has one."""
+        for found in self._first_groups():
+            if fields := _image_fields(found):
+                return fields | {"label": ("cls",)} if "cls" in found else fields
         # Without an image, a label isn't a fault: the error is that there are no images.
-        extensions = next((found for found in self._first_groups() if found & {*IMAGES}), {"cls"})
-        return {"image": IMAGES, "label": ("cls",)} if "cls" in extensions else {"image": IMAGES}
+        return {"image": IMAGES, "label": ("cls",)}
 
     def _first_groups(self) -> Iterator[set[str]]:
         """Yield the extensions of each group of members, until a shard ends or is damaged."""
@@ -251,6 +254,26 @@ class TarSubject:
                             key, extensions = folder + slash + stem, set()
                         extensions.add(extension.decode("latin-1").lower())
                 yield extensions
+
+
+def is_image(extensions: Iterable[str]) -> bool:
+    """Return True if all members with these extensions are images."""
+    return all(extension.rpartition(".")[2] in IMAGES for extension in extensions)
+
+
+def _image_fields(found: set[str]) -> dict[str, tuple[str, ...]]:
+    """Return the fields of a record's images, given the extensions of its members; none if it has no images.
+
+    A member with an image's suffix alone is ``image``, and others are left out. Else ``left.jpg`` and ``right.png`` are
+    ``left`` and ``right``, if there are several and all have usable names: a single one, or numbers, would be parts of
+    names with dots.
+    """
+    if found & {*IMAGES}:
+        return {"image": IMAGES}
+    stems = sorted({each.rpartition(".")[0] for each in found if is_image([each])})
+    fields = {re.sub(r"\W", "_", stem): tuple(f"{stem}.{each}" for each in IMAGES) for stem in stems}
+    usable = len(fields) == len(stems) > 1 and all(name == "image" or is_field_name(name) for name in fields)
+    return dict(sorted(fields.items(), key=lambda item: item[0] != "image")) if usable else {}
 
 
 def _others(left_out: list[bytes]) -> str:
@@ -279,13 +302,18 @@ def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
 
 
 class _Work:
-    """A writer of records into an index."""
+    """A writer of records into an index.
 
-    def __init__(self, writer: IndexWriter, encoded: tuple[str, ...], label: int | None) -> None:
+    fields   names of all fields, the first image before others
+    encoded  those of byte fields
+    """
+
+    def __init__(self, writer: IndexWriter, fields: tuple[str, ...]) -> None:
         self.writer = writer
         self.manifest = RecordDigest()
         self.rows = self.skipped = self.repeated = self.image_bytes = 0
-        self._encoded, self._label = encoded, label
+        self.fields, self.encoded = fields, tuple(name for name in fields if name != "label")
+        self._label = fields.index("label") if "label" in fields else None
         self._labels = LabelWriter(writer)
         self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
         self._skipped_before = 0
@@ -302,10 +330,8 @@ class _Work:
         self.rows += len(headers)
         self.writer.add("places", np.repeat(self._shard_place, len(headers)))
         self.writer.add(HEADERS, headers.astype("<u2"))
-        taken = [
-            name for name in range(len(self._encoded) + (self._label is not None)) if name != self._label
-        ]
-        for name, number in zip(self._encoded, taken, strict=True):
+        for name in self.encoded:
+            number = self.fields.index(name)
             for section, values in zip(
                 place_sections(name), (records.offsets(number), records.lengths(number)), strict=True
             ):

@@ -9,20 +9,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import OpenSource, Records
+from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.names import shard_paths
-from standpipe.source.shards.subject import IMAGES, LEFT_OUT, NUMBERS, PICKLES, UNMARKED, Fields, TarSubject
+from standpipe.source.shards.subject import (
+    IMAGES,
+    LEFT_OUT,
+    NUMBERS,
+    PICKLES,
+    UNMARKED,
+    Fields,
+    TarSubject,
+    is_image,
+)
 from standpipe.source.shards.wids import SUFFIX, listed_shards
-from standpipe.spec import Int64Array
+from standpipe.spec import ArraySpec, Int64Array
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
 ROWS_AT_ONCE = 1 << 12
+FILE = Encoded("file")  # the kind of members that aren't images
 PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
 
 
@@ -33,7 +43,8 @@ class TarShards:
     Members of a shard that follow one another and have the same path up to the first dot of their base names
     are a record: ``0001.jpg`` and ``0001.cls``. The rest of the name, in lower case, is the extension. The
     fields are ``image``, an encoded image, and, if the first record has a ``.cls``, ``label``, () int64.
-    Columns that ``build_index`` added are further fields.
+    If the first record has several images of other extensions, such as ``0001.left.jpg`` and ``0001.right.jpg``,
+    each is a field instead: ``left`` and ``right``. Columns that ``build_index`` added are further fields.
 
     Records are sorted by shard, and in a shard by their place. Any record can be read alone, so shuffles,
     splits, weights, ranks and resuming work as for a folder of files. The digest covers the members' names,
@@ -62,10 +73,10 @@ class TarShards:
         shard, of DALI, ``"train-*.idx"``, or of Megatron-Energon, ``"train-*.tar.idx"``.
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
-        Each record must have one member for each field, and other members are left out. ``image`` is needed,
-        and ``label`` is an integer as text. Native transforms move ``mask`` as they move the image. A function
-        gets the bytes of any other field, (n,) uint8, such as a text or an array: ``.map(fn, field="text")``.
-        Default: ``image`` with the suffixes of all supported formats, and ``label``.
+        Each record must have one member for each field, and other members are left out. At least one field must
+        be an image, and ``label`` is an integer as text. A function gets the bytes of a field of another kind, (n,)
+        uint8, such as a text or an array: ``.map(fn, field="text")``. Default: ``image`` with the suffixes of all
+        supported formats, or several images, and ``label``.
     index : path, optional
         Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
         folder, or in memory for a few small shards.
@@ -134,15 +145,13 @@ class TarShards:
 
 
 def _checked(fields: object) -> Fields | None:
-    """Return the extensions of each field. Raises ``PlanError`` for fields that records can't have."""
+    """Return the extensions of each field, an image first. Raises ``PlanError`` for fields that records can't have."""
     if fields is None:
         return None
     such = "such as fields={'image': 'jpg;png', 'label': 'cls'}"
-    if not isinstance(fields, Mapping) or "image" not in fields:
-        raise PlanError(f"TarShards(fields={fields!r}) must say what the image is, {such}")
     checked: dict[str, tuple[str, ...]] = {}
     taken: dict[str, str] = {}
-    for name, text in sorted(fields.items(), key=lambda item: item[0] != "image"):
+    for name, text in fields.items() if isinstance(fields, Mapping) else ():
         if not isinstance(name, str) or not name.isidentifier() or name in ("index", "valid", "source"):
             raise PlanError(f"TarShards: a field can't be named {name!r}; use an identifier, {such}")
         if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
@@ -155,7 +164,11 @@ def _checked(fields: object) -> Fields | None:
                     f"TarShards: {extension!r} can't be both {taken[extension]!r} and {name!r}, {such}"
                 )
         checked[name] = extensions
-    return checked
+    images = sorted(name for name, extensions in checked.items() if is_image(extensions))
+    if not images:
+        raise PlanError(f"TarShards(fields={fields!r}) must say what the image is, {such}")
+    first = "image" if "image" in images else images[0]
+    return dict(sorted(checked.items(), key=lambda item: item[0] != first))
 
 
 def _check_kind(name: str, extension: str) -> None:
@@ -216,6 +229,17 @@ class ShardListing(Listing):
             name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
         }
         return replace(records, files=files)
+
+    @property
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+        """The fields; members that aren't images are of the kind ``"file"``."""
+        own: Mapping[str, ArraySpec | Encoded] = Listing.fields.fget(self)  # type: ignore[attr-defined]
+        assert isinstance(self.subject, TarSubject)
+        given = self.subject.fields or {}
+        return {
+            name: spec if is_image(given.get(name, ())) or name == "label" else FILE
+            for name, spec in own.items()
+        }
 
     @property
     def index_bytes(self) -> int:
@@ -280,7 +304,7 @@ class ShardListing(Listing):
         at = np.array([index], np.int64)
         path = self.paths(at)[0]
         try:
-            offset, _ = self._ranges("image", at)
+            offset, _ = self._ranges(self.index.facts.encoded[0], at)
             begin = int(offset[0]) - _native.TAR_BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
             with open_for_reading(path) as file:
                 size = os.fstat(file.fileno()).st_size
