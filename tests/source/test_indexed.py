@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from standpipe.contracts import Encoded, check_source
 
 
 def names() -> list[dict[str, Any]]:
@@ -46,7 +47,7 @@ def test_columns_belong_to_the_digest() -> None:
         ([1, 2], "columns must be a dict of arrays"),
         ({"length": range(9)}, "'length' is int64 of shape .9,..*each of 10 records"),
         ({"length": ["a"] * 10}, "'length' is <U1 of shape"),
-        ({"index": range(10)}, "names must be different, and none may be 'index' or 'valid'"),
+        ({"index": range(10)}, "names must be different texts, and none may be 'index' or 'valid'"),
     ],
 )
 def test_columns_that_are_none(columns: Any, says: str) -> None:
@@ -69,3 +70,27 @@ def test_keys_are_what_the_dataset_is_asked_for(executor: str) -> None:
     source = sp.MapSource(Words(), keys={0: "tree", 1: "a"})
     with sp.Pipeline(source).batch(3).loader(memory="256MiB", num_workers=1, executor=executor) as loader:
         assert next(iter(loader))["size"].tolist() == [4, 1, 2]
+
+
+def test_any_fields_may_be_encoded() -> None:
+    samples = [{"left": b"1", "right": b"2", "depth": b"3", "label": 4}]
+    spec = {"label": sp.ArraySpec((), np.dtype(np.int64))}
+    pair = sp.MapSource(samples, encoded=("right", "left"), spec=spec).open()
+    assert dict(pair.fields) == {**spec, "left": Encoded(), "right": Encoded()}
+    encoded = [None, "image", "left", ("left",), ("left", "right"), ["right", "left"], ("left", "depth")]
+    digests = [sp.MapSource(samples, encoded=names).open().digest for names in encoded]
+    assert len({*digests}) == 5
+    assert digests[2] == digests[3]
+    assert (
+        digests[4] == digests[5] == sp.MapSource(samples, encoded=("right", "left"), spec=spec).open().digest
+    )
+    check_source(sp.MapSource(samples, encoded=None))
+
+
+def test_the_same_fields_must_be_encoded_to_be_joined() -> None:
+    one, both = sp.MapSource([{}], encoded="left"), sp.MapSource([{}], encoded=("left", "right"))
+    assert [*sp.Concat(both, both).open().fields] == ["left", "right"]
+    with pytest.raises(
+        sp.PlanError, match=r"its field 'right' is encoded, or that of the other. Give the same encoded="
+    ):
+        sp.Concat(one, both).open()

@@ -316,7 +316,7 @@ def _difference(first: OpenSource, other: OpenSource) -> str | None:
     for name in sorted({*first.fields, *other.fields}):
         mine, theirs = first.fields.get(name), other.fields.get(name)
         if isinstance(first, PythonSource) and isinstance(mine, Encoded) != isinstance(theirs, Encoded):
-            return "its images are encoded, or those of the other. Give encoded='image' to both or to none"
+            return f"its field {name!r} is encoded, or that of the other. Give the same encoded= to both"
         if mine is None or theirs is None:
             return f"it has {'a' if mine is None else 'no'} field {name!r}"
         if mine != theirs:

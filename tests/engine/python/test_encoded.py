@@ -367,15 +367,17 @@ def test_a_mixture_of_encoded_datasets(folder: Path) -> None:
     mixture = sp.Pipeline(sp.Mixture({dataset: 0.5, paths: 0.5})).map(sp.CenterCrop(24)).batch(8)
     found = batches(mixture, 1, executor="thread")
     assert {int(number) for batch in found for number in batch["source"]} == {0, 1}
-    with pytest.raises(sp.PlanError, match="its images are encoded, or those of the other"):
+    with pytest.raises(sp.PlanError, match="its field 'image' is encoded, or that of the other"):
         sp.Concat(sp.MapSource([GOOD], encoded="image"), sp.MapSource([GOOD])).open()
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"encoded": "img"}, "encoded must be 'image', the field that image transforms take"),
-        ({"encoded": True}, "encoded must be 'image'"),
+        ({"encoded": ("image", "image")}, "names must be different texts, and none may be"),
+        ({"encoded": True}, r"MapSource\(…, encoded=True\): names must be different texts"),
+        ({"encoded": "index"}, "none may be 'index'"),
+        ({"encoded": ()}, "names must be different texts"),
         (
             {"encoded": "image", "spec": {"image": sp.ArraySpec((3,), np.dtype(np.uint8))}},
             "Leave 'image' out of spec",

@@ -48,12 +48,13 @@ class MapSource:
         Keys for ``dataset[key]``, by record number. This process looks them up when it hands records to
         workers. Records without a key use their numbers. For record numbers from ``FIRST_KEY`` on, messages
         show only the key.
-    encoded : {"image"}, optional
-        The field with encoded images (JPEG, PNG, WebP, …), which the workers decode with native code, as they
-        decode files. Its values are ``bytes``, ``bytearray``, ``memoryview`` or uint8 arrays (n,); a path, or
-        a tuple (path, offset, length) in bytes; or a dict ``{"bytes": …, "path": …}``, as Hugging Face's
-        ``Image(decode=False)`` has it; ``decode(orientation="apply")`` turns photos as ``Image()`` does. Such
-        bytes, a path or such a tuple may also be the whole sample. Other fields are as without ``encoded``.
+    encoded : str or tuple of str, optional
+        The fields with encoded images (JPEG, PNG, WebP, …), such as ``"image"`` or ``("left", "right")``, which the
+        workers decode with native code, as they decode files. Their values are ``bytes``, ``bytearray``,
+        ``memoryview`` or uint8 arrays (n,); a path, or a tuple (path, offset, length) in bytes; or a dict
+        ``{"bytes": …, "path": …}``, as Hugging Face's ``Image(decode=False)`` has it;
+        ``decode(orientation="apply")`` turns photos as ``Image()`` does. Such bytes, a path or such a tuple may
+        also be the whole sample, of one field. Other fields are as without ``encoded``.
         Default: images are pixels.
 
     Raises
@@ -88,7 +89,7 @@ class MapSource:
     columns: Mapping[str, Any] | None = None
     share_lists: bool = True
     keys: Mapping[int, Any] | None = None
-    encoded: str | None = None
+    encoded: str | tuple[str, ...] | None = None
 
     FIRST_KEY: ClassVar = FIRST_KEY
 
@@ -125,9 +126,8 @@ class MapSource:
         names = sample_names("MapSource", self.fields)
         if self.spec is not None:
             check_spec("MapSource", self.spec)
-        _check_encoded(kind, self.encoded, self.spec)
+        encoded = _encoded_names(kind, self.encoded, self.spec)
         known = _columns(kind, self.columns, length)
-        encoded = self.encoded is not None
         return OpenIndexed(
             self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded
         )
@@ -143,7 +143,7 @@ class OpenIndexed(OpenPython):
 
     known    columns by name, (num_records,) each
     keys     keys for ``dataset[key]`` by record number, or None
-    encoded  True if the field ``image`` has encoded bytes
+    encoded  names of the fields that have encoded bytes
     """
 
     dataset: Any
@@ -153,13 +153,12 @@ class OpenIndexed(OpenPython):
     known: Mapping[str, AnyArray]
     shares_lists: bool
     keys: Mapping[int, Any] | None = None
-    encoded: bool = False
+    encoded: tuple[str, ...] = ()
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The declared fields, and the encoded image."""
-        declared = self.declared or {}
-        return {**declared, "image": Encoded()} if self.encoded else declared
+        """The declared fields, and the encoded images."""
+        return {**(self.declared or {}), **dict.fromkeys(self.encoded, Encoded())}
 
     @property
     def digest(self) -> str:
@@ -171,7 +170,7 @@ class OpenIndexed(OpenPython):
         if isinstance(fingerprint, str):
             stands_for += f", {fingerprint}"
         if self.encoded:
-            stands_for += ", encoded"
+            stands_for += ", encoded" + ("" if self.encoded == ("image",) else f" {self.encoded}")
         digest = blake2b(stands_for.encode(), digest_size=16)
         for name, column in self.known.items():
             digest.update(f", {name!r} {column.dtype.str} ".encode())
@@ -217,7 +216,7 @@ def sample_names(kind: str, fields: tuple[str, ...] | str | None) -> tuple[str, 
     return tuple(names)
 
 
-def check_names(kind: str, names: object) -> None:
+def check_names(kind: str, names: object, argument: str = "fields") -> None:
     """Raise ``PlanError`` unless the names are distinct and none is that of a field which every batch has."""
     if (
         not isinstance(names, tuple | list)
@@ -226,7 +225,7 @@ def check_names(kind: str, names: object) -> None:
         or not all(isinstance(name, str) and name and name not in BATCH_FIELDS for name in names)
     ):
         raise PlanError(
-            f"{kind}(…, fields={names!r}): names must be different, and none may be "
+            f"{kind}(…, {argument}={names!r}): names must be different texts, and none may be "
             f"{' or '.join(map(repr, BATCH_FIELDS))}"
         )
 
@@ -240,19 +239,18 @@ def check_spec(kind: str, spec: object) -> None:
     check_names(kind, tuple(spec))
 
 
-def _check_encoded(kind: str, encoded: object, spec: Mapping[str, ArraySpec] | None) -> None:
-    if encoded is None:
-        return
-    if encoded != "image":
+def _encoded_names(kind: str, encoded: object, spec: Mapping[str, ArraySpec] | None) -> tuple[str, ...]:
+    """Return the names of the encoded fields. Raises ``PlanError`` for other values, and for a field in ``spec``."""
+    names = (encoded,) if isinstance(encoded, str) else () if encoded is None else encoded
+    if encoded is not None:
+        check_names("MapSource", names, "encoded")
+    assert isinstance(names, tuple | list)
+    if both := [name for name in names if name in (spec or {})]:
         raise PlanError(
-            f"MapSource({kind}, encoded={encoded!r}): encoded must be 'image', the field that image transforms "
-            "take. Rename the dataset's field, or name the values of tuples by fields=('image', …)"
+            f"MapSource({kind}, encoded={encoded!r}): spec has the field {both[0]!r}, but encoded bytes have no shape. "
+            f"Leave {both[0]!r} out of spec"
         )
-    if spec is not None and "image" in spec:
-        raise PlanError(
-            f"MapSource({kind}, encoded='image'): spec has the field 'image', but encoded bytes have no shape. "
-            "Leave 'image' out of spec"
-        )
+    return tuple(sorted(names))
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
