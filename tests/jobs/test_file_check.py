@@ -28,6 +28,7 @@ from programs import BEGIN
 from standpipe import _native
 from standpipe.jobs.file_check.store import Store
 from standpipe.reports import FileCheckReport
+from tars import shard
 
 GOOD = encoded(picture(0), quality=90)
 PROGRESSIVE = encoded(picture(1), quality=90, progressive=True)
@@ -446,7 +447,7 @@ def test_ctrl_c_ends_the_search_for_copies() -> None:
 
     store._connection.set_trace_callback(press)
     with pytest.raises(KeyboardInterrupt):
-        store.finish()
+        store.finish(1)
 
 
 def test_ctrl_c_ends_the_examination_of_files() -> None:
@@ -505,3 +506,82 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
         """
     )
     assert int(text) < 6
+
+
+def paired(folder: Path) -> sp.FileList:
+    """Four records, each with a left and a right image and a mask; some are bad, copies or misnamed."""
+    mask = encoded(np.zeros((40, 56), np.uint8), "PNG")
+    columns: dict[str, list[bytes]] = {
+        "left": [GOOD, PROGRESSIVE, GOOD[:30], LARGE_PROGRESSIVE],
+        "right": [encoded(picture(3), "PNG"), GOOD, b"", GOOD],
+        "mask": [mask, GOOD, mask, mask[:45]],
+    }
+    lists = {}
+    for field, contents in columns.items():
+        for number, content in enumerate(contents):
+            (folder / f"{field}{number}.jpg").write_bytes(content)
+        lists[field] = folder / f"{field}.txt"
+        lists[field].write_text("".join(f"{field}{number}.jpg\n" for number in range(len(contents))))
+    return settled(sp.FileList(lists.pop("left"), **lists))
+
+
+def test_every_image_of_a_record_is_checked(tmp_path: Path) -> None:
+    source = paired(tmp_path)
+    found = sp.check_files(source, num_workers=2)
+    assert (found.records, found.fields, found.looked) == (4, ("image", "mask", "right"), 12)
+    findings = {
+        (each.index, each.field, each.kind): each for each in found.findings() if each.kind != "suffix"
+    }
+    assert {key: each.path for key, each in findings.items()} == {
+        (1, "mask", "damaged"): str(tmp_path / "mask1.jpg"),
+        (2, "image", "truncated"): str(tmp_path / "left2.jpg"),
+        (2, "right", "empty"): str(tmp_path / "right2.jpg"),
+        (3, "mask", "truncated"): str(tmp_path / "mask3.jpg"),
+        (2, "mask", "copy"): str(tmp_path / "mask2.jpg"),
+        (3, "right", "copy"): str(tmp_path / "right3.jpg"),
+    }
+    assert findings[2, "right", "empty"].text == "right: empty file"
+    assert findings[1, "mask", "damaged"].text.startswith("mask: a mask can't be a JPEG")
+    copy = findings[3, "right", "copy"]
+    assert (copy.text, copy.like) == (f"right: the same bytes as record 1, {tmp_path}/right1.jpg", 1)
+    assert {(each.index, each.field) for each in found.findings("suffix")} == {
+        (0, "right"),
+        (0, "mask"),
+        (2, "mask"),
+    }
+    assert "field" not in findings[2, "image", "truncated"].facts()
+    assert findings[2, "right", "empty"].facts()["field"] == "right"
+    again = sp.check_files(source, num_workers=1)
+    assert (again.looked, list(again.findings())) == (0, list(found.findings()))
+
+
+def test_a_bad_mask_is_what_a_loader_says(tmp_path: Path) -> None:
+    source = paired(tmp_path)
+    masks = sp.FileList(source.path, mask=dict(source.others)["mask"])
+    found = sp.check_files(masks, duplicates=False)
+    assert as_found(found) == as_loaded(masks, num_workers=1)
+    assert found.write(tmp_path / "bad.jsonl") == 3
+    left = sp.Pipeline(masks).exclude(tmp_path / "bad.jsonl").map(sp.CenterCrop(8))
+    assert left.batch(1).plan().rows_per_epoch == 1
+
+
+def test_images_of_shards_are_checked_by_field(tmp_path: Path) -> None:
+    contents = {
+        "0.left.jpg": GOOD,
+        "0.right.jpg": GOOD,
+        "0.txt": b"a",
+        "1.left.jpg": GOOD,
+        "1.right.jpg": GOOD[:40],
+    }
+    path = shard(tmp_path / "a.tar", [*contents.items(), ("1.txt", b"")])
+    found = sp.check_files(
+        sp.TarShards(path, fields={"left": "left.jpg", "right": "right.jpg", "text": "txt"})
+    )
+    copy, bad = sorted(found.findings(), key=lambda finding: finding.level, reverse=True)
+    assert (copy.kind, copy.field, copy.text) == (
+        "copy",
+        "left",
+        f"left: the same bytes as record 0, {path}: 0.left.jpg",
+    )
+    assert (bad.kind, bad.field, bad.path) == ("truncated", "right", f"{path}: 1.left.jpg")
+    assert bad.text.startswith("right: truncated: ")

@@ -135,9 +135,10 @@ def _hint() -> Iterator[None]:
 
 def _report(found: FileCheckReport, root: str) -> None:
     """Print the findings by kind, within 80 columns, with a few examples of each kind."""
-    known = f", {found.records - found.looked:,} of them known" if found.looked < found.records else ""
+    files = found.records * len(found.fields)
+    known = f", {files - found.looked:,} of them known" if found.looked < files else ""
     size = f"{found.size / 1e9:,.1f} GB" if found.size >= 1e9 else f"{found.size / 1e6:.1f} MB"
-    say(f"[bold]{found.records:,} files[/bold], {size}{known}; {_speed(found)}")
+    say(f"[bold]{files:,} files[/bold], {size}{known}; {_speed(found)}")
     for title, kinds in GROUPS:
         counts = {kind: found.counts[kind] for kind in kinds if kind in found.counts}
         colour = "red" if title == "bad" and counts else "bold"

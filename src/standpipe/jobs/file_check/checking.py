@@ -20,7 +20,7 @@ from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.channels import Undecodable
-from standpipe.transform.decoders.foreign import decode_foreign
+from standpipe.transform.decoders.foreign import decode_input
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
@@ -34,18 +34,20 @@ SLOW_S = 30.0  # time without results after which a warning names the files that
 class RecordFile:
     """A file to check.
 
-    index   the record's number in its source
-    label   the record's label; None: the source has no labels
-    path    path of the file
-    offset  first byte of the image in the file
-    length  length of the image in bytes, as in ``contracts.Files``
+    number   the record's number in its source, times the number of fields with images, plus the field's place
+    label    the record's label; None: the source has no labels
+    path     path of the file
+    offset   first byte of the image in the file
+    length   length of the image in bytes, as in ``contracts.Files``
+    is_mask  True if the image has class numbers
     """
 
-    index: int
+    number: int
     label: int | None
     path: bytes
     offset: int
     length: int
+    is_mask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +178,13 @@ class FileCheckers:
         mtime_ns = found.mtime_ns if is_settled(found.mtime_ns, begin_ns) else 0
         flaws = {"truncated": found.truncated, "damaged": found.damaged, "smoothed": found.smoothed}
         fault = found.text if found.kind in ("read", "decode") else None
-        if found.kind == "foreign":
+        if found.kind == "foreign" or (file.is_mask and fault is None):
             try:
-                frame = decode_foreign(
-                    found.data, self._spec.decoding, lambda _, __, size: found.reserve(size)
+                frame = decode_input(
+                    self._spec.decoding,
+                    found.data,
+                    file.is_mask,
+                    lambda _, __, size: found.reserve(size) if found.kind == "foreign" else "",
                 )
                 flaws["truncated"] = frame.truncated
             except Undecodable as error:

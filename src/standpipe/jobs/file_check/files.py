@@ -26,6 +26,8 @@ def check_files(
 ) -> FileCheckReport:
     """Read and decode every file of a source completely, and report those that a loader would refuse.
 
+    If records have several images, all of them are checked, and findings name the field. Masks must be class numbers.
+
     Results are kept in the user's cache folder (``$XDG_CACHE_HOME/standpipe/checks``), about 50 bytes per
     file. So a check that was interrupted or killed continues, and a later check reads only files whose size
     or modification time has changed, and those that couldn't be read. Memory doesn't grow with the number of

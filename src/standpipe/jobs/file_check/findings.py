@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from standpipe.contracts import OpenSource, RepeatsKeys, SkipsFiles
 from standpipe.errors import PlanError
 from standpipe.jobs.file_check.labels import LabelFinding
 from standpipe.system.files import whole_file
+from standpipe.system.paths import path_text
 from standpipe.transform import Fault, decoder_version
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ class FileFinding:
     like : int or None
         The first record with the same bytes, for ``"copy"`` and ``"label-conflict"``; with the same key, for
         ``"repeated-key"``.
+    field : str, default "image"
+        The record's field with the file.
 
     Examples
     --------
@@ -70,11 +75,14 @@ class FileFinding:
     kind: str
     text: str
     like: int | None = None
+    field: str = "image"
 
     def facts(self) -> dict[str, object]:
-        """Return the finding as plain values; ``exclude()`` reads them as a line of JSON."""
-        facts = asdict(self)
-        return facts if self.like is not None else {name: facts[name] for name in facts if name != "like"}
+        """Return the finding as plain values, without defaults; ``exclude()`` reads them as a line of JSON."""
+        usual = {"like": None, "field": "image"}
+        return {
+            name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +92,9 @@ class FileCheckReport:
     Attributes
     ----------
     records : int
-        Files in the source.
+        Records in the source.
+    fields : tuple of str
+        Fields with images; each record has a file for each of them.
     looked : int
         Files that were read this time; the results of the others were known.
     seconds : float
@@ -123,6 +133,7 @@ class FileCheckReport:
     counts: Mapping[str, int]
     labels: tuple[LabelFinding, ...]
     skipped: int
+    fields: tuple[str, ...]
     _source: OpenSource = field(repr=False)
     _store: Store = field(repr=False)
 
@@ -217,44 +228,59 @@ class FileCheckReport:
         }
 
     def _bad(self) -> Iterator[FileFinding]:
-        for record, kind, text in self._store.rows(
+        for number, kind, text in self._store.rows(
             "SELECT record, fault, text FROM files WHERE fault IS NOT NULL ORDER BY record"
         ):
-            yield self._finding(record, "bad", kind, text)
+            yield self._finding(number, "bad", kind, text)
 
     def _flawed(self) -> Iterator[FileFinding]:
-        for record, flaw in self._store.rows(
+        for number, flaw in self._store.rows(
             "SELECT record, flaw FROM files WHERE flaw IS NOT NULL ORDER BY record"
         ):
-            yield self._finding(record, "warning", _FLAWS[flaw], _FLAW_TEXTS[_FLAWS[flaw]])
+            yield self._finding(number, "warning", _FLAWS[flaw], _FLAW_TEXTS[_FLAWS[flaw]])
 
     def _copies(self) -> Iterator[FileFinding]:
-        for record, first, label, conflict in self._store.rows(
+        for number, first, label, conflict in self._store.rows(
             "SELECT record, first, label, conflict FROM copies ORDER BY record"
         ):
+            like, field = self._record(first)
+            same = f"the same bytes as record {like}, {self._path(like, field)}"
             if not conflict:
-                text = f"the same bytes as record {first}, {self._source.name(first)}"
-                yield self._finding(record, "warning", COPY, text, first)
+                yield self._finding(number, "warning", COPY, same, like)
                 continue
             label_text = label if self._source.classes is None else self._source.classes[label]
-            text = f"labelled {label_text}; the same bytes as record {first}, {self._source.name(first)}"
-            if record == first:
-                text = f"labelled {label_text}; the same bytes as later records with other labels"
-            yield self._finding(record, "warning", CONFLICT, text, first)
+            if number == first:
+                same = "the same bytes as later records with other labels"
+            yield self._finding(number, "warning", CONFLICT, f"labelled {label_text}; {same}", like)
 
     def _repeated(self) -> Iterator[FileFinding]:
         for record, first in repeated_keys(self._source):
             text = f"the same key as record {first}, {self._source.name(first)}"
-            yield self._finding(record, "warning", REPEATED, text, first)
+            yield self._finding(record * len(self.fields), "warning", REPEATED, text, first)
 
     def _misnamed(self) -> Iterator[FileFinding]:
-        for record, kind in self._store.rows(
+        for number, kind in self._store.rows(
             "SELECT record, misnamed FROM files WHERE misnamed IS NOT NULL ORDER BY record"
         ):
-            yield self._finding(record, "note", SUFFIX, f"is a {kind}, which its name doesn't say")
+            yield self._finding(number, "note", SUFFIX, f"is a {kind}, which its name doesn't say")
 
-    def _finding(self, record: int, level: Any, kind: str, text: str, like: int | None = None) -> FileFinding:
-        return FileFinding(record, self._source.name(record), level, kind, text, like)
+    def _finding(self, number: int, level: Any, kind: str, text: str, like: int | None = None) -> FileFinding:
+        """Return a finding about a file, by its ``RecordFile.number``, with the text of a loader's error."""
+        record, field = self._record(number)
+        text = text if field == "image" else f"{field}: {text}"
+        return FileFinding(record, self._path(record, field), level, kind, text, like, field)
+
+    def _record(self, number: int) -> tuple[int, str]:
+        """Return a file's record and field."""
+        record, place = divmod(number, len(self.fields))
+        return record, self.fields[place]
+
+    def _path(self, record: int, field: str) -> str | None:
+        """Return a file's path; for a part of a file, the record's name."""
+        if field == "image":
+            return self._source.name(record)
+        files = self._source.locate(np.array([record])).files[field]
+        return path_text(files.paths[0]) if files.length[0] < 0 else self._source.name(record)
 
 
 def skipped_files(source: OpenSource) -> Iterator[str]:

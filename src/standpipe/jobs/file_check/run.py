@@ -27,7 +27,7 @@ from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
 from standpipe.spec import Decoding, Int64Array, ReadOptions
 from standpipe.system import machine
-from standpipe.transform import decoder_version
+from standpipe.transform import MASK, decoder_version
 from standpipe.units import is_count, parse_bytes
 
 AT_ONCE = 4096  # records whose paths are in memory
@@ -61,16 +61,16 @@ def run(
     )
     check_limits(decoding.limits)
     threads = _threads(workers)
-    opened = _opened(source)
+    opened, fields = _opened(source)
     store = Store.open(_key(opened, spec), fresh=fresh)
-    work = _Work(opened, store, duplicates, LabelCounts(opened.classes))
+    work = _Work(opened, fields, store, duplicates, LabelCounts(opened.classes))
     checkers = FileCheckers(spec, threads)
     try:
         _look(checkers, work, on_progress)
     finally:
         checkers.close(PATIENCE_S)
         store.commit()
-    store.finish()
+    store.finish(len(fields))
     return FileCheckReport(
         records=opened.num_records,
         looked=work.looked,
@@ -79,6 +79,7 @@ def run(
         counts=counts_by_kind(store, opened),
         labels=work.labels.findings(),
         skipped=sum(1 for _ in skipped_files(opened)),
+        fields=fields,
         _source=opened,
         _store=store,
     )
@@ -93,17 +94,19 @@ def _threads(workers: object) -> int:
     return workers
 
 
-def _opened(source: object) -> OpenSource:
+def _opened(source: object) -> tuple[OpenSource, tuple[str, ...]]:
+    """Open the source; return it and the names of its fields with images, ``image`` first."""
     if isinstance(source, ImageFolder):  # an empty class is a finding, not an error
         source = replace(source, allow_empty=True)
     described = checked_source(source, "check_files")
     opened = described.open()
-    if isinstance(opened, PythonSource) or not isinstance(opened.fields.get("image"), Encoded):
+    fields = [name for name, spec in opened.fields.items() if spec == Encoded()]
+    if isinstance(opened, PythonSource) or not fields:
         raise PlanError(
             f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards or "
             "Concat of them"
         )
-    return opened
+    return opened, tuple(sorted(fields, key=lambda name: name != "image"))
 
 
 def _key(source: OpenSource, spec: FileCheckSpec) -> str:
@@ -132,13 +135,15 @@ def _key(source: OpenSource, spec: FileCheckSpec) -> str:
 class _Work:
     """The work and progress of one check.
 
+    fields   names of the fields with images
     digests  True if results need a digest of the file's bytes
     labels   counts of the labels so far
-    known    number of records whose stored result from an earlier check is still valid
-    looked   number of records whose files were read in this check
+    known    number of files whose stored result from an earlier check is still valid
+    looked   number of files that were read in this check
     """
 
     source: OpenSource
+    fields: tuple[str, ...]
     store: Store
     digests: bool
     labels: LabelCounts
@@ -150,38 +155,44 @@ class _Work:
         for start in range(0, self.source.num_records, AT_ONCE):
             stop = min(start + AT_ONCE, self.source.num_records)
             files = self._unknown(np.arange(start, stop))
-            self.known += stop - start - len(files)
+            self.known += (stop - start) * len(self.fields) - len(files)
             for first in range(0, len(files), FILES_OF_PIECE):
                 yield files[first : first + FILES_OF_PIECE]
 
     def _unknown(self, indices: Int64Array) -> list[RecordFile]:
         """Return the files without a valid stored result among the records ``indices``, (n,) consecutive numbers."""
         records = self.source.locate(indices)
-        files, labels = records.files["image"], records.plain.get("label")
+        labels = records.plain.get("label")
         if labels is not None:
             self.labels.add(labels)
-        start = int(indices[0])
-        sizes, times = self.store.known(start, start + len(indices), digests=self.digests)
-        rows = np.arange(len(indices))
-        if (times != UNKNOWN).any():
-            now_sizes, now_times = file_marks(files.paths)
-            rows = rows[(sizes != now_sizes) | (times != now_times)]
-        return [
-            RecordFile(
-                start + row,
-                None if labels is None else int(labels[row]),
-                files.paths[row],
-                int(files.offset[row]),
-                int(files.length[row]),
-            )
-            for row in rows.tolist()
-        ]
+        count = len(self.fields)
+        start = int(indices[0]) * count
+        sizes, times = self.store.known(start, start + len(indices) * count, digests=self.digests)
+        unknown = []
+        for place, name in enumerate(self.fields):
+            files, known = records.files[name], times[place::count]
+            rows = np.arange(len(indices))
+            if (known != UNKNOWN).any():
+                now_sizes, now_times = file_marks(files.paths)
+                rows = rows[(sizes[place::count] != now_sizes) | (known != now_times)]
+            unknown += [
+                RecordFile(
+                    start + row * count + place,
+                    None if labels is None else int(labels[row]),
+                    files.paths[row],
+                    int(files.offset[row]),
+                    int(files.length[row]),
+                    is_mask=name == MASK,
+                )
+                for row in rows.tolist()
+            ]
+        return unknown
 
     def keep(self, on_progress: Progress | None) -> None:
         """Commit the results so far to the store, then report the progress."""
         self.store.commit()
         if on_progress is not None:
-            on_progress("files", self.known + self.looked, self.source.num_records)
+            on_progress("files", self.known + self.looked, self.source.num_records * len(self.fields))
 
 
 def _look(checkers: FileCheckers, work: _Work, on_progress: Progress | None) -> None:

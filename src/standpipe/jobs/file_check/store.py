@@ -1,6 +1,6 @@
 """Store the check results of one source's files in SQLite, so that a later check can continue.
 
-A row per record has the file's size and time when it was read, and the result. The database is in the user's
+A row per file has its size and time when it was read, and the result. The database is in the user's
 cache folder. Its name is a key of all that results depend on except the files. If that folder can't be
 written, the database is a temporary file.
 """
@@ -33,7 +33,7 @@ STEPS = 100_000  # of SQLite's, some milliseconds, after which it asks
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
-    record INTEGER PRIMARY KEY,
+    record INTEGER PRIMARY KEY, -- times the number of fields with images, plus the field's place
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,  -- 0: not to be relied on
     label INTEGER,
@@ -44,14 +44,14 @@ CREATE TABLE IF NOT EXISTS files (
     digest BLOB
 );
 """
-# Records with the same bytes as an earlier one, and all of those whose labels differ.
+# Files with the same bytes as an earlier one of their field, and all of those whose labels differ.
 _COPIES = """
 CREATE TABLE copies AS
 SELECT f.record, g.first, f.label, g.low IS NOT g.high AS conflict
 FROM files f JOIN (
     SELECT digest, MIN(record) AS first, MIN(label) AS low, MAX(label) AS high
-    FROM files WHERE digest IS NOT NULL GROUP BY digest HAVING COUNT(*) > 1
-) g ON f.digest = g.digest
+    FROM files WHERE digest IS NOT NULL GROUP BY digest, record % {fields} HAVING COUNT(*) > 1
+) g ON f.digest = g.digest AND f.record % {fields} = g.first % {fields}
 WHERE conflict OR f.record > g.first ORDER BY f.record
 """
 
@@ -96,7 +96,7 @@ class Store:
         return cls(_connected(path), path)
 
     def known(self, start: int, stop: int, *, digests: bool) -> tuple[Int64Array, Int64Array]:
-        """Return the stored sizes and modification times of the files of records [start, stop), (n,) each.
+        """Return the stored sizes and modification times of the files [start, stop), (n,) each.
 
         Both are ``UNKNOWN`` for a file that must be checked: a new file, a file that couldn't be read, and, if
         ``digests`` is True, a file whose result has no digest.
@@ -125,11 +125,14 @@ class Store:
         with _told():
             self._connection.commit()
 
-    def finish(self) -> None:
-        """Find files with the same bytes, store them in the table ``copies``, and release the write lock."""
+    def finish(self, fields: int) -> None:
+        """Find files with the same bytes, store them in the table ``copies``, and release the write lock.
+
+        fields  number of files of each record
+        """
         with _told():
             self._connection.execute("DROP TABLE IF EXISTS copies")
-            self._execute_long(_COPIES)
+            self._execute_long(_COPIES.format(fields=fields))
             self._connection.commit()
             self._connection.execute("PRAGMA locking_mode = NORMAL").fetchone()
             self._connection.execute("SELECT 1 FROM files").fetchone()  # SQLite releases the lock here
@@ -198,7 +201,7 @@ def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
 
 def _row(verdict: Verdict) -> tuple[Any, ...]:
     return (
-        verdict.file.index,
+        verdict.file.number,
         verdict.size,
         verdict.mtime_ns,
         verdict.file.label,
