@@ -12,6 +12,7 @@ import standpipe as sp
 from photos import encoded, picture
 from standpipe.cli import main
 from standpipe.cli.task import source_at
+from tars import shard
 
 PHOTOS = 12
 SMALL = ["--batch", "4", "--memory", "256MiB", "--dtype", "uint8"]
@@ -64,6 +65,24 @@ def test_a_bad_record_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -
     (here / "photos/cat/00.jpg").write_bytes(b"no image at all")
     sp.pack_shards(sp.ImageFolder("photos"), "damaged", order="source")
     assert "    shard-000000.tar: 000000000.jpg: " in said(capsys, "scan", "damaged", code=1)
+
+
+def test_records_of_several_images(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mask = encoded(picture(0)[..., 0], "PNG")
+    files = {
+        "0.image.jpg": encoded(picture(0)),
+        "0.mask.png": mask,
+        "1.image.jpg": b"",
+        "1.mask.png": mask[:90],
+    }
+    shard(here / "masks.tar", files.items())
+    lines = said(capsys, "scan", "masks.tar", "--output", "bad.jsonl", code=1).splitlines()
+    assert lines[0].startswith("4 files, ")
+    assert "    masks.tar: 1.image.jpg: empty file" in lines
+    assert any(line.startswith("    masks.tar: 1.image.jpg: mask: truncated") for line in lines)
+    assert "  2 records" in said(capsys, "index", "masks.tar")
+    assert main(["bench", "masks.tar", "--io", "--seconds", "0.1", *SMALL]) == 1
+    assert "bench --io needs records of one image" in capsys.readouterr().err
 
 
 def test_what_a_path_is(here: Path) -> None:

@@ -35,6 +35,18 @@ def test_every_file_is_read_as_often_as_the_others(tmp_path: Path) -> None:
     assert figures.failed == 0
 
 
+def test_all_files_of_a_record_are_read(tmp_path: Path) -> None:
+    images = write_list(tmp_path, JPEGS)
+    (tmp_path / "small").write_bytes(encoded(picture(0, 40, 56)[..., 0], "PNG"))
+    (tmp_path / "masks.txt").write_text("small\n" * len(JPEGS))
+    pipeline = (
+        sp.Pipeline(sp.FileList(images.path, mask=tmp_path / "masks.txt")).map(sp.CenterCrop(8)).batch(2)
+    )
+    figures = sp.measure_reads(pipeline.plan(memory="64MiB", num_workers=1), seconds=0.2, threads=1)
+    of_record = sum(map(len, JPEGS)) / len(JPEGS) + (tmp_path / "small").stat().st_size
+    assert figures.bytes == pytest.approx(figures.files / 2 * of_record, rel=2 * len(JPEGS) / figures.files)
+
+
 def test_files_that_cant_be_read_are_counted(tmp_path: Path) -> None:
     write_list(tmp_path, JPEGS)
     (tmp_path / "003.jpg").unlink()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from photos import age
 from standpipe.contracts import Encoded, OpenSource, check_source
 from tars import shard
 
@@ -317,3 +318,23 @@ def test_a_record_without_one_of_its_images_is_refused(tmp_path: Path) -> None:
     path = shard(tmp_path / "a.tar", [*members(1, "left.jpg", "right.jpg"), ("1.left.jpg", b"x")])
     with pytest.raises(sp.PlanError, match=r"the member 1\.left\.jpg has no right next to it"):
         sp.TarShards(path).open()
+
+
+def test_index_files_of_further_lists_are_verified(lists: dict[str, Path], tmp_path: Path) -> None:
+    age(*lists.values())
+    source = sp.FileList(**lists)
+    sp.build_index(source)
+    assert sp.verify_index(source).ok
+    sp.build_index(sp.FileList(lists["right"], labels=False))
+    assert sp.verify_index(source).ok
+    write(lists["right"], "r/0 a.jpg", "r/1.jpg 7", "r/2.jpg")
+    differences = sp.verify_index(source).differences
+    assert differences[0] == "right: a run wouldn't use it: the list changed since"
+    assert differences[1] == "right: it has 2 records, the list has 3"
+    age(*touch(tmp_path, "a/1.png", "b/1.png").glob("[ab]"))
+    folders = sp.ImageFolder(tmp_path / "a", b=tmp_path / "b")
+    sp.build_index(folders)
+    sp.build_index(sp.ImageFolder(tmp_path / "b", a=tmp_path / "a"))
+    assert sp.verify_index(folders).ok
+    touch(tmp_path, "b/2.png")
+    assert "b: it has 1 records, the folder has 2" in sp.verify_index(folders).differences

@@ -127,7 +127,11 @@ def _copied(plan: sp.Plan, folder: Path, in_memory: bool) -> Path:
         room = min(room, MEMORY_SHARE * shutil.disk_usage(folder).free)
     names: list[str] = []
     for number in range(min(plan.steps.per_epoch, MOST_FILES // plan.steps.batch + 1)):
-        files = plan.source.locate(plan.steps.step(number).draw(plan.order, 0).indices).files["image"]
+        files, *others = plan.source.locate(
+            plan.steps.step(number).draw(plan.order, 0).indices
+        ).files.values()
+        if others:
+            raise sp.PlanError("bench --io needs records of one image: its copies are a list of images")
         places = zip(files.offset.tolist(), files.length.tolist(), strict=True)
         for row, (offset, length) in enumerate(places):
             with contextlib.suppress(OSError):  # what can't be read is no part of this

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import Encoded, Files
+from standpipe.contracts import Files
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
+from standpipe.plan.fields import has_files
 from standpipe.plan.options import MOST_WORKERS
 from standpipe.plan.plan import Plan
 from standpipe.read import read_policy, read_threads
+from standpipe.source.concat import merged_files
 from standpipe.units import is_count, is_seconds
 
 ROWS_AT_ONCE = 1 << 13  # rows that are handed to the reading threads together
@@ -112,7 +114,7 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
     >>> report.files > 0, report.failed
     (True, 0)
     """
-    if plan.samples.python is not None or not isinstance(plan.source.fields.get("image"), Encoded):
+    if not has_files(plan.source):
         raise PlanError("measure_reads() reads files, and the images of this plan aren't in files")
     if not (is_seconds(seconds) and seconds > 0):
         raise PlanError(f"measure_reads(seconds={seconds!r}): seconds must be above 0")
@@ -158,7 +160,9 @@ def _files(plan: Plan) -> Iterator[Files]:
         rows.append(steps.step(0, at.consumed).draw(plan.order, at.epoch).indices)
         at = steps.settled(steps.after(at))
         if at.consumed == 0 or sum(map(len, rows)) >= ROWS_AT_ONCE:
-            yield plan.source.locate(np.concatenate(rows)).files["image"]
+            fields = [*plan.source.locate(np.concatenate(rows)).files.values()]
+            count = sum(len(files.paths) for files in fields)
+            yield merged_files(fields, np.arange(count).reshape(len(fields), -1).T.ravel())
             rows = []
 
 

@@ -24,7 +24,7 @@ def storage_costs(source: OpenSource, *, scattered: bool, devices: Path = DEVICE
     devices    the folder in which the kernel describes block devices
     """
     try:
-        files = source.locate(np.zeros(1, np.int64)).files.get("image")
+        files = next(iter(source.locate(np.zeros(1, np.int64)).files.values()), None)
         if files is None:
             return []
         folder = os.path.dirname(path_text(files.paths[0])) or "/"  # noqa: PTH120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ def verify_index(
     """Compare an index file with its list, folder or tar shards.
 
     It checks the file that a run would use. It reads the whole index, and the whole list, the folder or all
-    headers of the shards.
+    headers of the shards. Further lists or folders are checked too if they have index files.
 
     Parameters
     ----------
@@ -91,15 +91,27 @@ def verify_index(
     (False, 24, 'it has 24 records, the list has 25')
     """
     subject = subject_of(source)
-    found = [path for path in places(subject) if os.path.lexists(path)]
-    if not found:
+    report = _verified(subject, on_progress)
+    if report is None:
         raise PlanError(
             f"there is no index file of {subject.name}; build one with 'standpipe index' (a run works without)"
         )
-    path = Path(os.fsdecode(found[0]))
+    differences = list(report.differences)
+    for name, other in () if isinstance(source, TarShards) else source.further():
+        found = _verified(other, on_progress)
+        differences += [f"{name}: {each}" for each in found.differences] if found else []
+    return replace(report, differences=tuple(differences))
+
+
+def _verified(subject: Subject, on_progress: Progress | None) -> IndexCheckReport | None:
+    """Compare the index file of one subject with it; None if there is no file."""
+    place = next(filter(os.path.lexists, places(subject)), None)
+    if place is None:
+        return None
+    path = Path(os.fsdecode(place))
     try:
-        with reading(found[0]):
-            index = read_index(found[0])
+        with reading(place):
+            index = read_index(place)
     except DamagedIndex as error:
         return IndexCheckReport(path, 0, (f"the file: {error}",))
     differences = [*_damage(index), *_differences(subject, index, on_progress)]

@@ -263,7 +263,7 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     order  (n,) int64: the place of each record among the records of all parts, one part after another
     """
     first = found[0]
-    files = {name: _merged_files([each.files[name] for each in found], order) for name in first.files}
+    files = {name: merged_files([each.files[name] for each in found], order) for name in first.files}
     rows = {name: _merged_rows([each.rows[name] for each in found], order) for name in first.rows}
     plain = {name: np.concatenate([each.plain[name] for each in found])[order] for name in first.plain}
     return Records(indices, files=files, rows=rows, plain=plain)
@@ -282,7 +282,8 @@ def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
     return replace(merged[0], others=tuple(merged[1:]))
 
 
-def _merged_files(found: list[Files], order: Int64Array) -> Files:
+def merged_files(found: list[Files], order: Int64Array) -> Files:
+    """Merge files into one ``Files``; ``order`` as for ``_merged``."""
     blobs = [files.paths.blob for files in found]
     shifts = np.cumsum([0, *(len(blob) for blob in blobs[:-1])])
     ends = [files.paths.ends + shift for files, shift in zip(found, shifts, strict=True)]

@@ -9,7 +9,7 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.with_fields import Further, ListingWithFields, further_fields, shown_fields
+from standpipe.source.index.with_fields import Further, ListingWithFields, set_arguments, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -97,10 +97,7 @@ class FileList:
         others: Further = (),
         **fields: AnyPath,
     ) -> None:
-        further = further_fields("FileList", dict(others) | fields, ("root", "labels", "index"))
-        own = {"path": path, "root": root, "labels": labels, "index": index, "others": further}
-        for name, value in own.items():
-            object.__setattr__(self, name, value)
+        set_arguments(self, dict(others) | fields, path=path, root=root, labels=labels, index=index)
 
     def open(self) -> OpenSource:
         """Find the lists' indexes, or read the lists and build them.
@@ -115,12 +112,12 @@ class FileList:
         """
         images = Listing.open(self.subject())
         others = {}
-        for name, path in self.others:
-            others[name] = other = Listing.open(FileList(path, self.root, labels=False).subject())
+        for name, subject in self.further():
+            others[name] = other = Listing.open(subject)
             if other.num_records != images.num_records:
                 raise PlanError(
                     f"FileList: {path_text(self.path)} has {images.num_records:,} lines, and {name}="
-                    f"'{path_text(path)}' {other.num_records:,}; line n of one belongs to line n of the other"
+                    f"'{subject.name}' {other.num_records:,}; line n of one belongs to line n of the other"
                 )
         return ListingWithFields.beside(images, others)
 
@@ -130,6 +127,10 @@ class FileList:
         labels = "" if self.labels else ", labels=False"
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
         return f"FileList('{path_text(self.path)}'{root}{labels}{index}{shown_fields(self.others)})"
+
+    def further(self) -> list[tuple[str, ListSubject]]:
+        """Return each further list, as the subject of an index, and the name of its field."""
+        return [(name, FileList(path, self.root, labels=False).subject()) for name, path in self.others]
 
     def subject(self) -> ListSubject:
         """Open the list, as the subject of an index."""

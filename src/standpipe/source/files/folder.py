@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.folder_subject import FolderSubject, but
 from standpipe.source.files.partners import check_partners
 from standpipe.source.index.listing import Listing, some
-from standpipe.source.index.with_fields import Further, ListingWithFields, further_fields, shown_fields
+from standpipe.source.index.with_fields import Further, ListingWithFields, set_arguments, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -101,10 +101,7 @@ class ImageFolder:
         others: Further = (),
         **fields: AnyPath,
     ) -> None:
-        further = further_fields("ImageFolder", dict(others) | fields, ("allow_empty", "index"))
-        own = {"root": root, "allow_empty": allow_empty, "index": index, "others": further}
-        for name, value in own.items():
-            object.__setattr__(self, name, value)
+        set_arguments(self, dict(others) | fields, root=root, allow_empty=allow_empty, index=index)
 
     def open(self) -> OpenSource:
         """Find the folders' indexes, or list the folders and build them.
@@ -117,16 +114,11 @@ class ImageFolder:
         - if columns were added to its index, and the folder has other records now.
         """
         listing = Listing.open(self.subject())
-        if listing.classes is None and not self.others:
-            raise PlanError(
-                f"{path_text(listing.subject.base)} has {listing.num_records} images but no class folders; move each "
-                "class into a folder of its own, or list the files with FileList"
-            )
         if not self.allow_empty:
             self._check_classes(listing)
         others = {}
-        for name, path in self.others:
-            others[name] = Listing.open(ImageFolder(path).subject())
+        for name, subject in self.further():
+            others[name] = Listing.open(subject)
             check_partners(listing, others[name], name)
         return ListingWithFields.beside(listing, others)
 
@@ -135,6 +127,10 @@ class ImageFolder:
         empty = ", allow_empty=True" if self.allow_empty else ""
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
         return f"ImageFolder('{path_text(self.root)}'{empty}{index}{shown_fields(self.others)})"
+
+    def further(self) -> list[tuple[str, FolderSubject]]:
+        """Return each further folder, as the subject of an index, and the name of its field."""
+        return [(name, replace(ImageFolder(path).subject(), flat=True)) for name, path in self.others]
 
     def subject(self) -> FolderSubject:
         """Return the folder, as the subject of an index."""
@@ -145,7 +141,7 @@ class ImageFolder:
                 f"ImageFolder(index='{path_text(index)}') is inside the folder and would change its modification time; "
                 "use a path outside"
             )
-        return FolderSubject(root, name=path_text(self.root), index=index)
+        return FolderSubject(root, name=path_text(self.root), index=index, flat=bool(self.others))
 
     def _check_classes(self, listing: Listing) -> None:
         """Raise ``PlanError`` if a class has no image."""

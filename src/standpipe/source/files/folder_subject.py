@@ -30,11 +30,13 @@ class FolderSubject:
 
     base   its absolute path, with a slash at the end
     index  the path of its index, if the user gave one
+    flat   True if it may have only images
     """
 
     base: bytes
     name: str
     index: bytes | None
+    flat: bool
 
     kind = "folder"
     costly = False
@@ -72,6 +74,8 @@ class FolderSubject:
         facts = index.facts
         if facts.kind != self.kind:
             return "it is the index of a list"
+        if facts.classes is None and not self.flat:
+            return "it has no class folders"
         for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
             for folder in _folders(index, start):
                 what = "the folder" if folder.path == b"." else path_text(folder.path)
@@ -89,7 +93,7 @@ class FolderSubject:
         """Walk the folder and write its index."""
         began_ns = time.time_ns()
         table = _FolderTable(writer)
-        class_names = class_folders(self.base, table.add)
+        class_names = class_folders(self.base, table.add, flat=self.flat)
         records = _Records(writer, smallest_dtype(0, len(class_names) - 1) if class_names else None)
         names = SortedNames(records.put, writer)
         empty = []

@@ -62,26 +62,33 @@ class _Found:
             )
 
 
-def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[bytes]:
-    """Return the names of the direct subfolders, sorted; none if the root has images and no subfolder.
+def class_folders(base: bytes, found_folder: Callable[[Folder], None], *, flat: bool) -> list[bytes]:
+    """Return the names of the direct subfolders, sorted; none if the root has only images.
 
     base          the root, with a slash at the end
     found_folder  called with every folder before its entries are read
+    flat          True if the root may have only images
 
     Raises ``PlanError`` in the cases that ``ImageFolder`` names.
     """
-    found, has_images = _Found(), False
+    found, num_images = _Found(), 0
     with reading(base):
         found_folder(_status(base, HERE).folder)
         with os.scandir(base) as entries:
             for entry in entries:
                 found.add(entry)
-                has_images = has_images or bool(found.images)
+                num_images += len(found.images)
                 found.images.clear()
+    if found.folders or (num_images and flat):
+        found.check(base)
+        return sorted(found.folders)
+    if num_images:
+        raise PlanError(
+            f"{path_text(base)} has {num_images} images but no class folders; move each class into a "
+            "folder of its own, or list the files with FileList"
+        )
     found.check(base)
-    if not found.folders and not has_images:
-        raise PlanError(f"{path_text(base)} has no class folders; check the path")
-    return sorted(found.folders)
+    raise PlanError(f"{path_text(base)} has no class folders; check the path")
 
 
 def images_below(

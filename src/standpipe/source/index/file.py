@@ -38,9 +38,8 @@ CHECKED_WHOLE_BYTES = 8 << 20  # up to this size, opening an index checks all of
 PLACE = np.dtype("<u8")  # location of a path: offset in the low bits, length from bit LENGTH_SHIFT on
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
 HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
-REPEATED = (
-    "repeated"  # section of tar shards: records whose key an earlier one of the shard has, and that one
-)
+# Section of tar shards: records whose key an earlier one of the shard has, and that one.
+REPEATED = "repeated"
 NEEDED_SECTIONS = {
     "folder": ("text", "folders", "folder_places", "folder_names"),
     "tar": ("text", "shards"),

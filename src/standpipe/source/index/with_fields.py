@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -26,14 +26,16 @@ def is_field_name(name: object) -> bool:
     return isinstance(name, str) and name.isidentifier() and name not in OWN_FIELDS
 
 
-def further_fields(call: str, given: Mapping[str, AnyPath], arguments: Collection[str]) -> Further:
-    """Return the paths of further fields, sorted by the fields' names, from the keyword arguments of a call.
+def set_arguments(source: object, given: Mapping[str, AnyPath], **own: object) -> None:
+    """Set the attributes of a frozen source from a call's arguments, and ``others`` to its further fields, sorted.
 
-    arguments  the names of the call's own keyword arguments
+    given  paths of further fields by name
+    own    the other arguments, the path of the images first
 
     Raises ``TypeError`` for an argument that is misspelt or known from other libraries, and ``PlanError`` for a name
     that a field can't have, and for a value that isn't a path.
     """
+    call, arguments = type(source).__name__, [*own][1:]
     hints = OTHERS | ARGUMENTS.get(call, {})
     for name, path in given.items():
         is_path = isinstance(path, str | bytes | os.PathLike)
@@ -44,7 +46,8 @@ def further_fields(call: str, given: Mapping[str, AnyPath], arguments: Collectio
                 f"{call}({name}={path!r:.80}): a further field needs a path, and an identifier as its name, except "
                 f"{', '.join(OWN_FIELDS)}"
             )
-    return tuple(sorted(given.items()))
+    for name, value in {**own, "others": tuple(sorted(given.items()))}.items():
+        object.__setattr__(source, name, value)
 
 
 def shown_fields(further: Further) -> str:

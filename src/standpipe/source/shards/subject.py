@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.formats import SUFFIXES
 from standpipe.source.files.list_subject import LabelWriter
 from standpipe.source.index.file import (
     HEADERS,
@@ -25,31 +23,18 @@ from standpipe.source.index.file import (
 )
 from standpipe.source.index.listing import SKIPPED
 from standpipe.source.index.store import AROUND, Progress, is_settled
-from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.shards.faults import refuse
+from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields
 from standpipe.source.shards.wids import ListedShard
 from standpipe.system.paths import open_for_reading, path_text, reading
 
 MOST_NAMED = 9  # extensions in a message
 RECORDS_AT_ONCE = 1 << 14
 MEMBERS_AT_ONCE = 1 << 6  # on slow storage each takes about a millisecond, and Ctrl-C waits for all
-IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
-NUMBERS = (
-    "cls",
-    "cls2",
-    "class",
-    "count",
-    "index",
-    "inx",
-    "id",
-)  # extensions of integers, as WebDataset reads them
 CHEAP_SHARDS, CHEAP_BYTES = 64, 256 << 20  # that are indexed again each time
-PICKLES = ("pth", "pt", "pkl", "pickle")
 UNMARKED = "no end mark: "  # in an index's counts, before the first shard without the zeros at its end
 LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
-
-Fields = Mapping[str, tuple[str, ...]]  # extensions by field
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +215,7 @@ class TarSubject:
     def _first_fields(self) -> Fields:
         """Return the fields of the first record with an image: its image or images, and ``label`` if it has one."""
         for found in self._first_groups():
-            if fields := _image_fields(found):
+            if fields := image_fields(found):
                 return fields | {"label": ("cls",)} if "cls" in found else fields
         # Without an image, a label isn't a fault: the error is that there are no images.
         return {"image": IMAGES, "label": ("cls",)}
@@ -245,35 +230,14 @@ class TarSubject:
                         at = data + -(-length // 512) * 512
                         folder, slash, last = name.rpartition(b"/")
                         stem, _, extension = last.partition(b".")
-                        if (
-                            not is_file or not stem or not extension
-                        ):  # as macOS's "._0.jpg", between a record's members
+                        # macOS has members such as "._0.jpg" between those of a record.
+                        if not is_file or not stem or not extension:
                             continue
                         if folder + slash + stem != key:
                             yield extensions
                             key, extensions = folder + slash + stem, set()
                         extensions.add(extension.decode("latin-1").lower())
                 yield extensions
-
-
-def is_image(extensions: Iterable[str]) -> bool:
-    """Return True if all members with these extensions are images."""
-    return all(extension.rpartition(".")[2] in IMAGES for extension in extensions)
-
-
-def _image_fields(found: set[str]) -> dict[str, tuple[str, ...]]:
-    """Return the fields of a record's images, given the extensions of its members; none if it has no images.
-
-    A member with an image's suffix alone is ``image``, and others are left out. Else ``left.jpg`` and ``right.png`` are
-    ``left`` and ``right``, if there are several and all have usable names: a single one, or numbers, would be parts of
-    names with dots.
-    """
-    if found & {*IMAGES}:
-        return {"image": IMAGES}
-    stems = sorted({each.rpartition(".")[0] for each in found if is_image([each])})
-    fields = {re.sub(r"\W", "_", stem): tuple(f"{stem}.{each}" for each in IMAGES) for stem in stems}
-    usable = len(fields) == len(stems) > 1 and all(name == "image" or is_field_name(name) for name in fields)
-    return dict(sorted(fields.items(), key=lambda item: item[0] != "image")) if usable else {}
 
 
 def _others(left_out: list[bytes]) -> str:

@@ -14,18 +14,10 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
+from standpipe.source.shards.fields import checked_fields, is_image
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.names import shard_paths
-from standpipe.source.shards.subject import (
-    IMAGES,
-    LEFT_OUT,
-    NUMBERS,
-    PICKLES,
-    UNMARKED,
-    Fields,
-    TarSubject,
-    is_image,
-)
+from standpipe.source.shards.subject import LEFT_OUT, UNMARKED, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
 from standpipe.spec import ArraySpec, Int64Array
 from standpipe.system.logs import logger
@@ -127,7 +119,7 @@ class TarShards:
             raise PlanError(
                 f"TarShards needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {self.shards!r}"
             )
-        name, fields = self._name().strip("'"), _checked(self.fields)
+        name, fields = self._name().strip("'"), checked_fields(self.fields)
         if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
             listed = listed_shards(absolute(self.shards, field="TarShards' list"))
             return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
@@ -142,51 +134,6 @@ class TarShards:
             return f"'{path_text(self.shards)}'"
         more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
         return f"'{path_text(self.shards[0])}'{more}" if self.shards else "no shards"
-
-
-def _checked(fields: object) -> Fields | None:
-    """Return the extensions of each field, an image first. Raises ``PlanError`` for fields that records can't have."""
-    if fields is None:
-        return None
-    such = "such as fields={'image': 'jpg;png', 'label': 'cls'}"
-    checked: dict[str, tuple[str, ...]] = {}
-    taken: dict[str, str] = {}
-    for name, text in fields.items() if isinstance(fields, Mapping) else ():
-        if not isinstance(name, str) or not name.isidentifier() or name in ("index", "valid", "source"):
-            raise PlanError(f"TarShards: a field can't be named {name!r}; use an identifier, {such}")
-        if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
-            raise PlanError(f"TarShards: the field {name!r} needs extensions as text, {such}, got {text!r}")
-        extensions = tuple(part.strip().lstrip(".").lower() for part in text.split(";"))
-        for extension in extensions:
-            _check_kind(name, extension)
-            if taken.setdefault(extension, name) != name:
-                raise PlanError(
-                    f"TarShards: {extension!r} can't be both {taken[extension]!r} and {name!r}, {such}"
-                )
-        checked[name] = extensions
-    images = sorted(name for name, extensions in checked.items() if is_image(extensions))
-    if not images:
-        raise PlanError(f"TarShards(fields={fields!r}) must say what the image is, {such}")
-    first = "image" if "image" in images else images[0]
-    return dict(sorted(checked.items(), key=lambda item: item[0] != first))
-
-
-def _check_kind(name: str, extension: str) -> None:
-    """Raise ``PlanError`` if members with an extension can't be a field of this name."""
-    last = extension.rpartition(".")[2]
-    if last in PICKLES:
-        raise PlanError(
-            f"TarShards: {extension!r} members may hold Python code, which standpipe never loads; leave the field "
-            f"{name!r} out"
-        )
-    kinds, kind = {"image": (IMAGES, "an image"), "label": (NUMBERS, "an integer")}.get(name, ((last,), ""))
-    if last not in kinds:
-        known = ", ".join(kinds[:7])
-        raise PlanError(
-            f"TarShards: the field {name!r} is {kind}, but {extension!r} isn't one of {known}. A field of another "
-            f"name may be any member, whose bytes a function gets: fields={{…, 'text': {extension!r}}} and "
-            "map(…, field='text')"
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -311,9 +258,8 @@ class ShardListing(Listing):
                 members, fault = _native.tar_members(file.fileno(), size, max(begin, 0), 1)
         except (StandpipeError, OSError):  # the shard is gone, and reading the record says so
             return path_text(path)
-        if members and members[0][1] != int(
-            offset[0]
-        ):  # another shard has its place, where another member begins
+        # Where another shard has its place, another member begins.
+        if members and members[0][1] != int(offset[0]):
             return path_text(path)
         member = members[0][4] if members else fault[2] if fault else b""
         return f"{path_text(path)}: {path_text(member)}" if member else path_text(path)
