@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from photos import age
+from photos import age, encoded, picture
 from standpipe.contracts import Encoded, OpenSource, check_source
 from tars import shard
 
@@ -223,6 +223,43 @@ def test_a_misspelt_argument_of_a_folder_is_no_field(tmp_path: Path) -> None:
     arguments = {"target_transform": abs}
     with pytest.raises(TypeError, match=r"ImageFolder\(\) takes no target_transform=: write \.map"):
         sp.ImageFolder(tmp_path, **arguments)
+
+
+def test_folders_of_masks_give_the_batches_of_lists(tmp_path: Path) -> None:
+    images, masks = tmp_path / "images", tmp_path / "masks"
+    for number in range(6):
+        touch(tmp_path, f"images/{number}.jpg", f"masks/{number}.png")
+        (images / f"{number}.jpg").write_bytes(encoded(picture(number)))
+        (masks / f"{number}.png").write_bytes(encoded(picture(number)[..., 0], "PNG"))
+    for name, suffix in (("images", "jpg"), ("masks", "png")):
+        write(tmp_path / f"{name}.txt", *(f"{name}/{number}.{suffix}" for number in range(6)))
+    found = []
+    for source in (
+        sp.ImageFolder(images, mask=masks),
+        sp.FileList(tmp_path / "images.txt", mask=tmp_path / "masks.txt"),
+    ):
+        pipeline = sp.Pipeline(source).shuffle(seed=3).map(sp.RandomResizedCrop(16)).batch(6)
+        with pipeline.loader(memory="128MiB", num_workers=1) as loader:
+            (batch,) = loader
+            found.append({name: np.array(values) for name, values in batch.items()})
+    assert [*found[0]] == [*found[1]]
+    assert all((found[0][name] == values).all() for name, values in found[1].items())
+
+
+def test_records_of_several_images_are_joined(lists: dict[str, Path], tmp_path: Path) -> None:
+    left = touch(tmp_path / "l", "0.jpg", "1.jpg", "2.jpg")
+    right = touch(tmp_path / "r", "0.png", "1.png", "2.png")
+    folders = sp.ImageFolder(left, right=right)
+    both = sp.Concat(
+        folders, sp.FileList(write(tmp_path / "more.txt", "3.jpg"), right=write(tmp_path / "r.txt", "4.png"))
+    )
+    check_source(both)
+    assert located(both.open(), tmp_path) == {
+        "image": ["l/0.jpg", "l/1.jpg", "l/2.jpg", "3.jpg"],
+        "right": ["r/0.png", "r/1.png", "r/2.png", "4.png"],
+    }
+    with pytest.raises(sp.PlanError, match="it has no field 'right'"):
+        sp.Concat(folders, sp.FileList(tmp_path / "more.txt")).open()
 
 
 def members(count: int, *extensions: str) -> list[tuple[str | bytes, bytes]]:
