@@ -106,11 +106,23 @@ def test_a_list_with_further_lists_is_a_value(lists: dict[str, Path]) -> None:
         ({"indx": "x"}, TypeError, r"FileList\(\) takes no indx=: did you mean index=\?"),
         ({"label": "x"}, TypeError, r"FileList\(\) takes no label=: did you mean labels=\?"),
         ({"transform": abs}, TypeError, r"FileList\(\) takes no transform=: write \.map"),
-        ({"image": "x"}, sp.PlanError, r"FileList\(image='x'\): a further field needs a path, and an ident"),
-        ({"source": "x"}, sp.PlanError, r"FileList\(source='x'\): .* except image, label, index"),
-        ({"a b": "x"}, sp.PlanError, r"FileList\(a b='x'\): .* an identifier"),
-        ({"right": None}, sp.PlanError, r"FileList\(right=None\): a further field needs a path"),
-        ({"right": ["a.jpg"]}, sp.PlanError, r"FileList\(right=\['a\.jpg'\]\): a further field needs a path"),
+        (
+            {"image": "x"},
+            sp.PlanError,
+            r"FileList\(image='x'\): it takes root=, labels=, index=, and paths of",
+        ),
+        ({"source": "x"}, sp.PlanError, r"FileList\(source='x'\): .* other than image, label, index"),
+        ({"a b": "x"}, sp.PlanError, r"FileList\(a b='x'\): .* whose names are identifiers"),
+        (
+            {"right": None},
+            sp.PlanError,
+            r"FileList\(right=None\): it takes root=, labels=, index=, and paths of",
+        ),
+        (
+            {"right": ["a.jpg"]},
+            sp.PlanError,
+            r"FileList\(right=\['a\.jpg'\]\): it takes root=, labels=, index=, and paths of",
+        ),
     ],
 )
 def test_names_and_values_that_are_no_fields(

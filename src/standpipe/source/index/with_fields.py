@@ -43,8 +43,8 @@ def set_arguments(source: object, given: Mapping[str, AnyPath], **own: object) -
             raise unknown_argument(f"{call}()", [name], arguments, hints)
         if not is_path or not is_field_name(name):
             raise PlanError(
-                f"{call}({name}={path!r:.80}): a further field needs a path, and an identifier as its name, except "
-                f"{', '.join(OWN_FIELDS)}"
+                f"{call}({name}={path!r:.80}): it takes {'=, '.join(arguments)}=, and paths of further fields, whose "
+                f"names are identifiers other than {', '.join(OWN_FIELDS)}"
             )
     for name, value in {**own, "others": tuple(sorted(given.items()))}.items():
         object.__setattr__(source, name, value)
