@@ -29,7 +29,7 @@ struct Reading {
 
     void read() {
         std::unique_lock lock(mutex);
-        while (has_more() && !stopped && Clock::now() < ends) {
+        while (has_more() && !stopped && (next == 0 || Clock::now() < ends)) {  // the first one in any case
             const FileRange& file = task.files[next++ % task.files.size()];
             lock.unlock();
             ReadResult read = reader->read(file, *buffers);

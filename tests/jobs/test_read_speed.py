@@ -35,6 +35,12 @@ def test_every_file_is_read_as_often_as_the_others(tmp_path: Path) -> None:
     assert figures.failed == 0
 
 
+def test_however_little_time_there_is_a_file_is_read(tmp_path: Path) -> None:
+    """Also on a machine where a thread starts late."""
+    write_list(tmp_path, JPEGS)
+    assert sp.measure_reads(plan_of(tmp_path), seconds=1e-9).files >= 1
+
+
 def test_all_files_of_a_record_are_read(tmp_path: Path) -> None:
     images = write_list(tmp_path, JPEGS)
     (tmp_path / "small").write_bytes(encoded(picture(0, 40, 56)[..., 0], "PNG"))
