@@ -54,6 +54,7 @@ int run(int rounds, int count, char** paths) {
     stage.target = {kSize, kSize};
     stage.mirrors.push_back({2, 0.5});
     Program program;
+    program.inputs.front().limits = {.max_pixels = 178'956'970, .max_scans = 100};
     Head& head = program.heads.front();
     head.passes = passes_of({stage});
     head.format.height = head.format.width = kSize;
@@ -97,10 +98,11 @@ int run(int rounds, int count, char** paths) {
                 sums[decoder][part] += all[static_cast<size_t>(rounds / 2)];
             }
     }
+    if (files == 0) return std::fprintf(stderr, "decode_split: no file is a JPEG that is decoded here\n"), 1;
     for (size_t decoder = 0; decoder < 2; ++decoder)
         std::printf("%s %.1f %.1f %.1f\n", decoder ? "libjpeg-turbo" : "standpipe", sums[decoder][0] / files,
                     sums[decoder][1] / files, sums[decoder][2] / files);
-    return files ? 0 : 1;
+    return 0;
 }
 
 }  // namespace
