@@ -349,8 +349,9 @@ class Pipeline(Description):
     def show(self, n: int = 8, *, steps: bool = False, epoch: int | Sequence[int] = 0) -> Sheet:
         """Draw the first samples of an epoch, as training gets them. Notebooks display the result.
 
-        Each sample has a row: its image, or its views side by side. A field ``mask`` is drawn over the image: half
-        transparent, with a colour per class number. Class 0 has no colour, and 255 is white. ``Normalize`` is undone.
+        Each sample has a row: its image, or its views side by side. A field ``mask`` is drawn over the image, and
+        ``a_mask`` over the view ``a``: half transparent, with a colour per class number. Class 0 has no colour, and 255
+        is white. ``Normalize`` is undone.
         Other floats are drawn as if 1 were white, or 255 after ``ToDtype(scale=False)``. If some are outside of that
         range, their smallest number is black and their largest is white. Python functions run in the calling thread.
         ``cache`` isn't used, and the CPU decodes.

@@ -159,23 +159,58 @@ def test_several_epochs_have_a_column_each() -> None:
     assert [place[0] for place in places if place] == sorted({place[0] for place in places if place})
 
 
-@pytest.mark.parametrize("steps", [False, True])
-def test_masks_are_over_their_images(tmp_path: Path, steps: bool) -> None:
+def masked_source(folder: Path) -> tuple[sp.FileList, np.ndarray, np.ndarray]:
+    """A list of one image and its mask, the image, and it with its mask over it, as a sheet shows it."""
     image, mask = picture(1, 100, 120), np.zeros((100, 120), np.uint8)
     mask[10:30, 50:80] = 1
     mask[0:5] = 255
-    Image.fromarray(image).save(tmp_path / "image.png")
-    Image.fromarray(mask).save(tmp_path / "mask.png")
-    (tmp_path / "images.txt").write_text("image.png\n")
-    (tmp_path / "masks.txt").write_text("mask.png\n")
-    source = sp.FileList(tmp_path / "images.txt", mask=tmp_path / "masks.txt")
-    sheet = sheet_of(sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=1)), 1, steps=steps)
+    Image.fromarray(image).save(folder / "image.png")
+    Image.fromarray(mask).save(folder / "mask.png")
+    (folder / "images.txt").write_text("image.png\n")
+    (folder / "masks.txt").write_text("mask.png\n")
     painted = image.copy()
     painted[mask == 1] = image[mask == 1] // 2 + np.array([127, 0, 0], np.uint8)
     painted[mask == 255] = image[mask == 255] // 2 + 127
+    return sp.FileList(folder / "images.txt", mask=folder / "masks.txt"), image, painted
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_masks_are_over_their_images(tmp_path: Path, steps: bool) -> None:
+    source, image, painted = masked_source(tmp_path)
+    sheet = sheet_of(sp.Pipeline(source).map(sp.RandomHorizontalFlip(p=1)), 1, steps=steps)
     places = [place_of(each, sheet) for each in (painted if steps else image[:, ::-1], painted[:, ::-1])]
     assert None not in places
     assert places[0][0] < places[1][0]  # type: ignore[index]
+
+
+def test_masks_of_views_are_over_their_views(tmp_path: Path) -> None:
+    source, image, painted = masked_source(tmp_path)
+    flip = [sp.CenterCrop((100, 120)), sp.RandomHorizontalFlip(p=1)]
+    views = sp.Views(a=flip, small=sp.Repeat(2, [sp.CenterCrop(96), sp.RandomVerticalFlip(p=1)]))
+    sheet = sheet_of(sp.Pipeline(source).map(views), 1)
+    flipped, small = (slice(None), slice(None, None, -1)), (slice(97, 1, -1), slice(12, 108))
+    for part in (flipped, small):
+        plain, masked = (place_of(each[part], sheet) for each in (image, painted))
+        assert plain is not None
+        assert masked is not None
+        assert plain[0] < masked[0]
+        assert plain[1] == masked[1]
+
+
+def test_steps_of_views_are_under_their_masks(tmp_path: Path) -> None:
+    source, _, painted = masked_source(tmp_path)
+    small = sp.Repeat(2, [sp.CenterCrop(96), sp.RandomVerticalFlip(p=1)])
+    whole = [sp.CenterCrop((100, 120)), sp.RandomHorizontalFlip(p=1), sp.ColorJitter()]
+    views = sp.Views(a=whole, small=small)
+    sheet = sheet_of(sp.Pipeline(source).map(views), 1, steps=True)
+    whole_px, mirrored, turned = (
+        place_of(each, sheet) for each in (painted, painted[:, ::-1], painted[97:1:-1, 12:108])
+    )
+    assert whole_px is not None
+    assert mirrored is not None
+    assert turned is not None
+    assert whole_px[0] < mirrored[0]
+    assert whole_px[1] == mirrored[1] < turned[1]
 
 
 def test_small_images_are_enlarged_and_large_ones_reduced() -> None:

@@ -40,8 +40,16 @@ def pictures_of(values: Sequence[Any], name: str, transforms: Sequence[Transform
     return [[_bytes((each - low) * (255 / max(high - low, 1e-12))) for each in row] for row in floats]
 
 
-def painted(image: UInt8Array, mask: AnyArray) -> UInt8Array:
-    """Return an image with its mask over it, half transparent: one colour per class number."""
+def painted(pictures: Sequence[UInt8Array], mask: AnyArray) -> list[UInt8Array]:
+    """Return the pictures of a sample with their masks over them, half transparent: one colour per class number.
+
+    mask  the sample's mask, (H, W), or those of its views, (views, H, W)
+    """
+    masks = mask if mask.ndim == 3 and len(mask) == len(pictures) else [mask] * len(pictures)
+    return [_painted(image, each) for image, each in zip(pictures, masks, strict=True)]
+
+
+def _painted(image: UInt8Array, mask: AnyArray) -> UInt8Array:
     if mask.shape != image.shape[:2] or mask.dtype.kind not in "iub":
         raise PlanError(
             f"show() draws masks (H, W) of class numbers, but the mask is {mask.dtype} of shape {mask.shape} beside "

@@ -17,8 +17,7 @@ from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
-from standpipe.transform.image import MASK
-from standpipe.transform.kernels.mask import moves_mask
+from standpipe.transform.kernels.mask import mask_of, moves_mask
 from standpipe.transform.kernels.views import Repeat, Views, number_of_views, transforms_of
 from standpipe.transform.pixels.window import PadImage
 from standpipe.transform.python.function import callable_name
@@ -77,13 +76,19 @@ def _fields(pipeline: Description, samples: list[Sample]) -> tuple[list[str], li
     columns: list[list[UInt8Array]] = []
     for name in _image_fields(pipeline, samples[0]):
         pictures = pictures_of([sample[name] for sample in samples], name, pipeline.transforms)
+        shown = {name: pictures}
+        if (mask := mask_of(name)) in samples[0]:
+            shown[mask] = _masked(pictures, mask, samples)
         number = len(pictures[0])
-        titles += [name] if number == 1 else [f"{name} {place}" for place in range(number)]
-        columns += [[each[place] for each in pictures] for place in range(number)]
-    if MASK in samples[0]:
-        titles += [MASK]
-        columns += [[painted(image, sample[MASK]) for image, sample in zip(columns[0], samples, strict=True)]]
+        for title, drawn in shown.items():
+            titles += [title] if number == 1 else [f"{title} {place}" for place in range(number)]
+            columns += [[each[place] for each in drawn] for place in range(number)]
     return titles, columns
+
+
+def _masked(pictures: list[list[UInt8Array]], mask: str, samples: list[Sample]) -> list[list[UInt8Array]]:
+    """Return the pictures of each sample under the masks of a field."""
+    return [painted(each, sample[mask]) for each, sample in zip(pictures, samples, strict=True)]
 
 
 def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
@@ -122,11 +127,8 @@ def _step(
         return []
     _check_fields([field], samples[0])
     pictures = pictures_of([sample[field] for sample in samples], field, transforms)
-    if MASK in samples[0]:
-        pictures = [
-            [painted(image, sample[MASK])] for (image,), sample in zip(pictures, samples, strict=True)
-        ]
-    return pictures
+    mask = mask_of(field)
+    return _masked(pictures, mask, samples) if mask in samples[0] else pictures
 
 
 def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
