@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import standpipe as sp
+from programs import output
 from standpipe.transform.image import ImageTransform  # to find every native transform
 
 REQUIRED: dict[str, Any] = {
@@ -39,6 +41,18 @@ def every_transform() -> list[ImageTransform]:
             if all(each in REQUIRED for each in required):
                 found.append(kind(**{each: REQUIRED[each] for each in required}))
     return found
+
+
+def test_a_process_that_has_used_no_transform_reads_every_transform(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text(
+        json.dumps(sp.Pipeline(sp.Arrays(x=np.arange(3))).map(*every_transform()).to_dict())
+    )
+    program = f"""
+        import json, pathlib
+        recipe = json.loads(pathlib.Path({str(tmp_path / "recipe.json")!r}).read_text())
+        print(len(sp.Pipeline.from_dict(recipe).transforms))
+    """
+    assert output(program) == f"{len(every_transform())}\n"
 
 
 def every_part() -> list[ImageTransform]:

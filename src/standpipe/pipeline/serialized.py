@@ -113,6 +113,8 @@ def described_by(empty: Described, recipe: object) -> Described:
 
     empty  a pipeline that has only a source
     """
+    import standpipe.transform.converted.composition  # noqa: F401 (it imports all transforms)
+
     if not isinstance(recipe, Mapping):
         raise PlanError(f"from_dict takes the dict that to_dict() returned, got {type(recipe).__name__}")
     version = recipe.get("version")
