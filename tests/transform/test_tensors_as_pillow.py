@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,34 @@ def to_rgb(picture: Any) -> Any:
 )
 def test_a_function_that_converts_to_rgb_changes_nothing(part: Any) -> None:
     converted = sp.from_torchvision(V1.Compose([part, V1.Resize((16, 16)), V1.ToTensor()]))
-    assert converted.native == (sp.Resize((16, 16)), sp.ToDtype("float32", True))
+    assert converted.native[1:] == (sp.Resize((16, 16)), sp.ToDtype("float32", True))
     assert converted.report[0].endswith(": native (images are RGB)")
+    assert np.array_equal(rows(*converted), rows(*converted.native[1:]))
+
+
+@pytest.mark.parametrize("channels", ["L", "RGBA"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [V1.Lambda(lambda image: image.convert("RGB")), V1.CenterCrop(8), V1.ToTensor()],
+        [V2.CenterCrop(8), V2.RGB(), V2.ToImage()],
+        [V2.ToImage(), V2.RGB(), V2.CenterCrop(8)],
+    ],
+    ids=["function", "v2", "v2 of a tensor"],
+)
+def test_a_conversion_to_rgb_refuses_other_images_in_plan(
+    parts: list[Any], channels: Any, tmp_path: Path
+) -> None:
+    converted = sp.from_torchvision(V1.Compose(parts))
+    assert not converted.python
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "0.png")
+    (tmp_path / "list.txt").write_text("0.png\n")
+    pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt")).map(*converted).batch(1)
+    with pytest.raises(
+        sp.PlanError, match=r"RGB\(\) takes images of 3 channels, .*use decode\(channels=\"RGB\"\)"
+    ):
+        pipeline.decode(channels=channels).plan(memory="64MiB")
+    pipeline.plan(memory="64MiB")
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,14 @@ from standpipe.transform.converted.convert import (
     package,
     pixels,
 )
-from standpipe.transform.converted.recognised import keeps_rgb
+from standpipe.transform.converted.recognised import RGB, keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize
 from standpipe.transform.python.function import Tensors, check_tensors
 
 FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each may become the ones after it
-UNCHANGED = ("Identity", "RGB", "ToPureTensor")  # parts that change no value of an RGB image
+UNCHANGED = ("Identity", "ToPureTensor")  # parts that change no value
 FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 PRESETS = ("ImageClassification", "SemanticSegmentation")
 RESIZES = ("Resize", "RandomResize", "RandomResizedCrop")
@@ -88,6 +88,9 @@ def from_torchvision(transforms: Any, *, tensors: Tensors | None = None) -> Conv
     ``PILToTensor`` or ``ToImage``, parts that give other pixels for tensors stay Python: resizes, warps and changes
     of colour. ``tensors="as_pillow"`` converts them too. A field ``mask`` takes Pillow's nearest pixels, which are up
     to half a pixel away from those that v2 takes for a ``Mask``.
+
+    A conversion to RGB, which changes no RGB image, is a ``PlanError`` by ``plan()`` for images with other channels,
+    such as those of ``decode(channels="L")``.
 
     A class of your own stays Python. The composition can have a native transform in its place, such as
     ``PillowGaussianBlur``.
@@ -246,8 +249,10 @@ def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Te
             )
         return Outcome(state, [part])
     if state == "image" and keeps_rgb(part):
-        return Outcome(state, [], " (images are RGB)")
+        return Outcome(state, [RGB()], " (images are RGB)")
     check_theirs(part)
+    if name == "RGB":
+        return Outcome(state, [RGB()])
     if name in UNCHANGED:
         return Outcome(state, [])
     if name in ("ConvertImageDtype", "ToDtype") and (state != "image" or tensors):

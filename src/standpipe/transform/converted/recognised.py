@@ -1,10 +1,20 @@
-"""Recognise functions that change no RGB image."""
+"""Recognise conversions to RGB, which change no RGB image."""
 
 from __future__ import annotations
 
 import dis
+from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
+
+from standpipe.transform.image import ImageTransform
+
+
+@dataclass(frozen=True, slots=True)
+class RGB(ImageTransform):
+    """A conversion to RGB. It takes RGB images only, and changes nothing: ``plan()`` refuses grey images and RGBA."""
+
+    takes: ClassVar[tuple[int, ...]] = (3,)
 
 
 def keeps_rgb(part: Any) -> bool:

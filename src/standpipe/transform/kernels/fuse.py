@@ -153,8 +153,8 @@ def _fused(
             continue
         if last:
             raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
-        assert isinstance(transform, GeometricTransform | PixelTransform)
-        stages = followed_by(stages, transform, op, size)
+        if isinstance(transform, GeometricTransform | PixelTransform):  # others only check the channels
+            stages = followed_by(stages, transform, op, size)
         size = transform.size_after(size)
     if size is None:
         random = any(isinstance(each, RandomResize) for each in transforms)
