@@ -29,8 +29,10 @@ from standpipe.transform.image import ImageTransform
 pytest.importorskip("torch")
 from mixed import mixed
 from torchvision_cpu import torchvision
+from uncompiled import without_the_compiler
 
-timm = pytest.importorskip("timm.data.auto_augment")
+with without_the_compiler():  # timm would import it
+    timm = pytest.importorskip("timm.data.auto_augment")
 
 v1, v2 = torchvision.transforms, torchvision.transforms.v2
 F = v2.functional

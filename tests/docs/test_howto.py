@@ -23,7 +23,12 @@ LIMIT_S = 120
 PHOTOS = 300
 RECIPE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-WITH_TORCHVISION = "import runpy, sys, torchvision_cpu; runpy.run_path(sys.argv[1], run_name='__main__')"
+UNCOMPILED = ("-m", "uncompiled")  # without a compiler that no recipe uses
+WITH_TORCHVISION = """
+import runpy, sys, torchvision_cpu, uncompiled
+with uncompiled.without_the_compiler():
+    runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +58,8 @@ def test_the_recipe_prints_what_its_page_shows(page: Path, photos: Path, tmp_pat
         command: tuple[str, ...] = (*TORCHRUN, "recipe.py")
     elif "import timm" in program:
         command = ("-c", WITH_TORCHVISION, "recipe.py")
+    elif "import torch" in program:
+        command = (*UNCOMPILED, "recipe.py")
     else:
         command = ("recipe.py",)
     done = subprocess.run(

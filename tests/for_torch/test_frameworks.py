@@ -22,12 +22,12 @@ LIMIT_S = 240  # for a program that imports a framework, on a busy machine
 BEGIN = """
 import os, sys
 sys.path[:0] = {path!r}
-import torchvision_cpu  # frameworks import torchvision where it is there
 import json, logging, warnings
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 import numpy as np
 import torch
+from uncompiled import without_the_compiler
 import standpipe as sp
 import standpipe.torch
 
@@ -77,8 +77,9 @@ def records(batches: list[list[int]]) -> list[int]:
     return sorted(record for batch in batches for record in batch)
 
 
+@pytest.mark.long
 def test_ddp(tmp_path: Path) -> None:
-    """A plain loop, with gradients that the ranks average."""
+    """A plain loop, with gradients that the ranks average; examples/ddp.py and a recipe of docs/howto are others."""
     ranks = seen(
         tmp_path,
         """
@@ -103,6 +104,7 @@ def test_ddp(tmp_path: Path) -> None:
 
 ENGINE = "standpipe.torch.dataloader thread 512MiB"
 LIGHTNING = """
+import torchvision_cpu  # it imports torchvision where it is installed
 import lightning
 
 class Module(lightning.LightningModule):
@@ -301,6 +303,7 @@ def test_accelerate(tmp_path: Path, ranks: int) -> None:
 
 TRANSFORMERS = """
 import pathlib, shutil
+sys.modules["torchvision"] = None  # without it, as importing it takes more than a second
 from transformers import Trainer, TrainingArguments
 
 class Model(torch.nn.Module):
@@ -397,7 +400,9 @@ def test_timm(tmp_path: Path) -> None:
     (rank,) = seen(
         tmp_path,
         """
-        from timm.data import Mixup
+        import torchvision_cpu  # timm imports torchvision
+        with without_the_compiler():
+            from timm.data import Mixup
 
         images = sp.Arrays(image=np.zeros((48, 32, 32, 3), np.uint8), label=np.arange(48))
         pipeline = sp.Pipeline(images).shuffle(seed=5).map(sp.Normalize()).batch(4)

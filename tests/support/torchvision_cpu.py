@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from uncompiled import without_the_compiler
+
 
 def declare_missing_operators() -> torch.library.Library | None:
     """Declare torchvision's operators unless its own library loads; they live as long as what is returned."""
@@ -30,7 +32,8 @@ def declare_missing_operators() -> torch.library.Library | None:
 
 OPERATORS = declare_missing_operators()
 
-import torchvision  # noqa: E402
-import torchvision.transforms.v2  # noqa: E402
+with without_the_compiler():
+    import torchvision
+    import torchvision.transforms.v2
 
 __all__ = ["torchvision"]
