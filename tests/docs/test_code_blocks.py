@@ -23,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -115,12 +116,26 @@ FIRST_ON = {command: page for page in reversed(PAGES) for command in commands(pa
 PAGES_WITH_COMMANDS = [page for page in PAGES if page in FIRST_ON.values()]
 
 
+# Commands in one process: each would import standpipe anew.
+IN_TURN = """
+import shlex, sys
+from standpipe.cli import main
+for command in sys.argv[1:]:
+    if code := main(shlex.split(command)[1:]):
+        sys.exit(f"{command}: {code}")
+"""
+
+
 def shell(command: str, folder: Path) -> None:
     """Run a command line in ``folder``, where ``standpipe`` is the one under test."""
     script = f'set -eo pipefail; standpipe() {{ "{sys.executable}" -m standpipe "$@"; }}; {command}'
+    in_folder(["bash", "-c", script], folder)
+
+
+def in_folder(command: list[str], folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        ["bash", "-c", script],
+        command,
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -128,7 +143,7 @@ def shell(command: str, folder: Path) -> None:
         timeout=LIMIT_S,
         check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert done.returncode == 0, f"{command[-1]}\n{done.stderr}"
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +162,15 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_pages_commands_run(page: Path, demo: Path) -> None:
-    for command, first_on in FIRST_ON.items():
-        if first_on == page:
-            shell(quick(command), demo)
+    on_page = [quick(command) for command, first_on in FIRST_ON.items() if first_on == page]
+    for alone, together in groupby(
+        on_page, lambda command: bool(re.match("(?!standpipe )|.*[|<>&;]", command))
+    ):
+        if not alone:
+            in_folder([sys.executable, "-c", IN_TURN, *together], demo)
+        else:
+            for command in together:
+                shell(command, demo)
 
 
 def test_commands_are_found() -> None:

@@ -91,13 +91,19 @@ def test_there_is_an_example(name: str) -> None:
     assert examples(name)
 
 
-@pytest.mark.parametrize("name", [name for name in OBJECTS if examples(name)])
-def test_the_examples_run(name: str, folder: Path) -> None:
-    if not name.startswith("standpipe.jax"):
-        run_examples(name)
-        return
+WITH_EXAMPLES = [name for name in OBJECTS if examples(name)]
+OF_JAX = [name for name in WITH_EXAMPLES if name.startswith("standpipe.jax")]
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_EXAMPLES if name not in OF_JAX])
+@pytest.mark.usefixtures("folder")
+def test_the_examples_run(name: str) -> None:
+    run_examples(name)
+
+
+def test_the_examples_of_jax_run(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, __file__, name],
+        [sys.executable, __file__, *OF_JAX],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -109,4 +115,5 @@ def test_the_examples_run(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_examples(sys.argv[1])
+    for name in sys.argv[1:]:
+        run_examples(name)
