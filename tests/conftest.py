@@ -58,15 +58,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [each for part in parts for each in (*part, *islice(others, max(share - len(part), 0)))]
 
 
+def pytest_collection() -> None:
+    """Modules stay, so collections of garbage while they are imported would free little."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Tests collect garbage often: what was imported for all of them needn't be looked through each time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
     """Let the interpreter's end free what was imported: some libraries complain about what is left then."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Take the test's name, which pytest puts there, out of the environment.
+
+    A process that imported torch for a DataLoader of another environment isn't used again: each test would start one.
+    """
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 
 @pytest.fixture

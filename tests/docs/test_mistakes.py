@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -84,6 +83,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         patch.chdir(folder)
         for name in ("RANK", "WORLD_SIZE"):
             patch.delenv(name, raising=False)
+        from datasets import Dataset, DatasetDict  # here, as importing it takes long
+
         photos = sp.Pipeline(sp.ImageFolder("photos"))
         train = photos.shuffle(seed=7).map(
             sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize()
@@ -97,8 +98,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             "torch": torch,
             "torchvision": torchvision,
             "v2": torchvision.transforms.v2,
-            "Dataset": datasets.Dataset,
-            "DatasetDict": datasets.DatasetDict,
+            "Dataset": Dataset,
+            "DatasetDict": DatasetDict,
             "sp": sp,
             "standpipe": standpipe,
             "photos": photos,
