@@ -132,7 +132,13 @@ def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("place", "executor"),
     [
-        *((place, executor) for place in PLACES for executor in EXECUTORS if place != GLOBALLY),
+        *(
+            # A thread of ours makes samples as the caller's thread does.
+            pytest.param(place, executor, marks=pytest.mark.long if executor == "inline" else ())
+            for place in PLACES
+            for executor in EXECUTORS
+            if place != GLOBALLY
+        ),
         (GLOBALLY, "process"),  # elsewhere such draws are the trainer's own
     ],
 )

@@ -231,7 +231,10 @@ def test_a_script_that_isnt_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "code", "says"),
-    [(signal.SIGINT, 130, "standpipe: interrupted\n"), (signal.SIGTERM, 143, "it begins\n")],
+    [
+        (signal.SIGINT, 130, "standpipe: interrupted\n"),
+        pytest.param(signal.SIGTERM, 143, "it begins\n", marks=pytest.mark.long),
+    ],
 )
 def test_a_signal_leaves_nothing(sent: signal.Signals, code: int, says: str, tmp_path: Path) -> None:
     with subprocess.Popen(

@@ -114,7 +114,7 @@ def test_a_large_dataset_is_not_copied() -> None:
     assert drawing(sp.Pipeline(sp.MapSource(Large())).batch(4).plan(executor="thread", memory=MEMORY)) is None
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["thread", pytest.param("inline", marks=pytest.mark.long)])
 def test_the_loader_warns_once_and_explains(executor: Any) -> None:
     with numbers(of_python).loader(executor=executor, memory=MEMORY) as loader:
         assert "not reproducible" not in loader.explain()

@@ -74,7 +74,7 @@ print(sorted(os.listdir("/dev/shm")))
 
 
 @pytest.mark.skipif(not can_unshare("-m"), reason="needs a mount namespace")
-@pytest.mark.parametrize("free", ["64 MiB", "8 MiB", "nothing"])
+@pytest.mark.parametrize("free", [pytest.param("64 MiB", marks=pytest.mark.long), "8 MiB", "nothing"])
 def test_dev_shm_of_64_mib(free: str, tmp_path: Path) -> None:
     """Docker's default of /dev/shm, a smaller or a full one make no difference to native threads, Python threads,
     processes and the caller's thread: nothing lies there, and no option is needed.

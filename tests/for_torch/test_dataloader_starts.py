@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,12 @@ def test_a_forked_child_has_its_own(home: Home) -> None:
     assert home.imports == 2
 
 
-def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "ends",
+    [subprocess.Popen.kill, pytest.param(subprocess.Popen.communicate, marks=pytest.mark.long)],
+    ids=["killed", "at its end"],
+)
+def test_the_end_of_the_trainer_ends_it(ends: Callable[[Any], Any], tmp_path: Path) -> None:
     program = """
         import sys
         import standpipe.torch
@@ -258,16 +264,13 @@ def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
         """
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(program))
-    for ends in (subprocess.Popen.kill, subprocess.Popen.communicate):
-        with subprocess.Popen(
-            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as trainer:
-            assert trainer.stdout is not None
-            assert trainer.stdout.readline() == b"idle\n"
-            processes = children(trainer.pid)
-            assert len(processes) == 1
-            ends(trainer)
-            assert wait_for_end(processes, WAIT_S) == []
+    with subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"idle\n"
+        processes = children(trainer.pid)
+        assert len(processes) == 1
+        ends(trainer)
+        assert wait_for_end(processes, WAIT_S) == []
 
 
 def test_its_memory_is_counted(home: Home) -> None:

@@ -62,7 +62,9 @@ with pipeline.batch(8).loader(memory="{memory}", num_workers=3, **settings, **si
 """
 
 
-@pytest.mark.parametrize(("executor", "memory"), [("native", "80MiB"), ("thread", "80MiB")])
+@pytest.mark.parametrize(
+    ("executor", "memory"), [("native", "80MiB"), pytest.param("thread", "80MiB", marks=pytest.mark.long)]
+)
 def test_large_frames_stay_within_the_budget(awkward: Path, executor: str, memory: str) -> None:
     """What was freed goes back to the system: the C library alone would keep 64 MiB for every thread."""
     printed, peak = peak_memory(RUN.format(path=str(awkward), executor=executor, memory=memory))
@@ -86,7 +88,7 @@ with pipeline.map(sp.Normalize()).batch(64).loader(num_workers=2, large_image_me
 """
 
 
-@pytest.mark.parametrize("executor", ["native", "thread", "process"])
+@pytest.mark.parametrize("executor", ["native", pytest.param("thread", marks=pytest.mark.long), "process"])
 def test_a_container_of_512_mb(awkward: Path, executor: str) -> None:
     """Nothing is killed there, and what all processes have together stays within the budget, whatever the images."""
     with small_container(488) as container:

@@ -181,7 +181,7 @@ def by_pillow(data: bytes, channels: str) -> UInt8Array:
 
 
 @pytest.mark.filterwarnings("ignore:Palette images with Transparency:UserWarning")
-@pytest.mark.parametrize("executor", ["thread", "inline"])
+@pytest.mark.parametrize("executor", ["thread", pytest.param("inline", marks=pytest.mark.long)])
 @pytest.mark.parametrize("channels", ["L", "luma", "RGBA"])
 def test_decoded_channels_are_pillows(
     channels: Any, executor: Literal["thread", "inline"], tmp_path: Path

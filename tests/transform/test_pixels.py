@@ -34,7 +34,13 @@ SIZES = [(1, 1), (2, 3), (8, 8), (15, 17), (16, 33), (64, 64), (75, 101), (1, 20
 
 
 @needs_sample
-@pytest.mark.parametrize(("transforms", "epochs"), [(TRAIN, (0, 1, 89)), (EVAL, (0,))], ids=["train", "eval"])
+@pytest.mark.parametrize(
+    ("transforms", "epochs"),
+    [
+        pytest.param(TRAIN, (0, 1, 89), id="train"),
+        pytest.param(EVAL, (0,), id="eval", marks=pytest.mark.long),
+    ],
+)
 def test_real_photos_are_as_pillow_has_them(transforms: Sequence[Geometric], epochs: Sequence[int]) -> None:
     plan = (
         sp.Pipeline(sp.ImageFolder(SAMPLE), seed=7)

@@ -119,7 +119,9 @@ def test_what_is_not_shared_is_copied(tmp_path: Path) -> None:
     probed.close()
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("file_descriptor", 2), ("file_system", 1)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"), [("file_descriptor", 2), pytest.param("file_system", 1, marks=pytest.mark.long)]
+)
 def test_epochs_of_a_stream_reach_workers_that_stay(strategy: str, workers: int) -> None:
     """Hugging Face keeps the epoch of a stream in a shared tensor, from which comes the order."""
     pytest.importorskip("datasets")
