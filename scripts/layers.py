@@ -25,7 +25,7 @@ LAYERS = (
     ("spec", "formats", "hints", "units"),
     ("answers",),
     ("contracts",),
-    ("system",),
+    ("system", "transform.kinds"),
     ("source.index", "source.python", "transform.image", "cache.description"),
     ("source.files", "source.records", "transform.pixels", "transform.python"),
     ("source.shards", "transform.decoders", "transform.kernels"),

@@ -20,7 +20,7 @@ inline RawPixels raw_pixels(const PixelArray& array) {
             array.ndim() == 2 ? 1 : static_cast<int>(array.shape(2))};
 }
 
-// Calls `decode(data, is_mask, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the
+// Calls `decode(data, kind, reserve)` of Python, which returns (pixels, truncated). Its exceptions are the
 // errors of the image; those that aren't an Exception, such as an interrupt, end the call.
 class PillowCall final : public Fallback {
   public:
@@ -37,7 +37,7 @@ class PillowCall final : public Fallback {
                     Released unlocked;
                     return reserve({height, width}, frame_bytes);
                 });
-            const nb::tuple made = nb::cast<nb::tuple>(called(data, input.is_mask, waits));
+            const nb::tuple made = nb::cast<nb::tuple>(called(data, input.kind, waits));
             const auto array = nb::cast<PixelArray>(made[0]);
             const RawPixels pixels = raw_pixels(array);
             const bool truncated = nb::cast<bool>(made[1]);
@@ -51,9 +51,9 @@ class PillowCall final : public Fallback {
     }
 
   private:
-    nb::object called(const nb::object& data, bool is_mask, const nb::object& waits) const {
+    nb::object called(const nb::object& data, int kind, const nb::object& waits) const {
         WaitsAtEnd end;
-        nb::object made = decode_(data, is_mask, waits);
+        nb::object made = decode_(data, kind, waits);
         end.passed();
         return made;
     }

@@ -236,15 +236,15 @@ void bind_kernel(nb::module_& m) {
              "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
 
     nb::class_<Input>(m, "Input", "A field of the records of which a program makes rows.")
-        .def(nb::new_([](bool is_mask, int channels, int decoded, bool fast, uint64_t max_pixels,
-                         int max_scans, bool allow_truncated, bool only_libjpeg, bool upright) {
+        .def(nb::new_([](int kind, int channels, int decoded, bool fast, uint64_t max_pixels, int max_scans,
+                         bool allow_truncated, bool only_libjpeg, bool upright) {
                  const DecodeLimits limits{max_pixels, max_scans, allow_truncated, only_libjpeg,
                                            numbered(decoded, Channels::as_stored)};
-                 return Input{is_mask, channels_of(static_cast<size_t>(channels)), fast, limits, upright};
+                 return Input{kind, channels_of(static_cast<size_t>(channels)), fast, limits, upright};
              }),
-             "is_mask"_a, "channels"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
+             "kind"_a, "channels"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
              "allow_truncated"_a = false, "only_libjpeg"_a = false, "upright"_a = false,
-             "``is_mask``: class numbers, else a picture. ``channels``: before the stages. ``decoded``: how\n"
+             "``kind``: its number; 0: an image. ``channels``: before the stages. ``decoded``: how\n"
              "files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where "
              "that\n"
              "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy\n"

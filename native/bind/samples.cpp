@@ -269,7 +269,7 @@ void bind_makers(nb::module_& m) {
         .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board, nb::callable>(), "side"_a, "read_bytes"_a,
              "heartbeat"_a.noconvert(), "decode"_a,
              "``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for\n"
-             "memory. ``decode(data, is_mask, reserve)``: has Pillow decode what native code doesn't, and\n"
+             "memory. ``decode(data, kind, reserve)``: has Pillow decode what native code doesn't, and\n"
              "returns its pixels, and whether the file ends too soon. It calls ``reserve(height, width,\n"
              "bytes)`` before it takes memory, which returns '' or a reason to refuse.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a, "file_bytes"_a = -1,
@@ -292,7 +292,7 @@ void bind_makers(nb::module_& m) {
         .def_prop_ro(
             "source_px",
             [](const BoundMaker& b) { return std::pair(b.maker.size().height, b.maker.size().width); },
-            "(height, width) of the last input before all stages, in pixels; (0, 0) if it is bad.")
+            "(height, width) of the last input before all stages, in pixels; (0, 0) if it isn't known.")
         .def_prop_ro(
             "counts",
             [](const BoundMaker& b) {

@@ -226,7 +226,7 @@ Head any_head(Draws& draws, bool is_mask, int channels) {
 
 Input any_input(Draws& draws, const DecodeLimits& limits) {
     Input input{seldom(draws, 4), 1, seldom(draws, 3), limits, seldom(draws, 4)};
-    if (input.is_mask) return input;
+    if (input.is_exact()) return input;
     input.limits.channels = seldom(draws, 2) ? Channels::rgb : static_cast<Channels>(draws.below(4));
     const bool is_grey = input.limits.channels == Channels::l || input.limits.channels == Channels::luma;
     input.channels = is_grey ? 1 : input.limits.channels == Channels::rgba ? 4 : 3;
@@ -243,7 +243,7 @@ Program any_program(Draws& draws, const DecodeLimits& limits) {
         Input& from = program.inputs[input];
         from = any_input(draws, limits);
         for (uint64_t i = seldom(draws, 2) ? 1 : 2 + draws.below(3); i > 0; --i) {
-            program.heads.push_back(any_head(draws, from.is_mask, from.channels));
+            program.heads.push_back(any_head(draws, from.is_exact(), from.channels));
             program.heads.back().input = input;
             program.heads.back().salt = draws.below(3);
         }

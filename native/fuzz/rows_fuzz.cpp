@@ -355,7 +355,7 @@ uint64_t check_all(Bytes bytes) {
     const Program drawn = any_program(draws, kDrawn);
     for (size_t input = 0; input < drawn.inputs.size(); ++input) {
         const Input& from = drawn.inputs[input];
-        if (!from.is_mask)
+        if (!from.is_exact())
             digest = mix(digest, check_program(drawn, input, kLargeSideBytes, bytes,
                                                decoded_whole(bytes, from.limits.channels, 1), key));
         else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, input, bytes, key, draws));

@@ -37,7 +37,8 @@ void begin_row(Words& words, int64_t number) noexcept {
 
 std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
 
-bool is_wrong(Size size, Size same) noexcept { return same.height > 0 && size != same; }
+// Returns whether a size is known and isn't the one that it must be.
+bool is_wrong(Size size, Size same) noexcept { return same.height > 0 && size.height > 0 && size != same; }
 
 }  // namespace
 
@@ -51,7 +52,7 @@ void RowCounts::add(const Outcome& outcome) noexcept {
 
 std::string other_size(Size size, Size first) {
     return "it has " + text_of(size) + " pixels, but its image " + text_of(first) +
-           "; a mask has its image's size";
+           "; all pictures of a record have one size";
 }
 
 Outcome RowMaker::make(const Program& program, size_t input, const InputData& data, const Row& row,
@@ -60,9 +61,7 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
     const PartScope of_row{part_};
     Outcome outcome;
     if (const auto* pixels = std::get_if<RawPixels>(&data)) {
-        outcome = is_wrong(pixels->size, row.same)
-                      ? Outcome::decode_error(other_size(pixels->size, row.same))
-                      : inputs_.from_pixels(program, input, *pixels, row.key, row.place, part_);
+        outcome = inputs_.from_pixels(program, input, *pixels, row.key, row.place, part_);
     } else {
         const Encoded& encoded = std::get<Encoded>(data);
         outcome = inputs_.from_encoded(program, input, encoded.bytes, row.key, row.place,
@@ -71,13 +70,16 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
             outcome = by_pillow(program, input, encoded, row, *pillow);
     }
     size_ = outcome.size;
+    if (is_wrong(size_, row.same)) {
+        outcome.kind = Outcome::Kind::decode_error;
+        outcome.text = other_size(size_, row.same);
+    }
     counts_.add(outcome);
     return outcome;
 }
 
 std::string RowMaker::reserve(const Program& program, size_t input, Size size, const Row& row,
                               uint64_t bytes) {
-    if (is_wrong(size, row.same)) return other_size(size, row.same);
     uint64_t of_row = 0;
     std::string text = inputs_.bytes_from_pixels(program, input, size, row.key, of_row);
     if (!text.empty()) return text;
@@ -89,9 +91,11 @@ std::string RowMaker::reserve(const Program& program, size_t input, Size size, c
 Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded& data, const Row& row,
                             Fallback& pillow) {
     Outcome outcome;
+    Size known{};
     std::string wrong = pillow.decode(
         data.bytes, program.inputs[input],
         [&](Size size, uint64_t frame_bytes) {
+            known = size;
             return reserve(program, input, size, row, frame_bytes + data.uncounted_bytes);
         },
         [&](const RawPixels& pixels, bool truncated) {
@@ -103,6 +107,7 @@ Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded&
             outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         });
     if (!wrong.empty()) outcome = Outcome::decode_error(std::move(wrong));
+    outcome.size = known;
     outcome.by_pillow = true;
     return outcome;
 }

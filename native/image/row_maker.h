@@ -92,7 +92,7 @@ class RowMaker {
     uint8_t* room(size_t bytes);
 
     const RowCounts& counts() const noexcept { return counts_; }
-    Size size() const noexcept { return size_; }  // of the last input before all stages; {0, 0} if it was bad
+    Size size() const noexcept { return size_; }  // of the last input before all stages; {0, 0}: unknown
 
   private:
     Outcome by_pillow(const Program& program, size_t input, const Encoded& data, const Row& row,

@@ -241,9 +241,9 @@ void InputMaker::later_passes(const Program& program, size_t head, const RowPlac
     OfHead& own = scratch_->heads[head];
     for (size_t i = 1; i < passes.size(); ++i) {
         Picture& from = own.pictures[i - 1];
-        const bool is_mask = program.inputs[program.heads[head].input].is_mask;
+        const bool is_exact = program.inputs[program.heads[head].input].is_exact();
         Canvas canvas(*program.kernels,
-                      {from.pixels.data(), from.size.height, from.size.width, from.channels, is_mask});
+                      {from.pixels.data(), from.size.height, from.size.width, from.channels, is_exact});
         for (const PixelStage& stage : passes[i - 1].pixels) {
             refit(scratch_->work, stage.scratch_bytes(canvas.form()));
             stage.apply(own.key, canvas, scratch_->work.data());
@@ -311,14 +311,15 @@ Outcome InputMaker::from_encoded(const Program& program, size_t input, std::span
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     const Input& from = program.inputs[input];
     if (bytes.empty()) return Outcome::decode_error("empty file");
-    if (from.is_mask || !JpegImage::recognises(bytes) || (from.upright && may_be_turned(bytes)))
+    if (from.is_exact() || !JpegImage::recognises(bytes) || (from.upright && may_be_turned(bytes)))
         return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, from.limits);
     if (const int got = scratch_->jpeg.channels(); text.empty() && got != from.channels)
         text = other_kind(got, from.channels);
+    const Size size = text.empty() ? scratch_->jpeg.size() : Size{};
     Outcome outcome = text.empty() ? decode(program, input, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
-    if (outcome.kind == Outcome::Kind::ok) outcome.size = scratch_->jpeg.size();
+    outcome.size = size;
     scratch_->shrink();  // before the side arena counts it as free
     return outcome;
 }
@@ -328,13 +329,13 @@ Outcome InputMaker::from_pixels(const Program& program, size_t input, const RawP
     if (const int channels = program.inputs[input].channels; pixels.channels != channels)
         return Outcome::decode_error(other_kind(pixels.channels, channels));
     Outcome outcome = prepare(program, input, pixels.size, false, 0, key, part);
+    outcome.size = pixels.size;
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     for (const size_t h : program.heads_of(input)) {
         push_pixels(pixels, begin(program, h, 0, out));
         later_passes(program, h, out);
     }
     scratch_->shrink();
-    outcome.size = pixels.size;
     return outcome;
 }
 

@@ -35,11 +35,14 @@ std::vector<Pass> passes_of(std::vector<Stage> stages);
 
 // A field of the records of which a program makes outputs, and how it is decoded.
 struct Input {
-    bool is_mask = false;  // class numbers: they are moved, and none is changed; else a picture
-    int channels = 3;      // of the picture before all passes; 1 for masks
-    bool fast = false;     // decode at 1/2, 1/4 or 1/8 where the first passes of all its heads allow it
+    int kind = 0;       // its number in Python's table of kinds; 0: an image, whose values stages may change
+    int channels = 3;   // of the picture before all passes; of other kinds, the bytes of an element
+    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first passes of all its heads allow it
     DecodeLimits limits;
     bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
+
+    // Returns whether pixels are only moved. Pillow decodes such files.
+    bool is_exact() const noexcept { return kind != 0; }
 };
 
 // One output of a program.

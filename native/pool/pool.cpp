@@ -48,7 +48,7 @@ bool Job::are_neighbours(const Turn& turn, const Turn& next) const noexcept {
 
 std::vector<Failure> Job::bad_rows() {
     std::scoped_lock lock(mutex);
-    std::vector<Failure> bad = failures;
+    std::vector<Failure> bad;
     for (int input = 1; !sizes.empty() && input < static_cast<int>(inputs.size()); ++input)
         for (int row = 0; row < rows; ++row) {
             const Size first = size_of({row, 0}), size = size_of({row, input});
@@ -56,7 +56,9 @@ std::vector<Failure> Job::bad_rows() {
             bad.push_back({row, input, Outcome::decode_error(other_size(size, first))});
         }
     const auto row_of = [](const Failure& failure) { return failure.row; };
-    std::ranges::sort(bad, {}, [](const Failure& failure) { return std::tuple(failure.row, failure.input); });
+    bad.insert(bad.end(), failures.begin(), failures.end());
+    std::ranges::stable_sort(bad, {},
+                             [](const Failure& failure) { return std::tuple(failure.row, failure.input); });
     const auto rest = std::ranges::unique(bad, {}, row_of);
     bad.erase(rest.begin(), rest.end());
     return bad;

@@ -119,7 +119,7 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
-    std::vector<Size> sizes;       // of each input of each row, once it is made; empty with a single input
+    std::vector<Size> sizes;       // of each input of each row, once it is known; empty with a single input
     std::vector<Output> outputs;   // of each head of `program`
     std::shared_ptr<Arena> arena;  // holds them
 

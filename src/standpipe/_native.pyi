@@ -410,7 +410,7 @@ class Input:
 
     def __init__(
         self,
-        is_mask: bool,
+        kind: int,
         channels: int,
         decoded: int,
         fast: bool,
@@ -1118,7 +1118,7 @@ class RowMaker:
     ) -> None:
         """
         ``read_bytes``: ``side`` counts only larger files. ``heartbeat``: (8,) int64, for waits for
-        memory. ``decode(data, is_mask, reserve)``: has Pillow decode what native code doesn't, and
+        memory. ``decode(data, kind, reserve)``: has Pillow decode what native code doesn't, and
         returns its pixels, and whether the file ends too soon. It calls ``reserve(height, width,
         bytes)`` before it takes memory, which returns '' or a reason to refuse.
         """
@@ -1178,7 +1178,7 @@ class RowMaker:
     @property
     def source_px(self) -> tuple[int, int]:
         """
-        (height, width) of the last input before all stages, in pixels; (0, 0) if it is bad.
+        (height, width) of the last input before all stages, in pixels; (0, 0) if it isn't known.
         """
 
     @property

@@ -269,6 +269,20 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class Pictures:
+    """The fields that are pictures, where their names don't say it.
+
+    named  (field, ``"images"``, ``"masks"``, …) of each field that ``decode`` names
+    """
+
+    named: tuple[tuple[str, str], ...] = ()
+
+    def describe(self) -> str:
+        """Return text for ``explain()`` and the recipe; an empty one where names say all."""
+        return "".join(f", {plural} {field}" for field, plural in self.named)
+
+
+@dataclass(frozen=True, slots=True)
 class Decoding:
     """The settings that determine which pixels an image's bytes become.
 
@@ -276,6 +290,7 @@ class Decoding:
     allow_truncated  True if files that end too soon are decoded as far as they go
     upright          True if images are turned as their EXIF orientation says
     channels         the channels that images get
+    pictures         the fields that are pictures, where their names don't say it
     """
 
     mode: DecodeMode
@@ -283,12 +298,14 @@ class Decoding:
     allow_truncated: bool
     upright: bool = False
     channels: ChannelsName = "RGB"
+    pictures: Pictures = Pictures()
 
     def describe(self) -> str:
         """Return one phrase for ``explain()`` and the recipe, without the limits."""
         how = self.mode.value + (", truncated files too" if self.allow_truncated else "")
         how += ", EXIF orientation applied" if self.upright else ""
-        return how + ("" if self.channels == "RGB" else f", channels {self.channels}")
+        how += "" if self.channels == "RGB" else f", channels {self.channels}"
+        return how + self.pictures.describe()
 
 
 @dataclass(frozen=True, slots=True)

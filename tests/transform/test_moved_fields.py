@@ -32,7 +32,7 @@ def test_a_plan_refuses_to_leave_a_field_behind(transform: Any, name: str) -> No
 
 @pytest.mark.parametrize("transform", MOVING, ids=lambda transform: type(transform).__name__)
 def test_a_mask_has_one_byte_per_pixel(transform: Any) -> None:
-    says = rf"{type(transform).__name__}\(.*can't move the field 'mask', which is \(4\) float64.*or rename it"
+    says = rf"{type(transform).__name__}\(.*can't take the field 'mask', which is \(4\) float64.*or rename it"
     with pytest.raises(sp.PlanError, match=says):
         beside("mask").map(transform).batch(2).plan()
 

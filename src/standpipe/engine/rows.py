@@ -176,7 +176,8 @@ class Inputs:
         index  the record's number, which is the key if no other key is known
         """
         inputs = self.row(row)
-        if isinstance(file := inputs.get("image"), EncodedFile):
+        files = [inputs.get("image"), *inputs.values()]
+        if (file := next((each for each in files if isinstance(each, EncodedFile)), None)) is not None:
             return path_text(file.path)
         (key,) = inputs.get(KEY, (index,))
         return None if isinstance(key, int) and key == index else key_name(key)

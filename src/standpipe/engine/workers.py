@@ -312,7 +312,7 @@ def has_ended(thread: threading.Thread, patience_s: float) -> bool:
 
 def name_of(records: Records, row: int) -> tuple[int, str | None]:
     """Return the number of a row's record, and the path of its file if it has one. This reads no storage."""
-    files = records.files.get("image")
+    files = records.files.get("image") or next(iter(records.files.values()), None)
     return int(records.index[row]), None if files is None else path_text(files.paths[row])
 
 

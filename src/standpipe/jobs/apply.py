@@ -17,7 +17,7 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import DECODED, KINDS, AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
-from standpipe.transform import BatchFunction, Function, NativeKernel, fuse, is_scheduled, what_draws
+from standpipe.transform import BatchFunction, Function, Input, NativeKernel, fuse, is_scheduled, what_draws
 from standpipe.transform.decoders.channels import Undecodable, form_of
 from standpipe.transform.decoders.foreign import decode_foreign, decode_input
 from standpipe.transform.python.function import callable_name
@@ -125,7 +125,8 @@ def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]
         raise PlanError(
             "apply() takes images of one number of channels at a time; decode(channels='RGB') converts all"
         )
-    return fuse(pipeline.transforms, next(iter(sizes)) if len(sizes) == 1 else None, channels=channels)
+    size = next(iter(sizes)) if len(sizes) == 1 else None
+    return fuse(pipeline.transforms, size, inputs=[Input(channels=channels)])
 
 
 def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | None) -> UInt8Array:

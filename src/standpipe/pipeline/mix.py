@@ -32,6 +32,7 @@ WRITTEN_BY = {
     "allow_truncated": "decode",
     "upright": "decode",
     "channels": "decode",
+    "pictures": "decode",
     "limits": "decode",
     "bad": "on_error",
     "finite": "check_finite",

@@ -12,7 +12,16 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS
 from standpipe.pipeline.records import Ordered
-from standpipe.spec import DECODED, ArraySpec, ChannelsName, DecodeLimits, DecodeMode, Decoding, Labels
+from standpipe.spec import (
+    DECODED,
+    ArraySpec,
+    ChannelsName,
+    DecodeLimits,
+    DecodeMode,
+    Decoding,
+    Labels,
+    Pictures,
+)
 from standpipe.transform import Function
 from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
@@ -28,6 +37,7 @@ class Transformed(Ordered):
     allow_truncated: bool = field(default=False, kw_only=True)
     upright: bool = field(default=False, kw_only=True)
     channels: ChannelsName = field(default="RGB", kw_only=True)
+    pictures: Pictures = field(default=Pictures(), kw_only=True)
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
@@ -195,8 +205,14 @@ class Transformed(Ordered):
         allow_truncated: bool = False,
         orientation: Literal["ignore", "apply"] = "ignore",
         channels: ChannelsName = "RGB",
+        images: Sequence[str] | None = None,
+        masks: Sequence[str] | None = None,
     ) -> Self:
-        """Choose how images are decoded.
+        """Choose how images are decoded, and say which fields are pictures where their names don't.
+
+        All pictures of a record are moved together. Encoded fields are images, and those named ``mask`` or
+        ``…_mask`` are masks: class numbers that are moved and never changed. Of arrays, only the fields ``image``
+        and ``mask`` are pictures without being named here.
 
         Parameters
         ----------
@@ -219,6 +235,13 @@ class Transformed(Ordered):
             bit. ``"luma"``: one channel, the luma of a JPEG itself, as Pillow's ``draft("L", size)`` and OpenCV decode
             it: the fastest, and up to 10 levels away from ``"L"``, which other files get. ``"as_stored"``: the channels
             of the first record (L, LA, RGB or RGBA); a record with others is a bad sample.
+        images, masks : sequence of str, optional
+            Names of further fields that are images, and masks.
+
+        Raises
+        ------
+        PlanError
+            For an invalid argument. By ``plan()``, for a field that doesn't exist, and for one that isn't of its kind.
 
         Examples
         --------
@@ -244,6 +267,7 @@ class Transformed(Ordered):
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
             channels=channels,
+            pictures=Pictures(_named(images=images, masks=masks)),
         )
 
     @property
@@ -255,7 +279,8 @@ class Transformed(Ordered):
         >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
         'fast'
         """
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.upright, self.channels)
+        how = self.decode_mode, self.limits, self.allow_truncated, self.upright, self.channels
+        return Decoding(*how, self.pictures)
 
     def check_finite(self, *fields: str) -> Self:
         """Treat samples with NaN or infinity as bad. By default they pass.
@@ -311,3 +336,16 @@ class Transformed(Ordered):
         if labels.ignore is not None and type(labels.ignore) is not int:
             raise PlanError(f"check_labels: ignore must be an integer or None, got {ignore!r}")
         return replace(self, labels=(*(each for each in self.labels if each.field != field), labels))
+
+
+def _named(**kinds: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """Return (field, kind) of each field that ``decode`` names. Raises ``PlanError`` for anything but names."""
+    found: dict[str, str] = {}
+    for kind, names in kinds.items():
+        for name in () if names is None else names if isinstance(names, tuple | list) else (None,):
+            if not isinstance(name, str) or found.setdefault(name, kind) != kind:
+                raise PlanError(
+                    f"decode({kind}={names!r}): give names of fields in a tuple, such as ('left', 'right'), each to "
+                    "one parameter"
+                )
+    return tuple(found.items())

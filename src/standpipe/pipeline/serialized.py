@@ -13,8 +13,8 @@ from standpipe.batch.collate import Pad, Ragged
 from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS
 from standpipe.order import Balance, Budget, Weights
-from standpipe.spec import DecodeLimits, Labels, Raise, Replace
-from standpipe.transform import BatchFunction, Function, Schedule, at_epoch, first_epochs
+from standpipe.spec import DecodeLimits, Labels, Pictures, Raise, Replace
+from standpipe.transform import FIELD_KINDS, BatchFunction, Function, Schedule, at_epoch, first_epochs
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views
 from standpipe.transform.python.function import callable_name
@@ -50,6 +50,9 @@ KEYS = (
     *("version", "seed", "shuffle", "sample", "repeat_each", "transforms", "unmoved", "decode"),
     *("check_finite", "check_labels", "batch", "map_batch", "on_error"),
 )
+
+
+OF_PICTURES = tuple(each.plural for each in FIELD_KINDS)  # parameters of ``decode``
 
 
 class NoSource:
@@ -88,6 +91,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
             "allow_truncated": pipeline.allow_truncated,
             "orientation": "apply" if pipeline.upright else "ignore",
             "channels": pipeline.channels,
+            **_pictures(pipeline.pictures),
         },
         "check_finite": _encoded(pipeline.finite, "check_finite"),
         "check_labels": [_encoded(each, "check_labels") for each in pipeline.labels],
@@ -105,6 +109,15 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
         else None,
         "map_batch": [_encoded(each, "map_batch") for each in pipeline.batch_functions],
         "on_error": _encoded(pipeline.bad, "on_error"),
+    }
+
+
+def _pictures(pictures: Pictures) -> dict[str, Any]:
+    """Return the parameters of ``decode`` that say which fields are pictures."""
+    return {
+        kind: [name for name, of in pictures.named if of == kind]
+        for kind in OF_PICTURES
+        if any(of == kind for _, of in pictures.named)
     }
 
 
@@ -172,7 +185,7 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
     _known(
         "the recipe's decode",
         settings,
-        ("mode", "limits", "allow_truncated", "orientation", "channels", "gpu"),
+        ("mode", "limits", "allow_truncated", "orientation", "channels", *OF_PICTURES, "gpu"),
     )
     if settings.get("gpu") is not None:  # it is None in recipes that older versions wrote
         raise PlanError(
@@ -187,6 +200,7 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
         allow_truncated=settings.get("allow_truncated", False),
         orientation=settings.get("orientation", "ignore"),
         channels=settings.get("channels", "RGB"),
+        **{name: settings.get(name) for name in OF_PICTURES},
     )
 
 

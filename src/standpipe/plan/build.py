@@ -23,12 +23,12 @@ from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import (
     bytes_apart,
     device_share,
+    divided,
     has_encoded,
     has_more_than_slots,
     matters,
     sample_contents,
     slot_layout,
-    suspects,
 )
 from standpipe.plan.memory import (
     ENGINE_BYTES,
@@ -259,7 +259,7 @@ def _samples(
         labels=labels,
         finish=finish,
         mixings=mixings,
-        suspects=suspects(pipeline, source) if program is None else program.suspects,
+        suspects=(program or divided(pipeline, source)).suspects,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,25 +17,20 @@ from standpipe.plan.whole_frames import stored_channels
 from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     MASK,
-    Left,
     Mixing,
     NativeKernel,
     NativeStep,
     SampleProgram,
-    checked,
+    field_of_view,
     fuse,
-    image_channels,
-    is_mask,
-    left_behind,
-    mask_of,
-    moves,
+    kinds_of,
     sample_program,
     split_at_cache,
 )
 
-NO_MASKS_KEPT = (
-    "cache() after a transform keeps images but not their masks: put it right after the source, where it keeps the "
-    "images' files, or leave it out"
+ONE_KEPT = (
+    "cache() after a transform keeps one image of a record, and not its masks or further pictures: put it right after "
+    "the source, where it keeps the images' files, or leave it out"
 )
 ALL = "…"  # stands for fields whose names are measured too
 
@@ -49,13 +44,7 @@ def kernel_or_program(
 
     by_sample  True if samples are checked one by one
     """
-    declared: Mapping[str, ArraySpec | Encoded] | None = source.fields
-    counts = partial(matters, pipeline)
-    if isinstance(source, PythonSource) and source.declared is None:
-        declared = None
-    encoded = has_encoded(source)
-    channels = decoded_channels(pipeline, source)
-    program = sample_program(pipeline.transforms, declared, encoded=encoded, channels=channels, counts=counts)
+    program = divided(pipeline, source)
     if (
         isinstance(source, PythonSource)
         or not program.is_native
@@ -64,29 +53,44 @@ def kernel_or_program(
         or pipeline.batch_functions
         or by_sample
     ):
-        program = sample_program(
-            pipeline.transforms,
-            declared,
-            _cached(pipeline),
-            encoded=encoded,
-            channels=channels,
-            counts=counts,
-        )
+        program = divided(pipeline, source, _cached(pipeline))
         kept = [step for step in program.steps[: program.before_cache] if isinstance(step, NativeStep)]
-        if isinstance(source.fields.get(MASK), Encoded) and any(step.moves_mask for step in kept):
-            raise PlanError(NO_MASKS_KEPT)
+        if any(len(step.decodes) > 1 for step in kept):
+            raise PlanError(ONE_KEPT)
         return None, program
     if not program.steps:
         return None, None
     (step,) = program.steps
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
-    whole = step.kernel or fuse(step.transforms, None, channels=step.channels)
+    whole = step.kernel or fuse(step.transforms, None, inputs=step.inputs)
     if not keeps_images(pipeline):
         return whole, None
-    if whole.moves_masks:
-        raise PlanError(NO_MASKS_KEPT)
     return kernels_around(pipeline, source)[1], None
+
+
+def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> SampleProgram:
+    """Return the steps of a pipeline's samples. ``cached``: number of transforms before the cache."""
+    return sample_program(
+        pipeline.transforms,
+        _declared(source),
+        cached,
+        encoded=_encoded_images(source),
+        channels=decoded_channels(pipeline, source),
+        pictures=pipeline.pictures,
+        unmoved=pipeline.unmoved,
+        counts=partial(matters, pipeline),
+    )
+
+
+def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
+    """Return the fields of a source; None if only samples show which ones there are."""
+    return None if isinstance(source, PythonSource) and source.declared is None else source.fields
+
+
+def _encoded_images(source: OpenSource) -> list[str]:
+    fields = source.fields.items()
+    return [name for name, spec in fields if isinstance(spec, Encoded) and spec.kind == "image"]
 
 
 def keeps_images(pipeline: Description) -> bool:
@@ -108,12 +112,12 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKer
     """
     assert pipeline.cached is not None
     before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
-    image = source.fields.get("image")
-    source_px, channels = None, 0
-    if isinstance(image, ArraySpec):
-        source_px, channels = (image.shape[0], image.shape[1]), image_channels(image)
+    step = divided(pipeline, source).steps[0]
+    assert isinstance(step, NativeStep)
+    if len(step.inputs) > 1:
+        raise PlanError(ONE_KEPT)
     try:
-        first = fuse(before, source_px, channels=channels or decoded_channels(pipeline, source))
+        first = fuse(before, step.source_px, inputs=step.inputs)
     except PlanError as error:
         raise PlanError(
             "cache() needs images of a fixed size. Put a transform that fixes the size before it, such "
@@ -121,13 +125,14 @@ def kernels_around(pipeline: Description, source: OpenSource) -> tuple[NativeKer
         ) from error
     if first.views:
         raise PlanError("cache() can't come after Views. Put it before Views, or right after the source")
-    return first, fuse(behind, first.image.size_px, earlier=before, channels=first.image.channels_after)
+    kept = replace(first.image.input, channels=first.image.channels_after)
+    return first, fuse(behind, first.image.size_px, earlier=before, inputs=[kept])
 
 
-def decoded_channels(pipeline: Description, source: OpenSource) -> int:
-    """Return the number of channels that images have when they are decoded."""
+def decoded_channels(pipeline: Description, source: OpenSource) -> Callable[[str], int]:
+    """Return a function that returns the number of channels that a field's images have when they are decoded."""
     decoded = DECODED[pipeline.decoding.channels]
-    return stored_channels(source, pipeline.limits) if decoded is None else decoded
+    return lambda field: stored_channels(source, pipeline.limits, field) if decoded is None else decoded
 
 
 def device_share(
@@ -178,12 +183,6 @@ def matters(pipeline: Description, field: str) -> bool:
     delivered = pipeline.delivered
     renames = bool(delivered) and any(function.mixing is None for function in pipeline.batch_functions)
     return field not in pipeline.unmoved and (delivered is None or renames or field in delivered)
-
-
-def suspects(pipeline: Description, source: OpenSource) -> tuple[Left, ...]:
-    """Return the fields of the image's size that aren't moved with it, where only native transforms make samples."""
-    moved = tuple(moves(pipeline.transforms, source.fields))
-    return checked(left_behind(moved, source.fields), partial(matters, pipeline))
 
 
 def has_files(source: OpenSource) -> bool:
@@ -245,20 +244,34 @@ def sample_contents(
     if first is not None and ALL not in contents and (missing := first.missing(contents)):
         raise PlanError(missing)
     mixing = next((each.mixing for each in pipeline.batch_functions if each.mixing is not None), None)
-    name = MASK if mixing is None else mask_of(mixing.image)
-    mask = contents.get(name)
-    beside = isinstance(mask, Listed) or (mask is not None and is_mask(mask))
-    if mixing is not None and beside:
-        raise PlanError(
-            f"{type(mixing).__name__} mixes images and labels but not the field {name!r}, which would no longer fit "
-            f"the image: leave it out, or rename {name!r} if it isn't a mask of the image"
-        )
+    if mixing is not None:
+        _check_mixing(mixing, pipeline, source, contents)
     if "index" in contents:
         raise PlanError(
             "a sample has a field 'index', and every batch gets a field of this name. Rename the sample's "
             "field"
         )
     return contents
+
+
+def _check_mixing(
+    mixing: Mixing,
+    pipeline: Description,
+    source: OpenSource,
+    contents: Mapping[str, ArraySpec | Listed | None],
+) -> None:
+    """Raise ``PlanError`` if a batch has pictures beside the mixed images, or beside their view."""
+    kinds = kinds_of(_declared(source), pipeline.pictures, encoded=_encoded_images(source))
+    reference = next(iter(kinds), "image")
+    for field, kind in {MASK.name: MASK, **kinds}.items():
+        name = field if field == reference else field_of_view(mixing.image, field, reference)
+        spec = contents.get(name)
+        fits = isinstance(spec, Listed) or (spec is not None and kind.bytes_of(spec) is not None)
+        if fits and field != reference:
+            raise PlanError(
+                f"{type(mixing).__name__} mixes images and labels but not the field {name!r}, which would no longer "
+                f"fit the image: leave it out, or rename {name!r} if it isn't {kind.form}"
+            )
 
 
 def _check_declared(

@@ -56,18 +56,18 @@ def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
     return max(found, default=WholeFrame())
 
 
-def stored_channels(source: OpenSource, limits: DecodeLimits) -> int:
-    """Return the number of channels of the first record's image, for ``decode(channels="as_stored")``.
+def stored_channels(source: OpenSource, limits: DecodeLimits, field: str) -> int:
+    """Return the number of channels of the first record's image in a field, for ``decode(channels="as_stored")``.
 
     Raises ``PlanError`` if the image isn't in a file, or can't be opened.
     """
     what = 'decode(channels="as_stored") takes the channels of the first record'
-    if not isinstance(source.fields.get("image"), Encoded):
+    if not isinstance(source.fields.get(field), Encoded):
         return 3  # nothing is decoded
     files = source.locate(np.zeros(1, np.int64)).files
-    if "image" not in files:
+    if (found := files.get(field)) is None:
         raise PlanError(f"{what}, which is known only later: use another value of channels")
-    path, offset, length = files["image"].paths[0], files["image"].offset[0], files["image"].length[0]
+    path, offset, length = found.paths[0], found.offset[0], found.length[0]
     try:
         with open(path, "rb", opener=open_regular) as file:
             file.seek(int(offset))

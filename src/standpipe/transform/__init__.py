@@ -4,10 +4,8 @@
 """
 
 from standpipe.transform.decoders.verdict import Fault, fault_of
-from standpipe.transform.image import MASK
-from standpipe.transform.kernels.fuse import fuse, image_channels, split_at_cache
-from standpipe.transform.kernels.heads import NativeKernel
-from standpipe.transform.kernels.mask import is_mask, mask_of
+from standpipe.transform.kernels.fuse import field_of_view, fuse, split_at_cache
+from standpipe.transform.kernels.heads import Input, NativeKernel
 from standpipe.transform.kernels.native import decoder_name, decoder_version, only_libjpeg, simd_paths
 from standpipe.transform.kernels.program import (
     ANY_PX,
@@ -19,9 +17,11 @@ from standpipe.transform.kernels.program import (
     NativeStep,
     SampleProgram,
     Step,
+    moves_kind,
     sample_program,
     with_outputs,
 )
+from standpipe.transform.kinds import FIELD_KINDS, MASK, FieldKind, as_bytes, kinds_of
 from standpipe.transform.python.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves, warning
 from standpipe.transform.python.randomness import first_random, what_draws
@@ -32,12 +32,15 @@ __all__ = [
     "BATCH_OP",
     "DATASET_OP",
     "EPOCH_OP",
+    "FIELD_KINDS",
     "MASK",
     "SAMPLE_OP",
     "BatchFunction",
     "Fault",
+    "FieldKind",
     "Function",
     "FunctionStep",
+    "Input",
     "Left",
     "Mixing",
     "Move",
@@ -47,20 +50,21 @@ __all__ = [
     "SampleProgram",
     "Schedule",
     "Step",
+    "as_bytes",
     "at_epoch",
     "checked",
     "decoder_name",
     "decoder_version",
     "fault_of",
+    "field_of_view",
     "first_epochs",
     "first_random",
     "fuse",
-    "image_channels",
-    "is_mask",
     "is_scheduled",
+    "kinds_of",
     "left_behind",
-    "mask_of",
     "moves",
+    "moves_kind",
     "only_libjpeg",
     "sample_program",
     "simd_paths",

@@ -14,10 +14,10 @@ import numpy as np
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import KINDS, DtypeName, Float32Array, Layout, set_plain
+from standpipe.transform.kinds import MOVED, FieldKind
 from standpipe.units import is_count
 
 Size = tuple[int, int]  # (height, width) in pixels
-MASK = "mask"  # name of the field with an image's class numbers, pixel by pixel
 MOST_CHANNELS = _native.MOST_CHANNELS
 COLOURS = (1, 3)  # channels of images that transforms of colours take: grey levels, or RGB
 MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
@@ -54,7 +54,7 @@ class ImageTransform:
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The names of the fields whose pixels or coordinates the transform moves to other places in the image."""
+        """The names of the kinds of pictures whose pixels the transform moves to other places."""
         return ()
 
     @property
@@ -115,18 +115,20 @@ class ImageTransform:
                 )
         return channels
 
-    def for_mask(self) -> ImageTransform | None:
-        """Return the transform that moves a mask as this one moves its image; None if it moves no mask.
+    def for_kind(self, kind: FieldKind) -> ImageTransform | None:
+        """Return the transform for a kind of pictures that moves them as this one moves images; None: it moves none.
 
-        It takes the nearest pixel, and fills with ``mask_fill`` where this one fills with ``fill``.
+        It takes the nearest pixel, and has the kind's value where this one fills with ``fill``.
         """
-        if MASK not in self.moves:
+        if kind.is_image:
+            return self
+        if kind.name not in self.moves:
             return None
         this: Any = self  # a dataclass, as each transform is
         names = {each.name for each in fields(this)}
-        changed = {"interpolation": "nearest"} if "interpolation" in names else {}
-        if {"fill", "mask_fill"} <= names:
-            changed["fill"] = this.mask_fill
+        changed: dict[str, Any] = {"interpolation": "nearest"} if "interpolation" in names else {}
+        if "fill" in names and (outside := kind.outside_of(self)) is not None:
+            changed["fill"] = outside
         moved: ImageTransform = replace(this, **changed)
         return moved
 
@@ -172,8 +174,8 @@ class GeometricTransform(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields ``image`` and ``mask``."""
-        return ("image", MASK)
+        """The names of all kinds."""
+        return MOVED
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add this transform to a native pass. ``op`` is its part of the key of random numbers."""

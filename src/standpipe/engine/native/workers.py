@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from standpipe import _native
 from standpipe.contracts import Records
 from standpipe.engine.cache import CacheMaintainer, store_counters
@@ -38,6 +36,7 @@ from standpipe.read import ReadAhead, read_policy, read_threads
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
+from standpipe.transform import as_bytes
 from standpipe.transform.decoders.foreign import decode_input
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class NativeWorkers(Workers):
             partial = bool(rows.others)
             for part in rows.parts:
                 if name in self._reads:
-                    job.pixels(self._reads.index(name), part.array.view(np.uint8), part.rows, partial)
+                    job.pixels(self._reads.index(name), as_bytes(part.array), part.rows, partial)
                 else:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)

@@ -16,10 +16,6 @@ from standpipe.spec import UInt8Array
 from standpipe.system.paths import path_text
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
-TAKES = (
-    "with encoded='image', the dataset must give the image's bytes, a path, a tuple (path, offset, length) or a dict "
-    "{'bytes': …, 'path': …}"
-)
 MOST_OFFSET = 2**63 - 1  # of a file
 OF_HUGGING_FACE = frozenset(("bytes", "path"))
 
@@ -46,23 +42,23 @@ class EncodedRow:
     image: EncodedBytes
 
 
-def encoded_image(value: Any) -> EncodedFile | EncodedBytes:
-    """Return the bytes of an image, or their place in a file. Raises ``RowFailed`` for other values."""
+def encoded_image(value: Any, field: str = "image") -> EncodedFile | EncodedBytes:
+    """Return the bytes of an image, or their place in a file. Raises ``RowFailed`` for other values of the field."""
     match value:
         case EncodedFile():
             return value
         case bytes():
             return EncodedBytes(np.frombuffer(value, np.uint8))
         case Mapping() if OF_HUGGING_FACE.issuperset(value):
-            return _of_dict(value)
+            return _of_dict(value, field)
         case str() | os.PathLike():
-            return _file(value, 0, -1)
+            return _file(value, 0, -1, field)
         case (path, offset, length) if isinstance(value, tuple) and isinstance(
             path, str | bytes | os.PathLike
         ):
-            return _file(path, offset, length)
+            return _file(path, offset, length, field)
         case _:
-            return EncodedBytes(_viewed(value))
+            return EncodedBytes(_viewed(value, field))
 
 
 def is_struct(value: Mapping[Any, Any]) -> bool:
@@ -85,16 +81,16 @@ def name_and_offset(encoded: EncodedFile | EncodedBytes) -> tuple[str | None, in
     return path_text(encoded.path), encoded.offset
 
 
-def _of_dict(value: Mapping[str, Any]) -> EncodedFile | EncodedBytes:
+def _of_dict(value: Mapping[str, Any], field: str) -> EncodedFile | EncodedBytes:
     data, path = value.get("bytes"), value.get("path")
     if data is None:
         if not isinstance(path, str) or not path:
-            raise RowFailed("source", "'image' is a dict whose 'bytes' and 'path' are both empty")
-        return _file(path, 0, -1)
-    return EncodedBytes(_viewed(data), path if isinstance(path, str) and path else None)
+            raise RowFailed("source", f"{field!r} is a dict whose 'bytes' and 'path' are both empty")
+        return _file(path, 0, -1, field)
+    return EncodedBytes(_viewed(data, field), path if isinstance(path, str) and path else None)
 
 
-def _file(path: str | bytes | os.PathLike[Any], offset: Any, length: Any) -> EncodedFile:
+def _file(path: str | bytes | os.PathLike[Any], offset: Any, length: Any, field: str) -> EncodedFile:
     encoded = os.fsencode(path)
     try:
         begin, size = operator.index(offset), operator.index(length)
@@ -103,13 +99,13 @@ def _file(path: str | bytes | os.PathLike[Any], offset: Any, length: Any) -> Enc
     if not 0 <= begin <= begin + max(size, 0) <= MOST_OFFSET or size < -1 or not encoded or b"\0" in encoded:
         raise RowFailed(
             "source",
-            f"'image' is ({path!r}, {offset!r}, {length!r}); it must be a path, an offset from 0 on in bytes, and a "
+            f"{field!r} is ({path!r}, {offset!r}, {length!r}); it must be a path, an offset from 0 on in bytes, and a "
             "length in bytes, or -1 for the rest of the file",
         )
     return EncodedFile(encoded, begin, size)
 
 
-def _viewed(value: Any) -> UInt8Array:
+def _viewed(value: Any, field: str) -> UInt8Array:
     array = as_array(value) if is_tensor(value) else value
     if isinstance(array, np.ndarray):
         if array.dtype == np.uint8 and array.ndim == 1:
@@ -119,15 +115,19 @@ def _viewed(value: Any) -> UInt8Array:
             view = memoryview(value)
             if view.itemsize == 1:
                 return np.frombuffer(view.cast("B"), np.uint8)
-    raise RowFailed("source", f"{TAKES}, but 'image' is {_what(value)}")
+    raise RowFailed(
+        "source",
+        f"with encoded={field!r}, the dataset must give the image's bytes, a path, a tuple (path, offset, length) or a "
+        f"dict {{'bytes': …, 'path': …}}, but {field!r} is {_what(value, field)}",
+    )
 
 
-def _what(value: Any) -> str:
+def _what(value: Any, field: str) -> str:
     kind = type(value)
     if is_picture(value):
         return (
             f"a {kind.__name__}, which is decoded. A Hugging Face dataset gives bytes after "
-            "cast_column('image', datasets.Image(decode=False)), and decode(orientation='apply') turns photos as "
+            f"cast_column({field!r}, datasets.Image(decode=False)), and decode(orientation='apply') turns photos as "
             "it does; for Pillow images, leave encoded= out"
         )
     if isinstance(value, np.ndarray):

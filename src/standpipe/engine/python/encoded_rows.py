@@ -19,7 +19,7 @@ from standpipe.engine.timing import Laps
 from standpipe.engine.workers import Failure
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import ArraySpec
-from standpipe.transform import MASK, NativeStep, Step
+from standpipe.transform import NativeStep, Step
 
 
 class EncodedRows:
@@ -39,6 +39,7 @@ class EncodedRows:
         check: Callable[[Sample], None],
     ) -> None:
         self._step, self._spec, self._images, self._laps, self._check = step, spec, images, laps, check
+        self._field = step.reference
         self._suits = True  # False once the dataset has given an image that isn't ``bytes``
         self._waiting: list[EncodedRow] = []
         self._held = self._begin_ns = 0
@@ -46,11 +47,11 @@ class EncodedRows:
 
     def suits(self, rows: BatchRows) -> bool:
         """Return True if the images of these rows can be decoded in one call, and begin with them."""
-        image = rows.views.get("image")
+        image = rows.views.get(self._field)
         self._waiting, self._held, self._bad = [], 0, []
         return (
             self._suits
-            and not (MASK in rows.views and self._step.moves_mask)
+            and len(self._step.inputs_in(rows.views)) == 1
             and image is not None
             and image.shape[1:] == self._spec.shape
             and image.dtype == self._spec.dtype
@@ -62,7 +63,7 @@ class EncodedRows:
 
         begin_ns  when the dataset began with it, in nanoseconds of ``time.monotonic_ns()``
         """
-        image = self._constant(sample.get("image"))
+        image = self._constant(sample.get(self._field))
         if image is None:
             return False
         if self._held + image.data.size > READ_BYTES:  # more would have to wait for memory
@@ -84,7 +85,7 @@ class EncodedRows:
         if type(data.obj if type(data) is memoryview else data) is not bytes:
             self._suits = False
             return None
-        image = encoded_image(value)
+        image = encoded_image(value, self._field)
         return image if isinstance(image, EncodedBytes) and 0 < image.data.size <= READ_BYTES else None
 
     def _decode(self, rows: BatchRows) -> None:
@@ -93,16 +94,16 @@ class EncodedRows:
         if not waiting:
             return
         decode_ns = time.monotonic_ns()
-        images = rows.views["image"]
+        images = rows.views[self._field]
         for each, wrong in zip(waiting, self._images.make_many(self._step, waiting, images), strict=True):
             try:
                 if wrong:
                     failed = RowFailed("decode", wrong)
                     failed.path, failed.offset = name_and_offset(each.image)
                     raise failed
-                each.sample["image"] = image = images[each.row]
+                each.sample[self._field] = image = images[each.row]
                 self._check(each.sample)
-                write_row(each.sample, each.row, rows, {"image": image})
+                write_row(each.sample, each.row, rows, {self._field: image})
             except RowFailed as failed:
                 self._bad.append(failed.failure(each.row))
         self._laps.begins()

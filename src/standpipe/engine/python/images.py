@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,16 @@ from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import KINDS, AnyArray, ArraySpec, Decoding, UInt8Array
 from standpipe.stats.counters import Counts, added_up
-from standpipe.transform import ANY_PX, MASK, Move, NativeKernel, NativeStep, moves, with_outputs
+from standpipe.transform import (
+    ANY_PX,
+    Input,
+    Move,
+    NativeKernel,
+    NativeStep,
+    as_bytes,
+    moves,
+    with_outputs,
+)
 from standpipe.transform.decoders.channels import Undecodable, form_of
 from standpipe.transform.decoders.foreign import decode_input, foreign_need
 from standpipe.transform.image import Size
@@ -48,7 +58,7 @@ class ImageMaker:
         # Of reads; of images that were kept; less rows that were made twice.
         self._counts: dict[str, float] = dict.fromkeys((*ODD, "read.rows", "read.bytes", "read.busy_s"), 0)
         self._programs: dict[
-            tuple[NativeStep, bool, Size | None, int], tuple[_native.Program, NativeKernel]
+            tuple[NativeStep, Size | None, tuple[Input, ...]], tuple[_native.Program, NativeKernel]
         ] = {}
 
     @property
@@ -77,38 +87,48 @@ class ImageMaker:
         """Apply a step's kernel to a sample, and return the sample with the results in place of what it read.
 
         number  number of the step
-        sample  its ``image`` is pixels, or encoded if the step decodes; its ``mask``, if it has one, is encoded or
-                class numbers (H, W) uint8
+        sample  its pictures are pixels, or encoded
         out     memory for results by field, used if shape and dtype fit
 
         Raises ``RowFailed`` if the kernel fails, or a result has the name of another field.
         """
-        masks = MASK in sample and step.moves_mask
         seeds = self._setup.seed, key.epoch, key.position, key.attempt
-        size_px = (0, 0)
-        for place, field in enumerate(("image", MASK) if masks else ("image",)):
-            value = data = None
-            try:
-                value = self._image(sample, step) if field == "image" else _numbers_or_encoded(sample[MASK])
-                data = self._data(number, key, field, value)
+        inputs = step.inputs_in(sample)
+        reference_px, field = (0, 0), ""
+        value: UInt8Array | EncodedFile | EncodedBytes | None = None
+        data: UInt8Array | None = None
+        values = []
+        try:
+            for each in inputs:
+                field = each.field
+                values.append(self._value(sample, step, each))
+            inputs = tuple(map(_with_channels, inputs, values))
+            for place, each in enumerate(inputs):
+                field, value = each.field, values[place]
+                data = self._data(number, key, place, value)
                 if place == 0:
-                    channels = data.shape[2] if data.ndim == 3 else step.channels
-                    program, kernel = self._program(step, self._size_of(step, data), channels, masks=masks)
+                    program, kernel = self._program(step, self._size_of(step, data), inputs)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
-                if wrong := self._native.make(program, place, data, *seeds, rows, size_px):
-                    raise RowFailed("decode", wrong)
-            except RowFailed as failed:
-                failed.field = field
-                if isinstance(value, EncodedFile | EncodedBytes):
-                    failed.path, failed.offset = name_and_offset(value)
-                raise
-            finally:
+                wrong = self._native.make(program, place, data, *seeds, rows, reference_px)
                 data = None  # it may be in memory that is given back now
                 self._native.release()
-            size_px = self._native.source_px
+                if wrong:
+                    raise RowFailed("decode", wrong)
+                if place == 0:
+                    reference_px = self._native.source_px
+        except RowFailed as failed:
+            failed.field = field
+            if isinstance(value, EncodedFile | EncodedBytes):
+                failed.path, failed.offset = name_and_offset(value)
+            raise
+        finally:
+            data = None
+            self._native.release()
         if self.moved is not None:
-            self.moved += moves(step.transforms, sample, size_px)
+            self.moved += moves(
+                step.transforms, sample, {each.field: each.kind for each in inputs}, reference_px
+            )
         try:
             return with_outputs(sample, kernel.reads, made)
         except PlanError as error:
@@ -120,30 +140,35 @@ class ImageMaker:
         The call writes into the heartbeat that a row begins. Return ``""`` or the error for each row.
         """
         self._heartbeat[STEP] = 1
-        program, _ = self._program(step, None, step.channels, masks=False)
+        program, _ = self._program(step, None, step.inputs)
         images = [(each.image.data, each.key.position, each.key.attempt, each.row) for each in rows]
         table = out.reshape(len(out), -1).view(np.uint8)
         return self._native.make_many(program, images, self._setup.seed, rows[0].key.epoch, table)
 
-    def _image(self, sample: Sample, step: NativeStep) -> UInt8Array | EncodedFile | EncodedBytes:
-        """Return a sample's image as pixels, or encoded if the step decodes. Raises ``RowFailed`` for another value."""
-        image = sample.get("image")
-        if not step.decodes:
-            return _as_pixels(image, step, self._setup.decoding)
-        if image is None:
-            raise RowFailed("source", _no_image(sample))
-        return encoded_image(image)
+    def _value(
+        self, sample: Sample, step: NativeStep, given: Input
+    ) -> UInt8Array | EncodedFile | EncodedBytes:
+        """Return a picture of a sample as pixels, or encoded. Raises ``RowFailed`` for another value."""
+        field = given.field
+        value = sample.get(field)
+        if not given.kind.is_image:
+            return _exact_or_encoded(value, given)
+        if field not in step.decodes:
+            return _as_pixels(value, field, step, self._setup.decoding)
+        if value is None:
+            raise RowFailed("source", _no_image(sample, field))
+        return encoded_image(value, field)
 
     def _data(
-        self, number: int, key: RowKey, field: str, value: UInt8Array | EncodedFile | EncodedBytes
+        self, number: int, key: RowKey, place: int, value: UInt8Array | EncodedFile | EncodedBytes
     ) -> UInt8Array:
-        """Return pixels, or the bytes of an encoded image or mask after waiting for their part of the memory budget."""
+        """Return pixels, or the bytes of an encoded picture after waiting for their part of the memory budget."""
         if isinstance(value, np.ndarray):
             return value
         if isinstance(value, EncodedBytes):
             return self._admitted(value.data)
         self._heartbeat[STEP] = READING
-        data = self._read(key, value) if field == "image" else self._read_file(value)[0]
+        data = self._read(key, value) if place == 0 else self._read_file(value)[0]
         self._heartbeat[STEP] = 1 + number
         return data
 
@@ -211,13 +236,13 @@ class ImageMaker:
         return data.copy()  # the reader uses its memory again
 
     def _program(
-        self, step: NativeStep, size_px: Size | None, channels: int, *, masks: bool
+        self, step: NativeStep, size_px: Size | None, inputs: tuple[Input, ...]
     ) -> tuple[_native.Program, NativeKernel]:
-        """Return a step's kernel for images of a (height, width), and its program. None: the step's own kernel."""
-        at = step, masks, size_px, channels
+        """Return a step's kernel for pictures of a (height, width), and its program. None: the step's own kernel."""
+        at = step, size_px, inputs
         found = self._programs.get(at)
         if found is None:
-            kernel = step.kernel_for(size_px or ANY_PX, channels, masks=masks)
+            kernel = step.kernel_for(size_px or ANY_PX, inputs)
             found = kernel.compile(self._setup.decoding, self._setup.simd), kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
@@ -232,37 +257,49 @@ def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:
     return np.empty(spec.shape, spec.dtype)
 
 
-def _numbers_or_encoded(mask: Any) -> UInt8Array | EncodedFile | EncodedBytes:
-    """Return a mask as class numbers, (H, W) uint8, or encoded. Raises ``RowFailed`` for another value."""
-    array = isinstance(mask, np.ndarray) and mask.ndim != 1
-    if not (mask is None or array or is_picture(mask) or is_tensor(mask)):
-        return encoded_image(mask)
-    numbers = as_array(mask)
-    if numbers is None or numbers.dtype != np.uint8 or numbers.ndim != 2:
-        got = type(mask).__name__ if numbers is None else str(ArraySpec(numbers.shape, numbers.dtype))
-        mode = f" of mode {mask.mode}" if is_picture(mask) else ""
+def _with_channels(given: Input, value: UInt8Array | EncodedFile | EncodedBytes) -> Input:
+    """Return an input with the channels of a sample's pixels."""
+    if not isinstance(value, np.ndarray):
+        return given
+    channels = value.shape[2] if value.ndim == 3 else 1
+    return given if channels == given.channels else replace(given, channels=channels)
+
+
+def _exact_or_encoded(value: Any, given: Input) -> UInt8Array | EncodedFile | EncodedBytes:
+    """Return the pixels of a mask or another exact kind, or it encoded. Raises ``RowFailed`` for another value."""
+    kind, field = given.kind, given.field
+    array = isinstance(value, np.ndarray) and value.ndim != 1
+    if not (value is None or array or is_picture(value) or is_tensor(value)):
+        return encoded_image(value, field)
+    numbers = as_array(value)
+    if numbers is None or kind.bytes_of(ArraySpec(numbers.shape, numbers.dtype)) is None:
+        got = type(value).__name__ if numbers is None else str(ArraySpec(numbers.shape, numbers.dtype))
+        mode = f" of mode {value.mode}" if is_picture(value) else ""
         raise RowFailed(
             "transform",
-            "'mask' must be class numbers (H, W) uint8, a Pillow image of mode L or P, or an encoded image of one "
-            f"channel, but it is {got}{mode}",
+            f"{field!r} must be {kind.form}, a Pillow image of them, or an encoded image of one channel, but it is "
+            f"{got}{mode}",
         )
-    return np.ascontiguousarray(numbers)
+    return as_bytes(numbers)
 
 
-def _no_image(sample: Sample) -> str:
-    if "image" in sample:
-        return "'image' is None, and encoded='image' requires the bytes of an image"
-    return f"the sample has no field 'image', as encoded='image' requires. Its fields are {', '.join(map(str, sample))}"
+def _no_image(sample: Sample, field: str) -> str:
+    if field in sample:
+        return f"{field!r} is None, and encoded={field!r} requires the bytes of an image"
+    return (
+        f"the sample has no field {field!r}, as encoded={field!r} requires. Its fields are "
+        f"{', '.join(map(str, sample))}"
+    )
 
 
-def _as_pixels(image: Any, step: NativeStep, decoding: Decoding) -> UInt8Array:
+def _as_pixels(image: Any, field: str, step: NativeStep, decoding: Decoding) -> UInt8Array:
     if is_picture(image):
         try:
             array = as_array(form_of(decoding)(image))
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
         except Exception as error:  # Pillow loads an image that was only opened now, and it may be damaged
-            raise RowFailed("decode", f"Pillow can't load 'image': {error}", error) from error
+            raise RowFailed("decode", f"Pillow can't load {field!r}: {error}", error) from error
     else:
         array = as_array(image) if is_tensor(image) else image
     if isinstance(array, np.ndarray) and array.dtype == np.uint8:
@@ -275,9 +312,9 @@ def _as_pixels(image: Any, step: NativeStep, decoding: Decoding) -> UInt8Array:
         else str(ArraySpec(array.shape, array.dtype))
     )
     if isinstance(image, bytes | bytearray | memoryview):
-        got += ". For encoded images say MapSource(…, encoded='image')"
+        got += f". For encoded images say MapSource(…, encoded={field!r})"
     raise RowFailed(
         "transform",
-        f"{step.describe()} takes a Pillow image, or an array (H, W) or (H, W, C) uint8 with 1 to 4 channels; 'image' "
-        f"is {got}",
+        f"{step.describe()} takes a Pillow image, or an array (H, W) or (H, W, C) uint8 with 1 to 4 channels; "
+        f"{field!r} is {got}",
     )

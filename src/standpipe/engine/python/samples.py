@@ -330,7 +330,7 @@ class SampleMaker:
             self.heartbeat[STEP] = 1 + number
             if isinstance(step, PythonCall):
                 if self._images.moved is not None:
-                    self._images.moved += moves(self._own_steps[number].transforms, sample)
+                    self._images.moved += moves(self._own_steps[number].transforms, sample, {})
                 sample = self.call(step, key, self._images.with_bytes(sample))
             else:
                 there = out if number == len(self._steps) - 1 else {}

@@ -66,7 +66,7 @@ class WorkerSetup:
     def decodes(self) -> bool:
         """True if the image of a sample is encoded, and the first step decodes it."""
         first = next(iter(self.program.steps), None)
-        return isinstance(first, NativeStep) and first.decodes
+        return isinstance(first, NativeStep) and bool(first.decodes)
 
     @property
     def keeps_samples(self) -> bool:

@@ -17,8 +17,10 @@ from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
-from standpipe.transform.kernels.mask import mask_of, moves_mask
+from standpipe.transform.kernels.fuse import field_of_view
+from standpipe.transform.kernels.program import moves_kind
 from standpipe.transform.kernels.views import Repeat, Views, number_of_views, transforms_of
+from standpipe.transform.kinds import MASK
 from standpipe.transform.pixels.window import PadImage
 from standpipe.transform.python.function import callable_name
 
@@ -77,7 +79,7 @@ def _fields(pipeline: Description, samples: list[Sample]) -> tuple[list[str], li
     for name in _image_fields(pipeline, samples[0]):
         pictures = pictures_of([sample[name] for sample in samples], name, pipeline.transforms)
         shown = {name: pictures}
-        if (mask := mask_of(name)) in samples[0]:
+        if (mask := field_of_view(name, MASK.name)) in samples[0]:
             shown[mask] = _masked(pictures, mask, samples)
         number = len(pictures[0])
         for title, drawn in shown.items():
@@ -127,7 +129,7 @@ def _step(
         return []
     _check_fields([field], samples[0])
     pictures = pictures_of([sample[field] for sample in samples], field, transforms)
-    mask = mask_of(field)
+    mask = field_of_view(field, MASK.name)
     return _masked(pictures, mask, samples) if mask in samples[0] else pictures
 
 
@@ -181,7 +183,7 @@ def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None
         return pipeline.batch(n, last_batch="pad", collate_fn=None if later else _lists)
     if len(transforms) < len(pipeline.transforms):  # later functions may drop what doesn't fit the image
         pipeline = replace(pipeline, delivered=frozenset())
-    if moves_mask(pipeline.transforms) and not moves_mask(transforms):
+    if moves_kind(pipeline.transforms, MASK) and not moves_kind(transforms, MASK):
         transforms = (PadImage(0), *transforms)  # it decodes masks, and moves nothing
     first = replace(pipeline, transforms=tuple(transforms), batch_functions=(), finite=None, labels=())
     return first.batch(n, last_batch="pad", collate_fn=_lists)

@@ -10,7 +10,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 
@@ -21,6 +21,7 @@ from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unrea
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
 from standpipe.transform.decoders.channels import Undecodable, form_of, stored_kind
 from standpipe.transform.decoders.codestream import codestream_bytes
+from standpipe.transform.kinds import FIELD_KINDS, IMAGE, MASK, FieldKind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -50,18 +51,19 @@ class Frame(NamedTuple):
 
 
 def decode_input(
-    decoding: Decoding, data: UInt8Array, is_mask: bool, reserve: Callable[[int, int, int], str]
+    decoding: Decoding, data: UInt8Array, kind: int, reserve: Callable[[int, int, int], str]
 ) -> Frame:
-    """Decode an input of a row for native code: as ``decode_foreign`` does, or the class numbers of a mask.
+    """Decode an input of a row for native code: as ``decode_foreign`` does, or the exact values of another kind.
 
-    Class numbers are grey levels, or a palette's indices. A mask that ends too soon is never allowed:
-    missing rows would look like a class. Raises ``Undecodable`` if the image can't be decoded, or a mask has other
-    values.
+    Class numbers are grey levels, or a palette's indices. A file of them that ends too soon is never allowed:
+    missing rows would look like a class. Raises ``Undecodable`` if the image can't be decoded, or has other values.
+
+    kind  its number in ``FIELD_KINDS``
     """
-    if not is_mask:
+    if kind == IMAGE.number:
         return decode_foreign(data, decoding, reserve)
     whole = replace(decoding, allow_truncated=False)
-    return _explained(data, lambda: _decoded(data, whole, reserve, _as_numbers))
+    return _explained(data, lambda: _decoded(data, whole, reserve, VALUES_OF[FIELD_KINDS[kind]]))
 
 
 def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
@@ -134,6 +136,10 @@ def _as_numbers(image: Image.Image) -> Image.Image:
             "class numbers as an 8-bit PNG"
         )
     return image
+
+
+# The functions that return a Pillow image if it has values of a kind, and raise ``Undecodable`` if not.
+VALUES_OF: Mapping[FieldKind, Callable[[Image.Image], Image.Image]] = {MASK: _as_numbers}
 
 
 class _Lent(io.RawIOBase):

@@ -9,7 +9,7 @@ import numpy as np
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
-from standpipe.spec import KINDS, AnyArray, ArraySpec, Float32Array, Layout
+from standpipe.spec import AnyArray, ArraySpec, Float32Array, Layout
 from standpipe.transform.image import (
     GeometricTransform,
     ImageTransform,
@@ -20,7 +20,6 @@ from standpipe.transform.image import (
     ValueTransform,
 )
 from standpipe.transform.kernels.heads import Head, Input, NativeKernel, salt_of
-from standpipe.transform.kernels.mask import mask_head, mask_of
 from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
 from standpipe.transform.kernels.views import Views, number_of_views, transforms_of
 from standpipe.transform.pixels.element import Normalize
@@ -48,30 +47,26 @@ def fuse(
     source_px: Size | None,
     *,
     earlier: Sequence[Transform] = (),
-    masks: bool = False,
-    channels: int = 3,
+    inputs: Sequence[Input] = (Input(),),
 ) -> NativeKernel:
     """Fuse ``transforms`` into one kernel.
 
-    source_px  (height, width) in pixels if every image has this size before the transforms, else None
+    source_px  (height, width) in pixels if every reference has this size before the transforms, else None
     earlier    native transforms that run before this kernel; they count for the keys of random numbers, so that no
                two transforms use the same numbers
-    masks      True if images have masks, which the kernel moves as well
-    channels   number of the images' channels before the transforms
+    inputs     the pictures that the kernel makes, with their channels before the transforms; first the reference
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        images = [_fused(transforms, source_px, earlier, channels, instead=AS_THEY_ARE)]
-        moved = [mask_head(transforms, source_px, earlier=earlier)] if masks else []
-        return NativeKernel((*images, *moved))
+        return NativeKernel(tuple(_heads(transforms, source_px, earlier, inputs, instead=AS_THEY_ARE)))
     place = transforms.index(views)
     if after := transforms[place + 1 :]:
         raise PlanError(
             f"Views must be the last native transform: put {type(after[0]).__name__} into the list of each view"
         )
-    return _views(views, transforms[:place], source_px, earlier, channels, masks=masks)
+    return _views(views, transforms[:place], source_px, earlier, inputs)
 
 
 def _views(
@@ -79,9 +74,7 @@ def _views(
     before: Sequence[Transform],
     source_px: Size | None,
     earlier: Sequence[Transform],
-    channels: int,
-    *,
-    masks: bool,
+    inputs: Sequence[Input],
 ) -> NativeKernel:
     """Fuse the transforms of each view with those before ``Views``, which all views share."""
     views.check()
@@ -89,45 +82,85 @@ def _views(
         raise PlanError(
             f"{drawn[0].describe()} can't come before Views, as it is random: put it into the list of each view"
         )
-    images: list[Head] = []
-    moved: list[Head] = []
+    made: dict[str, list[Head]] = {each.field: [] for each in inputs}
     for name, given in views.views.items():
         number = number_of_views(given)
-        transforms = [*before, *transforms_of(given)]
         try:
-            image = _fused(transforms, source_px, earlier, channels)
+            heads = _heads([*before, *transforms_of(given)], source_px, earlier, inputs)
         except PlanError as error:
             raise PlanError(f"Views, {name}: {error}") from error
         places = [None] if number is None else range(number)
         salts = [(place, salt_of(name, place or 0)) for place in places]
-        images += [replace(image, field=name, place=place, salt=salt) for place, salt in salts]
-        if not masks:
+        for head in heads:
+            field = name if head is heads[0] else field_of_view(name, head.field, heads[0].field)
+            if field != name and field in views.views:
+                raise PlanError(
+                    f"Views: the field {head.field!r} of the view {name!r} becomes {field!r}, which is a view as well; "
+                    "give that view another name"
+                )
+            made[head.field] += [replace(head, field=field, place=place, salt=salt) for place, salt in salts]
+    return NativeKernel(tuple(head for heads in made.values() for head in heads))
+
+
+def field_of_view(view: str, field: str, reference: str = "image") -> str:
+    """Return the name of a further field's view, such as ``"a_mask"``; a view named as the reference leaves it."""
+    return field if view == reference else f"{view}_{field}"
+
+
+def _heads(
+    transforms: Sequence[Transform],
+    source_px: Size | None,
+    earlier: Sequence[Transform],
+    inputs: Sequence[Input],
+    *,
+    instead: str = "",
+) -> list[Head]:
+    """Return a head for each input, by the same transforms; ``fuse`` and ``_fused`` document the rest."""
+    heads: list[Head] = []
+    for each in inputs:
+        if not each.kind.is_image:
+            heads.append(_moved(transforms, source_px, earlier, each))
             continue
-        if (field := mask_of(name)) in views.views:
-            raise PlanError(
-                f"Views: the masks of the view {name!r} are the field {field!r}, which is a view as well; give that "
-                "view another name"
-            )
-        mask = mask_head(transforms, source_px, earlier=earlier)
-        moved += [replace(mask, field=field, place=place, salt=salt) for place, salt in salts]
-    return NativeKernel((*images, *moved))
+        try:
+            heads.append(_fused(transforms, source_px, earlier, each, instead=instead))
+        except PlanError as error:
+            if not heads:
+                raise
+            raise PlanError(f"{each.field}: {error}") from error
+    return heads
+
+
+def _moved(
+    transforms: Sequence[Transform], source_px: Size | None, earlier: Sequence[Transform], given: Input
+) -> Head:
+    """Return the head that moves pixels as the transforms move those of images, and changes no value."""
+    stages: tuple[Stage, ...] = ()
+    size = source_px
+    for transform, op in with_ops(transforms, earlier):
+        assert isinstance(transform, ImageTransform)
+        moving = transform.for_kind(given.kind)
+        if isinstance(moving, GeometricTransform | PixelTransform):
+            stages = followed_by(stages, moving, op, size)
+        size = transform.size_after(size)
+    assert size is not None  # or the reference's head couldn't be made
+    return Head(given, stages, ArraySpec(size, np.dtype(f"u{given.channels}")), field=given.field)
 
 
 def _fused(
     transforms: Sequence[Transform],
     source_px: Size | None,
     earlier: Sequence[Transform],
-    channels: int,
+    given: Input,
     *,
     instead: str = "",
 ) -> Head:
-    """Fuse transforms with one result into one head; ``fuse`` documents the rest.
+    """Fuse transforms of an image into one head; ``fuse`` documents the rest.
 
     instead  what the error for images of different sizes also says
     """
     stages: tuple[Stage, ...] = ()
     size = source_px
-    form, last = RowForm(channels), list[str]()
+    form, last = RowForm(given.channels), list[str]()
     erases: tuple[RowTransform, int] | None = None
     if done := [type(each).__name__ for each in earlier if isinstance(each, ValueTransform)]:
         raise PlanError(
@@ -162,13 +195,13 @@ def _fused(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             + ("RandomCrop(size) after RandomResize" if random else f"Resize((height, width)){instead}")
         )
-    head = _with_output(stages, size, channels, form)
+    head = _with_output(given, stages, size, form)
     if erases is not None:
         erases[0].erasing(erases[1], head.output.dtype)
     return replace(head, erases=erases)
 
 
-def _with_output(stages: tuple[Stage, ...], size: Size, channels: int, form: RowForm) -> Head:
+def _with_output(given: Input, stages: tuple[Stage, ...], size: Size, form: RowForm) -> Head:
     normalize = form.table is not None
     dtype = np.dtype(form.dtype or ("float32" if normalize else "uint8"))
     if normalize and dtype == np.uint8:
@@ -179,7 +212,7 @@ def _with_output(stages: tuple[Stage, ...], size: Size, channels: int, form: Row
     if dtype != np.uint8:
         floats = _unnormalized(form) if form.table is None else form.table
         table = floats.astype(dtype)
-    return Head(Input("image", channels), stages, ArraySpec(shape, dtype), layout, table, normalize)
+    return Head(given, stages, ArraySpec(shape, dtype), layout, table, normalize, field=given.field)
 
 
 def _unnormalized(form: RowForm) -> Float32Array:
@@ -187,16 +220,6 @@ def _unnormalized(form: RowForm) -> Float32Array:
     if form.scale:
         return Normalize((0.0,), (1.0,)).table(form.channels)
     return np.tile(np.arange(256, dtype=np.float32), (form.channels, 1))
-
-
-def image_channels(image: ArraySpec) -> int:
-    """Return the number of channels of images in an array. Raises ``PlanError`` if they aren't images of bytes."""
-    channels = {2: 1, 3: image.shape[-1]}.get(len(image.shape)) if image.shape else None
-    if channels not in KINDS or image.dtype != np.uint8:
-        raise PlanError(
-            f"the field 'image' is {image}, but image transforms take (H, W) or (H, W, C) uint8, with 1 to 4 channels"
-        )
-    return channels
 
 
 def channels_after(transforms: Sequence[Transform], channels: int) -> int:

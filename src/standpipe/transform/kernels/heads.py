@@ -13,9 +13,10 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Finish
 from standpipe.spec import AnyArray, ArraySpec, ChannelsName, DecodeMode, Decoding, Layout
-from standpipe.transform.image import MASK, RowTransform, Size
+from standpipe.transform.image import RowTransform, Size
 from standpipe.transform.kernels.native import only_libjpeg
 from standpipe.transform.kernels.stages import Stage
+from standpipe.transform.kinds import IMAGE, FieldKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +24,18 @@ class Input:
     """A field of a record of which a kernel makes outputs.
 
     field     its name
-    channels  number of the image's channels before the stages; a mask has one
-    is_mask   True for class numbers, of which only the nearest pixels are taken; False for an image
+    kind      what its pixels mean
+    channels  number of the image's channels before the stages; of other kinds, the bytes of an element
     """
 
-    field: str
-    channels: int
-    is_mask: bool = False
+    field: str = "image"
+    kind: FieldKind = IMAGE
+    channels: int = 3
 
     def compile(self, decoding: Decoding) -> _native.Input:
         """Return the native form. ``decoding``: how images are decoded, and their limits."""
         return _native.Input(
-            is_mask=self.is_mask,
+            kind=self.kind.number,
             channels=self.channels,
             decoded=get_args(ChannelsName).index(decoding.channels),
             fast=decoding.mode is DecodeMode.FAST,
@@ -44,9 +45,6 @@ class Input:
             only_libjpeg=only_libjpeg(),
             upright=decoding.upright,
         )
-
-
-MASKS = Input(MASK, 1, is_mask=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +83,9 @@ class Head:
     @property
     def channels_after(self) -> int:
         """The number of the output's channels."""
-        shape = self.output.shape
-        return 1 if self.input.is_mask else shape[0 if self.layout is Layout.NCHW else 2]
+        if not self.input.kind.is_image:
+            return self.input.channels
+        return self.output.shape[0 if self.layout is Layout.NCHW else 2]
 
     def compile(self, number: int) -> _native.Head:
         """Return the native form. ``number``: of the input in the kernel."""
@@ -119,14 +118,15 @@ class Head:
 class NativeKernel:
     """Adjacent image transforms, fused into one kernel: it decodes each input once, and makes all outputs of it.
 
-    heads  the outputs: those of the image, and then those of its mask. Outputs of one field follow each other
+    heads  the outputs: those of the reference, the image whose size counts, then those of each other input. Outputs of
+           one field follow each other
     """
 
     heads: tuple[Head, ...]
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The fields that the kernel reads: the image, and its mask if it moves one."""
+        """The fields that the kernel reads, the reference first."""
         return tuple(dict.fromkeys(head.input for head in self.heads))
 
     @property
@@ -136,18 +136,13 @@ class NativeKernel:
 
     @property
     def image(self) -> Head:
-        """The first output of the image: the only one without ``Views``."""
+        """The first output of the reference: its only one without ``Views``."""
         return self.heads[0]
 
     @property
     def views(self) -> int:
         """The number of views of each image; 0 without ``Views``."""
-        return sum(not head.input.is_mask for head in self.heads) if self.image.salt else 0
-
-    @property
-    def moves_masks(self) -> bool:
-        """True if the kernel makes outputs of masks."""
-        return self.heads[-1].input.is_mask
+        return sum(head.input == self.image.input for head in self.heads) if self.image.salt else 0
 
     def _fields(self) -> Iterator[tuple[str, list[Head]]]:
         """Yield the name of each output field, and its heads."""
@@ -179,17 +174,17 @@ class NativeKernel:
 
     @property
     def finish(self) -> Finish | None:
-        """The last step of the image alone: the conversion of bytes to floats and the layout.
+        """The last step of the reference alone: the conversion of bytes to floats and the layout.
 
         None if bytes are written, if there are views, or if something follows that a device doesn't do.
         """
         image = self.image
         if self.views or image.table is None or image.erases is not None:
             return None
-        return Finish("image", image.table, image.output, image.layout)
+        return Finish(image.field, image.table, image.output, image.layout)
 
     def finished_by(self, finish: Finish | None) -> NativeKernel:
-        """Return the kernel with ``finish`` as the image's last step; for None, it writes (H, W, C) uint8."""
+        """Return the kernel with ``finish`` as the reference's last step; for None, it writes (H, W, C) uint8."""
         image, *others = self.heads
         if finish is not None:
             image = replace(image, output=finish.output, layout=finish.layout, table=finish.table)
@@ -199,7 +194,7 @@ class NativeKernel:
         return NativeKernel((image, *others))
 
     def finishing(self) -> NativeKernel:
-        """Return the kernel for images that are finished except for the last step, and without masks."""
+        """Return the kernel for references that are finished except for the last step, and for nothing else."""
         input_ = replace(self.image.input, channels=self.image.channels_after)
         return NativeKernel((replace(self.image, input=input_, stages=(), erases=None),))
 
@@ -220,16 +215,15 @@ class NativeKernel:
 
     def describe(self) -> str:
         """Return one line for ``explain()`` about the steps after decoding."""
-        moved = ["move the mask, nearest pixels"] if self.moves_masks else []
+        moved = [f"move the {each.field}, nearest pixels" for each in self.inputs if not each.kind.is_image]
+        images = [(name, heads) for name, heads in self._fields() if heads[0].input.kind.is_image]
         parts = []
-        for name, heads in self._fields():
+        for name, heads in images:
             head = heads[0]
-            if head.input.is_mask:
-                continue
             write = f"write {head.layout.value} {head.output.dtype.name}"
             line = " + ".join([*head.describe(), *moved, write])
             times = "" if head.place is None else f"{len(heads)} × "
-            parts.append(f"{name}: {times}{line}" if self.views else line)
+            parts.append(f"{name}: {times}{line}" if self.views or len(images) > 1 else line)
         return "; ".join(parts)
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import numpy as np
 
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
-from standpipe.spec import ArraySpec
-from standpipe.transform.image import MASK, Size, ValueTransform
-from standpipe.transform.kernels.fuse import channels_after, fuse, image_channels
-from standpipe.transform.kernels.heads import NativeKernel
-from standpipe.transform.kernels.mask import is_mask, moves_mask
+from standpipe.spec import ArraySpec, Pictures
+from standpipe.transform.image import ImageTransform, Size, ValueTransform
+from standpipe.transform.kernels.fuse import channels_after, fuse
+from standpipe.transform.kernels.heads import Input, NativeKernel
 from standpipe.transform.kernels.views import Views
+from standpipe.transform.kinds import IMAGE, MASK, FieldKind, Known, check_named, kinds_of
 from standpipe.transform.python.function import Function
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves
 
 Value = TypeVar("Value")
+Channels = Callable[[str], int]  # returns the number of channels of a field's decoded images
 
+NO_PICTURES = Pictures()  # that need to be named
 ANY_PX = (16384, 16384)  # (height, width) of images that no transform finds too small or too large
 
 # Parts of the keys of Python code's random numbers, besides the sample. Native transforms use ``draw_kind`` instead.
@@ -33,40 +37,45 @@ EPOCH_OP = 0x54 << 16  # global generators, seeded for each epoch
 class NativeStep:
     """A step of adjacent native transforms, which run as one kernel.
 
-    transforms  the transforms in pipeline order; empty: the image is only decoded
+    transforms  the transforms in pipeline order; empty: images are only decoded
     earlier     native transforms of earlier steps; they count for the keys of random numbers
-    kernel      the kernel, if all its results have the same size; None: ``kernel_for`` makes one for an image
-    decodes     True if the step gets encoded images and decodes them
-    channels    number of the images' channels, as far as it is known before the first image
-    source_px   (height, width) of the images before the step, in pixels; None if it isn't known
+    kernel      the kernel, if all its results have the same size; None: ``kernel_for`` makes one for a sample
+    inputs      the pictures that it takes, the reference first, with their channels as far as they are known
+    optional    further pictures that it takes where a sample has them
+    decodes     names of the pictures that come encoded
+    source_px   (height, width) of the reference before the step, in pixels; None if it isn't known
     """
 
     transforms: tuple[Transform, ...]
     earlier: tuple[Transform, ...]
     kernel: NativeKernel | None
-    decodes: bool
-    channels: int = 3
+    inputs: tuple[Input, ...] = (Input(),)
+    optional: tuple[Input, ...] = ()
+    decodes: frozenset[str] = frozenset()
     source_px: Size | None = None
 
     @property
     def writes(self) -> tuple[str, ...]:
         """The names of the fields that the step is known to make."""
-        return ("image",) if self.kernel is None else tuple(self.kernel.outputs)
-
-    def kernel_for(self, size_px: Size, channels: int, *, masks: bool) -> NativeKernel:
-        """Return the kernel for images of a size in pixels and so many channels, and of ``kernel`` where it is known.
-
-        masks  True if the sample has a mask, which the kernel moves as well
-        """
-        if self.kernel is not None and self.kernel.moves_masks == masks and self.channels == channels:
-            return self.kernel
-        size = size_px if self.kernel is None else self.source_px
-        return fuse(self.transforms, size, earlier=self.earlier, masks=masks, channels=channels)
+        return (self.reference,) if self.kernel is None else tuple(self.kernel.outputs)
 
     @property
-    def moves_mask(self) -> bool:
-        """True if the step moves the field ``mask``, where a sample has one, and decodes it before."""
-        return moves_mask(self.transforms)
+    def reference(self) -> str:
+        """The name of the image whose size counts."""
+        return self.inputs[0].field
+
+    def inputs_in(self, sample: Collection[str]) -> tuple[Input, ...]:
+        """Return the pictures that the step takes of a sample with these fields, the reference first."""
+        first, *others = self.inputs
+        others += self.optional
+        return (first, *(each for each in others if each.field in sample or each.field in self.decodes))
+
+    def kernel_for(self, size_px: Size, inputs: tuple[Input, ...]) -> NativeKernel:
+        """Return the kernel for these pictures, and for references of a size in pixels where there is no other."""
+        if self.kernel is not None and self.kernel.inputs == inputs:
+            return self.kernel
+        size = size_px if self.kernel is None else self.source_px
+        return fuse(self.transforms, size, earlier=self.earlier, inputs=inputs)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
@@ -97,7 +106,6 @@ class FunctionStep:
 
 
 Step = NativeStep | FunctionStep
-Known = dict[str, ArraySpec | Encoded | None]  # None: the loader measures the field's shape when it starts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +132,9 @@ class SampleProgram:
     @property
     def moves_unknown(self) -> bool:
         """True if a step moves images, and only a sample shows which fields are beside them."""
-        return self.fields is None and any(True for step in self.steps for _ in moves(step.transforms, {}))
+        return self.fields is None and any(
+            True for step in self.steps for _ in moves(step.transforms, {}, {})
+        )
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -137,50 +147,113 @@ def sample_program(
     fields: Mapping[str, ArraySpec | Encoded] | None,
     cached: int = 0,
     *,
-    encoded: bool = False,
-    channels: int = 3,
+    encoded: Collection[str] = (),
+    channels: Channels = lambda _: 3,
+    pictures: Pictures = NO_PICTURES,
+    unmoved: Collection[str] = (),
     counts: Callable[[str], bool] = lambda _: True,
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
-    fields   the source's fields, by name; None if the source doesn't declare them
-    cached   number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
-             only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
-    encoded  True if the field ``image`` is encoded, although ``fields`` may not say so
-    channels  number of the channels of decoded images
-    counts   says of a field's name whether it matters that the field fits the image
+    fields    the source's fields, by name; None if the source doesn't declare them
+    cached    number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
+              only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
+    encoded   names of encoded images, although ``fields`` may not have them
+    channels  returns the number of channels of a field's decoded images
+    pictures  the fields that are pictures, where their names don't say it
+    unmoved   names of fields that stay as they are
+    counts    says of a field's name whether it matters that the field fits the image
 
     Raises ``PlanError`` for a native transform that can't work at its place, a field that it leaves behind, or a field
     that stays encoded.
     """
-    known: Known | None = None if fields is None else dict(fields)
+    if fields is not None:
+        check_named(pictures, fields)
+    state = _Fields(fields, kinds_of(fields, pictures, encoded=encoded, unmoved=unmoved), {*encoded}, {})
     steps: list[Step] = []
     earlier: list[Transform] = []
     moved: list[Move] = []
     before = _before_cache(transforms, cached)
     front, back = _segments(transforms[:before]), _segments(transforms[before:])
     first = front if cached else back
-    encoded = encoded or (known is not None and isinstance(known.get("image"), Encoded))
-    if encoded and not _starts_native(first):
+    asked = {field for field, _ in pictures.named} | {IMAGE.name}
+    if not _starts_native(first) and any(map(state.is_encoded, state.taken((), asked))):
         first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
-        moved += moves([segment] if isinstance(segment, Function) else segment, known or {})
+        moved += moves(
+            [segment] if isinstance(segment, Function) else segment, state.known or {}, state.kinds
+        )
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
-            known = _after_function(segment, known)
+            state = state.after_function(segment, pictures, unmoved)
             continue
-        step, known = _native_step(segment, tuple(earlier), known, channels, decodes=encoded and not steps)
+        names = state.taken(segment, asked)
+        step = _native_step(
+            segment, tuple(earlier), state, names, channels, optional=MASK.name not in unmoved
+        )
         steps.append(step)
-        channels = channels_after(
-            segment, step.channels
-        )  # a function may change it, and declares its result then
+        state = state.after_native(step)
         earlier += segment
-    if known is None:
+    if state.known is None:
         return SampleProgram(tuple(steps), None, len(front))
-    suspects = checked(left_behind(moved, known), counts)
-    left = {name: _not_encoded(name, spec) for name, spec in known.items()}
+    suspects = checked(left_behind(moved, state.known), counts)
+    left = {name: _not_encoded(name, spec) for name, spec in state.known.items()}
     return SampleProgram(tuple(steps), left, len(front), suspects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields of a sample between two steps.
+
+    known     their form; None: it isn't known
+    kinds     those that are pictures, the reference first
+    encoded   names of encoded images, although ``known`` may not have them
+    channels  channels of images whose size isn't known, after a step
+    """
+
+    known: Known | None
+    kinds: Mapping[str, FieldKind]
+    encoded: Set[str]
+    channels: Mapping[str, int]
+
+    def is_encoded(self, field: str) -> bool:
+        """Return True if a field is encoded."""
+        return field in self.encoded or (
+            self.known is not None and isinstance(self.known.get(field), Encoded)
+        )
+
+    def taken(self, transforms: Sequence[Transform], asked: Collection[str]) -> list[str]:
+        """Return the names of the pictures that a native step takes, the reference first.
+
+        asked  names of images that are decoded even if no transform follows
+        """
+        return [
+            field
+            for field, kind in self.kinds.items()
+            if (bool(transforms) or field in asked if kind.is_image else moves_kind(transforms, kind))
+        ]
+
+    def after_function(self, function: Function, pictures: Pictures, unmoved: Collection[str]) -> _Fields:
+        """Return the fields after a function, which decodes what it gets encoded."""
+        known = _after_function(function, self.known)
+        changed = {*self.encoded, *self.kinds} if function.field is None else {function.field}
+        changed = {field for field in changed if self.is_encoded(field)}
+        before = {field: kind for field, kind in self.kinds.items() if field not in changed}
+        kinds = kinds_of(known, pictures, unmoved=unmoved, before=before)
+        return _Fields(known, kinds, self.encoded - changed, self.channels)
+
+    def after_native(self, step: NativeStep) -> _Fields:
+        """Return the fields after a native step."""
+        known = self.known
+        if known is not None and step.kernel is None:
+            known = {**known, **dict.fromkeys(each.field for each in step.inputs)}
+        elif known is not None and step.kernel is not None:
+            known = with_outputs(known, step.kernel.reads, step.kernel.outputs)
+        images = [each for each in step.inputs if each.kind.is_image]
+        channels = {each.field: channels_after(step.transforms, each.channels) for each in images}
+        kinds = {field: kind for field, kind in self.kinds.items() if known is None or field in known}
+        return _Fields(known, kinds, self.encoded - step.decodes, {**self.channels, **channels})
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
@@ -233,53 +306,71 @@ def _specs(function: Function) -> Mapping[str, ArraySpec]:
 def _native_step(
     transforms: Sequence[Transform],
     earlier: tuple[Transform, ...],
-    known: Known | None,
-    channels: int,
+    fields: _Fields,
+    names: Sequence[str],
+    channels: Channels,
     *,
-    decodes: bool,
-) -> tuple[NativeStep, Known | None]:
+    optional: bool,
+) -> NativeStep:
+    """Return the step of adjacent native transforms, which takes the pictures ``names``."""
+    known = fields.known or {}
+    if not any(fields.kinds[name].is_image for name in names):
+        raise PlanError(
+            f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
+        )
+    inputs = tuple(_input(name, transforms, fields, channels) for name in names)
     source_px = None
-    masks = False
-    if known is not None:
-        _check_mask(transforms, known)
-        masks = MASK in known and moves_mask(transforms)
-        image = known.get("image")
-        if "image" not in known:
+    for each in inputs:
+        spec = known.get(each.field)
+        if not isinstance(spec, ArraySpec):
+            continue
+        size = (spec.shape[0], spec.shape[1])
+        if each is inputs[0]:
+            source_px = size
+        elif source_px not in (None, size):
             raise PlanError(
-                f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
+                f"the field {each.field!r} has {size} pixels (height, width), but {inputs[0].field!r} {source_px}: all "
+                "pictures of a record have one size"
             )
-        if isinstance(image, ArraySpec):
-            channels = image_channels(image)
-            source_px = (image.shape[0], image.shape[1])
-            mask = known[MASK] if masks else None
-            if isinstance(mask, ArraySpec) and mask.shape != source_px:
-                raise PlanError(
-                    f"masks are (H, W) = {mask.shape}, but their images {source_px}; a mask has its image's size"
-                )
+    may = fields.known is None and optional and MASK.name not in names and moves_kind(transforms, MASK)
+    step = NativeStep(
+        tuple(transforms),
+        earlier,
+        None,
+        inputs,
+        (Input(MASK.name, MASK, 1),) if may else (),
+        frozenset(filter(fields.is_encoded, names)),
+        source_px,
+    )
     try:
-        kernel = fuse(transforms, source_px, earlier=earlier, masks=masks, channels=channels)
+        return replace(step, kernel=fuse(transforms, source_px, earlier=earlier, inputs=inputs))
     except PlanError:  # the size depends on the image
         # Raises errors that don't depend on it.
-        fuse(transforms, source_px or ANY_PX, earlier=earlier, channels=channels)
+        fuse(transforms, source_px or ANY_PX, earlier=earlier, inputs=inputs)
         if any(isinstance(each, Views) for each in transforms):
             raise
-        open_fields = dict.fromkeys(("image", MASK) if masks else ("image",))
-        step = NativeStep(tuple(transforms), earlier, None, decodes, channels)
-        return step, known and {**known, **open_fields}
-    step = NativeStep(tuple(transforms), earlier, kernel, decodes, channels, source_px)
-    return step, known and with_outputs(known, kernel.reads, kernel.outputs)
+        return step
 
 
-def _check_mask(transforms: Sequence[Transform], known: Known) -> None:
-    """Raise ``PlanError`` for a mask that native transforms would move and can't."""
-    if MASK not in known or not moves_mask(transforms):
-        return
-    if not is_mask(spec := known[MASK]):
-        first = next(each for each in transforms if moves_mask([each]))
+def _input(name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels) -> Input:
+    """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
+    kind, spec = fields.kinds[name], (fields.known or {}).get(name)
+    if not isinstance(spec, ArraySpec):
+        if kind.dtypes is not None:
+            return Input(name, kind, np.dtype(kind.dtypes[-1]).itemsize)
+        return Input(name, kind, fields.channels.get(name) or channels(name))
+    if (number := kind.bytes_of(spec)) is None:
+        first = next(each for each in transforms if kind.is_image or moves_kind([each], kind))
         raise PlanError(
-            f"{first.describe()} can't move the field 'mask', which is {spec}: a mask is an encoded image of one "
-            "channel, or class numbers (H, W) uint8; convert it, or rename it if it isn't one"
+            f"{first.describe()} can't take the field {name!r}, which is {spec}: give it {kind.form}, or an encoded "
+            f"{kind.name}; convert it, or rename it if it isn't one"
         )
+    return Input(name, kind, number)
+
+
+def moves_kind(transforms: Iterable[Transform], kind: FieldKind) -> bool:
+    """Return True if one of the transforms moves pictures of a kind."""
+    return any(isinstance(each, ImageTransform) and kind.name in each.moves for each in transforms)
 
 
 def with_outputs(
@@ -292,7 +383,7 @@ def with_outputs(
     if taken := [name for name in outputs if name in sample and name not in reads]:
         raise PlanError(f"Views: the sample has a field {taken[0]!r} already; give the view another name")
     others = {name: value for name, value in sample.items() if name not in reads or name in outputs}
-    return {**others, **outputs} if "image" in outputs else {**outputs, **others}
+    return {**others, **outputs} if reads[0] in outputs else {**outputs, **others}
 
 
 def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
 from standpipe.spec import plain, set_plain
-from standpipe.transform.image import MASK, ImageTransform, Size
+from standpipe.transform.image import ImageTransform, Size
+from standpipe.transform.kinds import MOVED
 from standpipe.transform.python.schedule import is_scheduled
 from standpipe.units import is_count
 
@@ -50,7 +51,7 @@ class Views(ImageTransform):
     and not on the other views. Its pixels are those of the same transforms and numbers alone. Only
     ``decode("fast")`` differs: it decodes at the smallest reduction that suits all views.
 
-    A field ``mask`` is moved with each view: the masks of the view ``a`` are the field ``a_mask``, with the view's
+    Further pictures are moved with each view: the masks of the view ``a`` are the field ``a_mask``, with the view's
     random numbers, instead of the field ``mask``. Those of a view named ``image`` are the field ``mask``.
 
     ``Views`` is the last native transform. Native transforms before it must not be random.
@@ -109,9 +110,9 @@ class Views(ImageTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image`` if a view moves its pixels, and ``mask`` if all transforms that do move masks."""
+        """The kinds of pictures that each transform of the views moves that moves any."""
         moving = [each.moves for each in self._transforms() if each.moves]
-        return tuple(name for name in ("image", MASK) if moving and all(name in each for each in moving))
+        return tuple(name for name in MOVED if moving and all(name in each for each in moving))
 
     @property
     def is_random(self) -> bool:

@@ -93,7 +93,7 @@ class AugMix(AutoAugmentBase):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The field ``image`` alone."""
+        """Images alone."""
         return ("image",)
 
     def check(self) -> None:

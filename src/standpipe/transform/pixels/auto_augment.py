@@ -11,7 +11,8 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import COLOURS, MASK, MASK_FILL, PixelTransform, Size
+from standpipe.transform.image import COLOURS, MASK_FILL, PixelTransform, Size
+from standpipe.transform.kinds import MASK, MOVED
 from standpipe.transform.pixels.geometry import INTERPOLATIONS, AugmentInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import colour_of
 
@@ -163,8 +164,8 @@ class AutoAugmentBase(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields ``image`` and ``mask``, which shears, translations and rotations move."""
-        return ("image", MASK)
+        """The names of all kinds, which shears, translations and rotations move."""
+        return MOVED
 
     @property
     def is_random(self) -> bool:
@@ -175,7 +176,7 @@ class AutoAugmentBase(PixelTransform):
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         self.check_choice("interpolation", get_args(AugmentInterpolation))
         colour_of(type(self).__name__, self.fill)
-        if MASK in self.moves:
+        if MASK.name in self.moves:
             check_mask_fill(type(self).__name__, self.mask_fill)
 
     def size_after(self, size: Size | None) -> Size | None:

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal, get_args
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import (
-    MASK,
     MASK_FILL,
     AtRandom,
     GeometricStep,
@@ -17,6 +16,7 @@ from standpipe.transform.image import (
     PixelTransform,
     Size,
 )
+from standpipe.transform.kinds import MOVED, FieldKind
 from standpipe.units import is_count
 
 # Pillow's filters. Native code knows each by its place in INTERPOLATIONS.
@@ -279,9 +279,12 @@ class CenterCrop(SizedTransform):
         height, width = self.output_px
         stage.window(height=height, width=width)
 
-    def for_mask(self) -> ImageTransform | None:
-        """Return the same crop, with ``mask_fill`` around."""
-        return _FilledWindow(self.output_px, self.mask_fill) if MASK in self.moves else None
+    def for_kind(self, kind: FieldKind) -> ImageTransform | None:
+        """Return the same crop, with the kind's value around."""
+        outside = kind.outside_of(self)
+        if kind.is_image or not outside:
+            return GeometricTransform.for_kind(self, kind)
+        return _FilledWindow(self.output_px, outside) if kind.name in self.moves else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +370,8 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields ``image`` and ``mask``."""
-        return ("image", MASK)
+        """The names of all kinds."""
+        return MOVED
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

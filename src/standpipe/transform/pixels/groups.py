@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK, AtRandom, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.image import AtRandom, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.kinds import MOVED, FieldKind
 
 
 class Group(PixelTransform):
@@ -42,17 +43,19 @@ class Group(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields whose pixels each transform moves that moves any."""
+        """The kinds of pictures that each transform moves that moves any."""
         moving = [each.moves for each in self._parts if each.moves]
-        return tuple(name for name in ("image", MASK) if moving and all(name in each for each in moving))
+        return tuple(name for name in MOVED if moving and all(name in each for each in moving))
 
-    def for_mask(self) -> ImageTransform | None:
-        """Return the group with the transforms of masks. Those of colours stay: they only use random numbers."""
-        if MASK not in self.moves:
+    def for_kind(self, kind: FieldKind) -> ImageTransform | None:
+        """Return the group with the kind's transforms. Those of colours stay: they only use random numbers."""
+        if kind.is_image:
+            return self
+        if kind.name not in self.moves:
             return None
         this: Any = self  # a dataclass, as each transform is
         moved: ImageTransform = replace(
-            this, transforms=tuple(each.for_mask() or each for each in self._parts)
+            this, transforms=tuple(each.for_kind(kind) or each for each in self._parts)
         )
         return moved
 

@@ -11,13 +11,13 @@ from typing import ClassVar, Literal, get_args
 from standpipe import _native
 from standpipe.transform.image import (
     COLOURS,
-    MASK,
     MASK_FILL,
     ImageTransform,
     PixelTransform,
     Size,
     is_number,
 )
+from standpipe.transform.kinds import MOVED, FieldKind
 from standpipe.transform.pixels.auto_augment import MOST_OPS
 from standpipe.transform.pixels.filters import PillowGaussianBlur
 from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
@@ -178,12 +178,12 @@ class TimmRandAugment(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields ``image`` and ``mask``, which shears, translations and rotations move."""
-        return ("image", MASK)
+        """The names of all kinds, which shears, translations and rotations move."""
+        return MOVED
 
-    def for_mask(self) -> ImageTransform:
-        """Return the same transform with ``mask_fill`` around. Native code takes the nearest pixels of masks."""
-        return replace(self, fill=self.mask_fill)
+    def for_kind(self, kind: FieldKind) -> ImageTransform:
+        """Return the same transform with the kind's value around. Native code takes its nearest pixels."""
+        return self if kind.is_image else replace(self, fill=kind.outside_of(self) or 0)
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

@@ -7,7 +7,8 @@ from typing import ClassVar, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK, MASK_FILL, AtRandom, PixelTransform, Size, is_number, is_pair
+from standpipe.transform.image import MASK_FILL, AtRandom, PixelTransform, Size, is_number, is_pair
+from standpipe.transform.kinds import MOVED
 from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation, check_mask_fill
 from standpipe.transform.pixels.window import Colour, colour_of
 
@@ -33,8 +34,8 @@ class Warp(PixelTransform):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The fields ``image`` and ``mask``."""
-        return ("image", MASK)
+        """The names of all kinds."""
+        return MOVED
 
     @property
     def _sampling(self) -> list[float]:

@@ -11,6 +11,7 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.image import ImageTransform, Size
+from standpipe.transform.kinds import IMAGE, FieldKind
 from standpipe.transform.python.function import Function
 from standpipe.transform.python.values import MOST_DEPTH, MOST_PARTS, as_array
 
@@ -32,13 +33,15 @@ OF_PLACES = frozenset(name for each in (*OF_BOXES, *OF_POINTS, *OF_PICTURES) for
 class Move:
     """A transform that moves the pixels of an image.
 
-    by       description of the transform
-    fields   names of the sample's fields at this time that it doesn't move
-    size_px  (height, width) of the image before the transform's step; None if it isn't known
+    by        description of the transform
+    fields    names of the sample's fields at this time that it doesn't move
+    pictures  names of those among them that are pictures
+    size_px   (height, width) of the image before the transform's step; None if it isn't known
     """
 
     by: str
     fields: frozenset[str]
+    pictures: frozenset[str]
     size_px: Size | None
 
 
@@ -49,7 +52,7 @@ class Left:
     field  name of the sample's field
     path   the value's place: ``target["boxes"]``; the field's name if it is the whole field
     by     description of the transform
-    named  True if its name is in ``OF_PLACES``; False if it only has the image's height and width
+    named  True if it is a picture, or its name is in ``OF_PLACES``; False if it only has the image's height and width
     """
 
     field: str
@@ -62,19 +65,30 @@ class Left:
 
 
 def moves(
-    transforms: Sequence[Transform], sample: Mapping[str, Any], size_px: Size | None = None
+    transforms: Sequence[Transform],
+    sample: Mapping[str, Any],
+    kinds: Mapping[str, FieldKind],
+    size_px: Size | None = None,
 ) -> Iterator[Move]:
     """Yield those of a step's transforms that move pixels.
 
     sample   the sample before the step, or the form of each field
-    size_px  (height, width) of the image then; None: if the field ``image`` has it
+    kinds    the kinds of its pictures, the reference first
+    size_px  (height, width) of the reference then; None: if the sample has it
     """
-    shape = _shape(sample.get("image")) or ()
+    reference = next(iter(kinds), IMAGE.name)
+    shape = _shape(sample.get(reference)) or ()
     if size_px is None and len(shape) == 3:
         size_px = shape[0], shape[1]
     for transform in transforms:
-        if isinstance(transform, ImageTransform | Function) and transform.moves:
-            yield Move(transform.describe(), frozenset(sample).difference(transform.moves), size_px)
+        if not isinstance(transform, ImageTransform | Function) or not transform.moves:
+            continue
+        moved: Iterable[str] = transform.moves
+        if isinstance(transform, ImageTransform):
+            moved = [field for field, kind in kinds.items() if kind.name in moved]
+        left = frozenset(sample).difference(moved)
+        pictures = frozenset[str]() if reference in left else left.intersection(kinds)
+        yield Move(transform.describe(), left, pictures, size_px)
 
 
 def left_behind(moved: Sequence[Move], sample: Mapping[str, Any]) -> tuple[Left, ...]:
@@ -87,7 +101,12 @@ def left_behind(moved: Sequence[Move], sample: Mapping[str, Any]) -> tuple[Left,
     for field, value in sample.items():
         by = [move for move in moved if field in move.fields]
         parts = list(_parts(value, field, field)) if by else []
-        named = [Left(field, path, by[0].by, True) for path, name, part in parts if _is_place(name, part)]
+        is_picture = any(field in move.pictures for move in by)
+        named = [
+            Left(field, path, by[0].by, True)
+            for path, name, part in parts
+            if is_picture or _is_place(name, part)
+        ]
         alike = [
             Left(field, path, move.by, False)
             for path, _, part in parts
@@ -124,7 +143,8 @@ def warning(suspects: Sequence[Left]) -> str:
 def _ways_out(*left: Left) -> str:
     return (
         "move both in a Python function of the whole sample, .map(fn), such as one that calls torchvision's v2 or "
-        "albumentations, or use transforms that move no pixels. If the field fits the image as it is, write "
+        "albumentations, or use transforms that move no pixels. Pictures and masks are moved if decode(images=…, "
+        "masks=…) names them. If the field fits the image as it is, write "
         f"map(…, unmoved={tuple(dict.fromkeys(each.field for each in left))!r})"
     )
 
