@@ -68,6 +68,14 @@ std::shared_ptr<Program> program_of(std::vector<Input> inputs, std::vector<Head>
     for (const Head& head : heads)
         if (channels_after(head.passes, inputs[head.input].channels) != head.format.channels)
             throw nb::value_error("heads: a format has another number of channels than its stages make");
+    for (Head& head : heads) {
+        const int grid = inputs[head.input].grid;
+        for (Pass& pass : head.passes) pass.geometry.grid = grid;
+        head.erasing.grid = grid;
+        if (head.twin &&
+            (*head.twin >= heads.size() || heads[*head.twin].format.row_bytes() != head.format.row_bytes()))
+            throw nb::value_error("heads: twins have rows of one size");
+    }
     auto program = std::make_shared<Program>();
     program->inputs = std::move(inputs);
     program->heads = std::move(heads);
@@ -236,15 +244,17 @@ void bind_kernel(nb::module_& m) {
              "op"_a, "p"_a, "scale"_a, "ratio"_a, "count"_a, "mode"_a, "value"_a);
 
     nb::class_<Input>(m, "Input", "A field of the records of which a program makes rows.")
-        .def(nb::new_([](int kind, int channels, int decoded, bool fast, uint64_t max_pixels, int max_scans,
-                         bool allow_truncated, bool only_libjpeg, bool upright) {
+        .def(nb::new_([](int kind, int channels, int grid, int decoded, bool fast, uint64_t max_pixels,
+                         int max_scans, bool allow_truncated, bool only_libjpeg, bool upright) {
                  const DecodeLimits limits{max_pixels, max_scans, allow_truncated, only_libjpeg,
                                            numbered(decoded, Channels::as_stored)};
-                 return Input{kind, channels_of(static_cast<size_t>(channels)), fast, limits, upright};
+                 if (grid < 1) throw nb::value_error("grid: at least 1");
+                 return Input{kind, channels_of(static_cast<size_t>(channels)), fast, limits, upright, grid};
              }),
-             "kind"_a, "channels"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
+             "kind"_a, "channels"_a, "grid"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
              "allow_truncated"_a = false, "only_libjpeg"_a = false, "upright"_a = false,
-             "``kind``: its number; 0: an image. ``channels``: before the stages. ``decoded``: how\n"
+             "``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of which\n"
+             "sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``: how\n"
              "files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where "
              "that\n"
              "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy\n"
@@ -252,11 +262,15 @@ void bind_kernel(nb::module_& m) {
 
     nb::class_<Head>(m, "Head", "One output of a program: the stages that make a row of an input.")
         .def(nb::new_([](size_t input, std::vector<Stage> stages, const RowFormat& format,
-                         const std::optional<Erasing>& erasing, uint64_t salt) {
-                 return Head{input, passes_of(std::move(stages)), format, erasing.value_or(Erasing{}), salt};
+                         const std::optional<Erasing>& erasing, uint64_t salt, std::optional<size_t> twin) {
+                 return Head{input, passes_of(std::move(stages)), format, erasing.value_or(Erasing{}), salt,
+                             twin};
              }),
              "input"_a, "stages"_a, "format"_a, "erasing"_a.none() = nb::none(), "salt"_a = 0,
-             "``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.");
+             "twin"_a.none() = nb::none(),
+             "``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own. "
+             "``twin``:\n"
+             "number of the head whose row it writes where it mirrors pixels; None: its own.");
 
     nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
         .def(nb::new_(&program_of), "inputs"_a, "heads"_a, "simd"_a.none() = nb::none(),

@@ -91,11 +91,13 @@ void Erasing::apply(const SampleKey& key, const RowFormat& format, uint8_t* row)
         min_count + (max_count > min_count
                          ? static_cast<int>(draws.below(static_cast<uint64_t>(max_count - min_count) + 1))
                          : 0);
-    const double area = static_cast<double>(format.height) * format.width / count;
+    const Size size{format.height / grid, format.width / grid};
+    const double area = static_cast<double>(size.height) * size.width / count;
     for (int i = 0; i < count; ++i) {
         Rectangle part{};
-        if (draw_rectangle(*this, area, {format.height, format.width}, draws, part))
-            erase(*this, part, format, draws, row);
+        if (draw_rectangle(*this, area, size, draws, part))
+            erase(*this, {part.top * grid, part.left * grid, part.height * grid, part.width * grid}, format,
+                  draws, row);
     }
 }
 

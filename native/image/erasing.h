@@ -22,6 +22,7 @@ struct Erasing {
     int min_count = 1, max_count = 1;
     Mode mode = Mode::constant;
     std::array<float, kMostChannels> value{};
+    int grid = 1;  // pixels of which places and sizes of rectangles are multiples, as the row's size is
 
     // `row`: of the slot, complete.
     void apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept;

@@ -46,9 +46,10 @@ WindowSpan span_at(int offset, int wanted, int length, PadMode mode) noexcept {
 
 // A centred window, placed as torchvision's center_crop: pads where the image is smaller, and rounds half an
 // odd surplus to the even side.
-WindowSpan centred(int size, int wanted) noexcept {
-    const int offset = wanted > size ? -((wanted - size) / 2) : round_half_even((size - wanted) / 2.0);
-    return span_at(offset, wanted, size, PadMode::constant);
+WindowSpan centred(int size, int wanted, int grid) noexcept {
+    const int surplus = (size - wanted) / grid;
+    const int offset = surplus < 0 ? surplus / 2 : round_half_even(surplus / 2.0);
+    return span_at(offset * grid, wanted, size, PadMode::constant);
 }
 
 // The pixels of padding in front of an axis, with those that the window needs.
@@ -143,11 +144,12 @@ bool fits(const GeometryStage& stage, Size whole) noexcept {
 namespace {
 
 // Fills in the output's size and the spans of both axes.
-void place_window(const Window& window, Size whole, const SampleKey& key, SampleGeometry& out) noexcept {
+void place_window(const Window& window, Size whole, int grid, const SampleKey& key,
+                  SampleGeometry& out) noexcept {
     if (window.place == Window::Place::centred) {
         out.out = window.size;
-        out.y = centred(whole.height, window.size.height);
-        out.x = centred(whole.width, window.size.width);
+        out.y = centred(whole.height, window.size.height, grid);
+        out.x = centred(whole.width, window.size.width, grid);
         out.fill = window.padding.fill;
         return;
     }
@@ -158,8 +160,11 @@ void place_window(const Window& window, Size whole, const SampleKey& key, Sample
     if (window.place == Window::Place::random) {
         Draws draws(key.op(window.op));
         out.out = window.size;
-        top = static_cast<int>(draws.below(static_cast<uint64_t>(size.height - window.size.height) + 1));
-        left = static_cast<int>(draws.below(static_cast<uint64_t>(size.width - window.size.width) + 1));
+        const auto place = [&](int surplus) {
+            return grid * static_cast<int>(draws.below(static_cast<uint64_t>(surplus / grid) + 1));
+        };
+        top = place(size.height - window.size.height);
+        left = place(size.width - window.size.width);
     }
     const int above =
         in_front(window, padding.top, whole.height + padding.top + padding.bottom, window.size.height);
@@ -191,7 +196,7 @@ SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const Sample
     out.out = whole;
     out.y = {0, whole.height, 0, 0, whole.height};
     out.x = {0, whole.width, 0, 0, whole.width};
-    if (stage.has_window) place_window(stage.window, whole, key, out);
+    if (stage.has_window) place_window(stage.window, whole, stage.grid, key, out);
     const WindowSpan &x = out.x, &y = out.y;
     out.pad_top = y.pad;
     // A mirrored picture has its odd column of padding on the other side.

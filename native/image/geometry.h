@@ -71,6 +71,7 @@ struct GeometryStage {
     bool has_window = false;
     Window window;
     std::vector<Mirror> mirrors;
+    int grid = 1;  // pixels of which the window's place is a multiple, as the picture's sizes are
 };
 
 // One axis of a window: which pixels of the resized image it needs, and how many pixels of padding are in

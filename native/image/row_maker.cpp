@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace standpipe {
@@ -37,9 +38,6 @@ void begin_row(Words& words, int64_t number) noexcept {
 
 std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
 
-// Returns whether a size is known and isn't the one that it must be.
-bool is_wrong(Size size, Size same) noexcept { return same.height > 0 && size.height > 0 && size != same; }
-
 }  // namespace
 
 void RowCounts::add(const Outcome& outcome) noexcept {
@@ -50,9 +48,16 @@ void RowCounts::add(const Outcome& outcome) noexcept {
     foreign += outcome.by_pillow;
 }
 
-std::string other_size(Size size, Size first) {
-    return "it has " + text_of(size) + " pixels, but its image " + text_of(first) +
-           "; all pictures of a record have one size";
+std::string other_size(const Program& program, size_t input, Size size, Size first) {
+    const int64_t own = program.inputs[input].grid, whole = program.inputs.front().grid;
+    const auto fits = [&](int side, int of_first) { return side * whole == of_first * own; };
+    const bool is_known = size.height > 0 && first.height > 0;
+    if (!is_known || (fits(size.height, first.height) && fits(size.width, first.width))) return {};
+    std::string text = "it has " + text_of(size) + " pixels, but its image " + text_of(first);
+    if (own == whole) return text + "; all pictures of a record have one size";
+    const int64_t common = std::gcd(own, whole);
+    return text + "; with its scale=, sides are " + std::to_string(own / common) + "/" +
+           std::to_string(whole / common) + " of the image's";
 }
 
 Outcome RowMaker::make(const Program& program, size_t input, const InputData& data, const Row& row,
@@ -70,9 +75,9 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
             outcome = by_pillow(program, input, encoded, row, *pillow);
     }
     size_ = outcome.size;
-    if (is_wrong(size_, row.same)) {
+    if (std::string wrong = other_size(program, input, size_, row.first); !wrong.empty()) {
         outcome.kind = Outcome::Kind::decode_error;
-        outcome.text = other_size(size_, row.same);
+        outcome.text = std::move(wrong);
     }
     counts_.add(outcome);
     return outcome;

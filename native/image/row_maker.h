@@ -37,7 +37,7 @@ using InputData = std::variant<Encoded, RawPixels>;
 struct Row {
     SampleKey key;
     RowPlace place;
-    Size same{};                // that the input must have; {0, 0}: it may have any
+    Size first{};               // of the first input; {0, 0}: it may have any
     uint64_t beside_bytes = 0;  // of memory for the row that counts where Pillow decodes it
 };
 
@@ -56,8 +56,9 @@ class Fallback {
                                const Use& use) = 0;
 };
 
-// Returns the error message for an input that doesn't have the size of its row's first one.
-std::string other_size(Size size, Size first);
+// Returns the error message for an input that doesn't have the size of its row's first one, which is `first`,
+// times its scale; "" if it has, or a size isn't known.
+std::string other_size(const Program& program, size_t input, Size size, Size first);
 
 // Makes rows in one thread, each input by itself. No input waits for the side arena while it holds a part of
 // it, except for the file that `read` or `admit` has counted.

@@ -44,6 +44,7 @@ struct InputMaker::OfHead {
     std::vector<Picture> pictures;  // the result of each pass but the last
     SlotRow slot_row;
     SampleKey key{};
+    bool mirrored = false;  // by all passes together
 
     void fit(const Head& head) {
         if (resamplers.size() == head.passes.size()) return;
@@ -172,6 +173,7 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
     for (const size_t h : program.heads_of(input)) {
         const std::vector<Pass>& passes = program.heads[h].passes;
         OfHead& own = scratch_->heads[h];
+        own.mirrored = false;
         Size from = source;
         for (size_t i = 0; i < passes.size(); ++i) {
             const GeometryStage& stage = passes[i].geometry;
@@ -186,6 +188,7 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
                                (from.width + denominator - 1) / denominator};
             SampleGeometry& geometry = own.geometries[i];
             geometry = sample_geometry(stage, box, own.key, denominator, decoded);
+            own.mirrored ^= geometry.resample.mirror;
             bytes += pass_bytes(geometry, passes[i].pixels, program.inputs[input].channels,
                                 i + 1 == passes.size());
             from = geometry.out;
@@ -217,6 +220,11 @@ std::string InputMaker::bytes_from_pixels(const Program& program, size_t input, 
     return size_passes(program, input, size, false, key, bytes).text;
 }
 
+uint8_t* InputMaker::place_of(const Program& program, size_t head, const RowPlace& out) const noexcept {
+    const std::optional<size_t>& twin = program.heads[head].twin;
+    return out.of(twin && scratch_->heads[head].mirrored ? *twin : head);
+}
+
 Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
                              const ByteTables* waiting) {
     OfHead& own = scratch_->heads[head];
@@ -228,7 +236,8 @@ Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, c
         own.pictures[pass].begin(geometry, channels);
         sink = &own.pictures[pass];
     } else {
-        own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, waiting, out.of(head));
+        own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, waiting,
+                           place_of(program, head, out));
     }
     own.resamplers[pass].begin(*program.kernels, geometry.resample, channels, *sink);
     return own.resamplers[pass];
@@ -255,7 +264,7 @@ void InputMaker::later_passes(const Program& program, size_t head, const RowPlac
         push_pixels({from.pixels.data(), from.size, from.channels},
                     begin(program, head, i, out, canvas.waiting()));
     }
-    program.heads[head].erasing.apply(own.key, program.heads[head].format, out.of(head));
+    program.heads[head].erasing.apply(own.key, program.heads[head].format, place_of(program, head, out));
 }
 
 // Rows are copied first: kernels may read a little past a row's end, and the array may end there.

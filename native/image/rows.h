@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
@@ -40,6 +41,7 @@ struct Input {
     bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first passes of all its heads allow it
     DecodeLimits limits;
     bool upright = false;  // the EXIF orientation is applied: files that have another one are foreign
+    int grid = 1;  // pixels of which sizes and places are multiples; inputs' sizes differ as their grids do
 
     // Returns whether pixels are only moved. Pillow decodes such files.
     bool is_exact() const noexcept { return kind != 0; }
@@ -52,6 +54,8 @@ struct Head {
     RowFormat format;
     Erasing erasing;    // of the finished row
     uint64_t salt = 0;  // of its random numbers; 0: they are the sample's own
+    // The head whose row it writes where it mirrors pixels, as the fields of a stereo pair swap then.
+    std::optional<size_t> twin;
 };
 
 // The fused form of a pipeline's image transforms: inputs, each decoded once, of which heads make outputs.
@@ -158,6 +162,7 @@ class InputMaker {
                     const SampleKey& key, SideArena::Part& part);
     Outcome decode(const Program& program, size_t input, const SampleKey& key, uint64_t encoded_bytes,
                    SideArena::Part& part, const RowPlace& out);
+    uint8_t* place_of(const Program& program, size_t head, const RowPlace& out) const noexcept;
     // `waiting`: tables of the pass's source that the slot's row is written through, or null.
     Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
                      const ByteTables* waiting = nullptr);

@@ -51,9 +51,9 @@ std::vector<Failure> Job::bad_rows() {
     std::vector<Failure> bad;
     for (int input = 1; !sizes.empty() && input < static_cast<int>(inputs.size()); ++input)
         for (int row = 0; row < rows; ++row) {
-            const Size first = size_of({row, 0}), size = size_of({row, input});
-            if (first.height == 0 || size.height == 0 || first == size) continue;
-            bad.push_back({row, input, Outcome::decode_error(other_size(size, first))});
+            std::string text =
+                other_size(*program, static_cast<size_t>(input), size_of({row, input}), size_of({row, 0}));
+            if (!text.empty()) bad.push_back({row, input, Outcome::decode_error(std::move(text))});
         }
     const auto row_of = [](const Failure& failure) { return failure.row; };
     bad.insert(bad.end(), failures.begin(), failures.end());

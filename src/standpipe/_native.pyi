@@ -412,6 +412,7 @@ class Input:
         self,
         kind: int,
         channels: int,
+        grid: int,
         decoded: int,
         fast: bool,
         max_pixels: int,
@@ -421,7 +422,8 @@ class Input:
         upright: bool = False,
     ) -> None:
         """
-        ``is_mask``: class numbers, else a picture. ``channels``: before the stages. ``decoded``: how
+        ``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of which
+        sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``: how
         files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where that
         suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy
         decoder.
@@ -437,9 +439,11 @@ class Head:
         format: RowFormat,
         erasing: Erasing | None = None,
         salt: int = 0,
+        twin: int | None = None,
     ) -> None:
         """
-        ``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.
+        ``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own. ``twin``:
+        number of the head whose row it writes where it mirrors pixels; None: its own.
         """
 
 class Program:
@@ -1147,12 +1151,12 @@ class RowMaker:
         position: int,
         attempt: int,
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
-        same_px: tuple[int, int] = (0, 0),
+        first_px: tuple[int, int] = (0, 0),
     ) -> str:
         """
         Make a row of one of the program's inputs; each head of that input writes its array of
-        ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``same_px``:
-        (height, width) that it must have, in pixels. Returns '' or an error message.
+        ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``:
+        (height, width) of the first input in pixels, which its own must fit. Returns '' or an error message.
         """
 
     def make_many(

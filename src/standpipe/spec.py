@@ -273,13 +273,22 @@ class Pictures:
     """The fields that are pictures, where their names don't say it.
 
     named  (field, ``"images"``, ``"masks"``, …) of each field that ``decode`` names
+    pairs  fields that swap where a row is mirrored; None: ``decode`` doesn't say
     """
 
     named: tuple[tuple[str, str], ...] = ()
+    pairs: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The names of all fields, and the parameter of ``decode`` that names each."""
+        pairs = dict.fromkeys((name for pair in self.pairs or () for name in pair), "pairs")
+        return {**pairs, **dict(self.named)}
 
     def describe(self) -> str:
         """Return text for ``explain()`` and the recipe; an empty one where names say all."""
-        return "".join(f", {plural} {field}" for field, plural in self.named)
+        named = "".join(f", {plural} {field}" for field, plural in self.named)
+        return named + ("" if self.pairs is None else f", pairs {self.pairs}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def written(height: int, width: int, **format_of: Any) -> tuple[str, bytes]:
     stage = _native.GeometryStage()
     stage.window(5, 7)
     head = _native.Head(0, [stage], _native.RowFormat.uint8(height, width, **format_of))
-    program = _native.Program([_native.Input(False, 3, 0, False, 1 << 20, 100)], [head])
+    program = _native.Program([_native.Input(0, 3, 1, 0, False, 1 << 20, 100)], [head])
     maker = _native.RowMaker(_native.SideArena(1 << 20), 1 << 20, new_heartbeat(), no_pillow)
     room = np.full(1000, 9, np.uint8)  # more than a row, so that a failure breaks nothing else
     row = room[: 3 * height * width]

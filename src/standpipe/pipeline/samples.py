@@ -207,6 +207,7 @@ class Transformed(Ordered):
         channels: ChannelsName = "RGB",
         images: Sequence[str] | None = None,
         masks: Sequence[str] | None = None,
+        pairs: Sequence[Any] | None = None,
     ) -> Self:
         """Choose how images are decoded, and say which fields are pictures where their names don't.
 
@@ -237,6 +238,10 @@ class Transformed(Ordered):
             of the first record (L, LA, RGB or RGBA); a record with others is a bad sample.
         images, masks : sequence of str, optional
             Names of further fields that are images, and masks.
+        pairs : (str, str) or sequence of these, optional
+            Fields that swap where ``RandomHorizontalFlip`` mirrors a row, such as ``("left", "right")``: the mirrored
+            pixels of each are the other's. ``()``: none do. Others are mirrored where they are. Fields named ``left``
+            and ``right`` need it beside a horizontal flip.
 
         Raises
         ------
@@ -267,7 +272,7 @@ class Transformed(Ordered):
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
             channels=channels,
-            pictures=Pictures(_named(images=images, masks=masks)),
+            pictures=Pictures(_named(images=images, masks=masks), _pairs(pairs)),
         )
 
     @property
@@ -349,3 +354,19 @@ def _named(**kinds: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
                     "one parameter"
                 )
     return tuple(found.items())
+
+
+def _pairs(pairs: Any) -> tuple[tuple[str, str], ...] | None:
+    """Return the pairs of ``decode``. Raises ``PlanError`` for anything but pairs of different names."""
+    if pairs is None:
+        return None
+    several = isinstance(pairs, tuple | list) and not any(isinstance(each, str) for each in pairs)
+    found = tuple(
+        tuple(pair) if isinstance(pair, tuple | list) else () for pair in (pairs if several else [pairs])
+    )
+    names = [name for pair in found for name in pair if isinstance(name, str)]
+    if any(len(pair) != 2 for pair in found) or len({*names}) != 2 * len(found):
+        raise PlanError(
+            f"decode(pairs={pairs!r}): give two names of fields, such as ('left', 'right'), or several pairs"
+        )
+    return found

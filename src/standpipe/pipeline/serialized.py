@@ -52,7 +52,7 @@ KEYS = (
 )
 
 
-OF_PICTURES = tuple(each.plural for each in FIELD_KINDS)  # parameters of ``decode``
+OF_PICTURES = (*(each.plural for each in FIELD_KINDS), "pairs")  # parameters of ``decode``
 
 
 class NoSource:
@@ -114,11 +114,10 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
 
 def _pictures(pictures: Pictures) -> dict[str, Any]:
     """Return the parameters of ``decode`` that say which fields are pictures."""
-    return {
-        kind: [name for name, of in pictures.named if of == kind]
-        for kind in OF_PICTURES
-        if any(of == kind for _, of in pictures.named)
-    }
+    found: dict[str, Any] = {}
+    for name, kind in pictures.named:
+        found.setdefault(kind, []).append(name)
+    return found if pictures.pairs is None else {**found, "pairs": [list(pair) for pair in pictures.pairs]}
 
 
 def described_by(empty: Described, recipe: object) -> Described:

@@ -98,10 +98,10 @@ def kinds_of(
 
 def check_named(pictures: Pictures, fields: Collection[str]) -> None:
     """Raise ``PlanError`` if ``decode`` names a field that records don't have."""
-    for field, plural in pictures.named:
+    for field, name in pictures.fields.items():
         if field not in fields:
             raise PlanError(
-                f"decode({plural}=…): there is no field {field!r}. The fields are {', '.join(fields)}"
+                f"decode({name}=…): there is no field {field!r}. The fields are {', '.join(fields)}"
             )
 
 

@@ -58,6 +58,23 @@ def fuse(
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
+    kernel = _kernel(transforms, source_px, earlier, inputs)
+    for head in kernel.heads:
+        twin = kernel.twin_of(head)
+        if head.input.twin is not None and (twin is None or kernel.heads[twin].output != head.output):
+            raise PlanError(
+                f"decode(pairs=…): {head.input.field!r} and {head.input.twin!r} swap where rows are mirrored, so both "
+                "must be pictures of the same kind, with the same number of channels"
+            )
+    return kernel
+
+
+def _kernel(
+    transforms: Sequence[Transform],
+    source_px: Size | None,
+    earlier: Sequence[Transform],
+    inputs: Sequence[Input],
+) -> NativeKernel:
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
         return NativeKernel(tuple(_heads(transforms, source_px, earlier, inputs, instead=AS_THEY_ARE)))

@@ -26,17 +26,20 @@ class Input:
     field     its name
     kind      what its pixels mean
     channels  number of the image's channels before the stages; of other kinds, the bytes of an element
+    twin      name of the field whose row it writes where pixels are mirrored; None: its own
     """
 
     field: str = "image"
     kind: FieldKind = IMAGE
     channels: int = 3
+    twin: str | None = None
 
     def compile(self, decoding: Decoding) -> _native.Input:
         """Return the native form. ``decoding``: how images are decoded, and their limits."""
         return _native.Input(
             kind=self.kind.number,
             channels=self.channels,
+            grid=1,
             decoded=get_args(ChannelsName).index(decoding.channels),
             fast=decoding.mode is DecodeMode.FAST,
             max_pixels=decoding.limits.max_pixels,
@@ -87,8 +90,8 @@ class Head:
             return self.input.channels
         return self.output.shape[0 if self.layout is Layout.NCHW else 2]
 
-    def compile(self, number: int) -> _native.Head:
-        """Return the native form. ``number``: of the input in the kernel."""
+    def compile(self, number: int, twin: int | None) -> _native.Head:
+        """Return the native form. ``number``: of the input in the kernel. ``twin``: number of that head."""
         erases = self.erases
         return _native.Head(
             input=number,
@@ -96,6 +99,7 @@ class Head:
             format=self._row_format(),
             erasing=None if erases is None else erases[0].erasing(erases[1], self.output.dtype),
             salt=self.salt,
+            twin=twin,
         )
 
     def _row_format(self) -> _native.RowFormat:
@@ -168,8 +172,16 @@ class NativeKernel:
         inputs = self.inputs
         return _native.Program(
             inputs=[each.compile(decoding) for each in inputs],
-            heads=[head.compile(inputs.index(head.input)) for head in self.heads],
+            heads=[head.compile(inputs.index(head.input), self.twin_of(head)) for head in self.heads],
             simd=simd,
+        )
+
+    def twin_of(self, head: Head) -> int | None:
+        """Return the number of the head whose row a head writes where it mirrors pixels; None: its own."""
+        view = head.input.twin, head.salt, head.place
+        return next(
+            (n for n, each in enumerate(self.heads) if (each.input.field, each.salt, each.place) == view),
+            None,
         )
 
     @property

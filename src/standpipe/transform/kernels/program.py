@@ -11,7 +11,13 @@ import numpy as np
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec, Pictures
-from standpipe.transform.image import ImageTransform, Size, ValueTransform
+from standpipe.transform.image import (
+    GeometricStep,
+    GeometricTransform,
+    ImageTransform,
+    Size,
+    ValueTransform,
+)
 from standpipe.transform.kernels.fuse import channels_after, fuse
 from standpipe.transform.kernels.heads import Input, NativeKernel
 from standpipe.transform.kernels.views import Views
@@ -169,7 +175,8 @@ def sample_program(
     """
     if fields is not None:
         check_named(pictures, fields)
-    state = _Fields(fields, kinds_of(fields, pictures, encoded=encoded, unmoved=unmoved), {*encoded}, {})
+    kinds = kinds_of(fields, pictures, encoded=encoded, unmoved=unmoved)
+    state = _Fields(fields, kinds, {*encoded}, {}, pictures)
     steps: list[Step] = []
     earlier: list[Transform] = []
     moved: list[Move] = []
@@ -186,7 +193,7 @@ def sample_program(
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
-            state = state.after_function(segment, pictures, unmoved)
+            state = state.after_function(segment, unmoved)
             continue
         names = state.taken(segment, asked)
         step = _native_step(
@@ -210,12 +217,14 @@ class _Fields:
     kinds     those that are pictures, the reference first
     encoded   names of encoded images, although ``known`` may not have them
     channels  channels of images whose size isn't known, after a step
+    pictures  what ``decode`` says of pictures
     """
 
     known: Known | None
     kinds: Mapping[str, FieldKind]
     encoded: Set[str]
     channels: Mapping[str, int]
+    pictures: Pictures
 
     def is_encoded(self, field: str) -> bool:
         """Return True if a field is encoded."""
@@ -234,14 +243,14 @@ class _Fields:
             if (bool(transforms) or field in asked if kind.is_image else moves_kind(transforms, kind))
         ]
 
-    def after_function(self, function: Function, pictures: Pictures, unmoved: Collection[str]) -> _Fields:
+    def after_function(self, function: Function, unmoved: Collection[str]) -> _Fields:
         """Return the fields after a function, which decodes what it gets encoded."""
         known = _after_function(function, self.known)
         changed = {*self.encoded, *self.kinds} if function.field is None else {function.field}
         changed = {field for field in changed if self.is_encoded(field)}
         before = {field: kind for field, kind in self.kinds.items() if field not in changed}
-        kinds = kinds_of(known, pictures, unmoved=unmoved, before=before)
-        return _Fields(known, kinds, self.encoded - changed, self.channels)
+        kinds = kinds_of(known, self.pictures, unmoved=unmoved, before=before)
+        return replace(self, known=known, kinds=kinds, encoded=self.encoded - changed)
 
     def after_native(self, step: NativeStep) -> _Fields:
         """Return the fields after a native step."""
@@ -253,7 +262,8 @@ class _Fields:
         images = [each for each in step.inputs if each.kind.is_image]
         channels = {each.field: channels_after(step.transforms, each.channels) for each in images}
         kinds = {field: kind for field, kind in self.kinds.items() if known is None or field in known}
-        return _Fields(known, kinds, self.encoded - step.decodes, {**self.channels, **channels})
+        encoded, channels = self.encoded - step.decodes, {**self.channels, **channels}
+        return replace(self, known=known, kinds=kinds, encoded=encoded, channels=channels)
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
@@ -319,6 +329,11 @@ def _native_step(
             f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
         )
     inputs = tuple(_input(name, transforms, fields, channels) for name in names)
+    if fields.pictures.pairs is None and {"left", "right"}.issubset(names) and any(map(_mirrors, transforms)):
+        raise PlanError(
+            "a horizontal flip mirrors the fields 'left' and 'right': write decode(pairs=('left', 'right')) to swap "
+            "them where it does, so that left stays left, or decode(pairs=()) if they aren't two eyes' pictures"
+        )
     source_px = None
     for each in inputs:
         spec = known.get(each.field)
@@ -355,17 +370,27 @@ def _native_step(
 def _input(name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels) -> Input:
     """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
     kind, spec = fields.kinds[name], (fields.known or {}).get(name)
+    twins = {a: b for pair in fields.pictures.pairs or () for a, b in (pair, pair[::-1])}
     if not isinstance(spec, ArraySpec):
-        if kind.dtypes is not None:
-            return Input(name, kind, np.dtype(kind.dtypes[-1]).itemsize)
-        return Input(name, kind, fields.channels.get(name) or channels(name))
-    if (number := kind.bytes_of(spec)) is None:
+        if kind.dtypes is None:
+            number: int | None = fields.channels.get(name) or channels(name)
+        else:
+            number = np.dtype(kind.dtypes[-1]).itemsize
+    elif (number := kind.bytes_of(spec)) is None:
         first = next(each for each in transforms if kind.is_image or moves_kind([each], kind))
         raise PlanError(
             f"{first.describe()} can't take the field {name!r}, which is {spec}: give it {kind.form}, or an encoded "
             f"{kind.name}; convert it, or rename it if it isn't one"
         )
-    return Input(name, kind, number)
+    assert number is not None
+    return Input(name, kind, number, twins.get(name))
+
+
+def _mirrors(transform: Transform) -> bool:
+    """Return True for a transform that may mirror pictures left to right."""
+    if isinstance(transform, Views):
+        return any(map(_mirrors, transform.transforms()))
+    return isinstance(transform, GeometricTransform) and transform.step is GeometricStep.FLIP
 
 
 def moves_kind(transforms: Iterable[Transform], kind: FieldKind) -> bool:

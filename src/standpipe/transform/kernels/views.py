@@ -111,13 +111,13 @@ class Views(ImageTransform):
     @property
     def moves(self) -> tuple[str, ...]:
         """The kinds of pictures that each transform of the views moves that moves any."""
-        moving = [each.moves for each in self._transforms() if each.moves]
+        moving = [each.moves for each in self.transforms() if each.moves]
         return tuple(name for name in MOVED if moving and all(name in each for each in moving))
 
     @property
     def is_random(self) -> bool:
         """True if a view is random."""
-        return any(each.is_random for each in self._transforms())
+        return any(each.is_random for each in self.transforms())
 
     def check(self) -> None:
         """Raise ``PlanError`` if there is no view, too many, or one that isn't a list of transforms."""
@@ -144,7 +144,7 @@ class Views(ImageTransform):
         """Return ``size``: each view has a size of its own."""
         return size
 
-    def _transforms(self) -> Iterator[ImageTransform]:
+    def transforms(self) -> Iterator[ImageTransform]:
         """Yield the transforms of all views, as far as they are any: this is asked before ``check()``."""
         for given in self.views.values():
             transforms = transforms_of(given)
