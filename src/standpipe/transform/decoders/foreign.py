@@ -418,20 +418,24 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Return an image's pixels, (H, W, C) uint8.
+    """Return an image's pixels, (H, W, C) uint8; elements of several bytes have a channel for each.
 
     It copies large images in strips of rows, because Pillow makes two copies of each part that it returns.
     """
     width, height = image.size
-    channels = len(image.getbands())
+    channels = _bytes_of(image.crop((0, 0, 1, 1))).size
     rows = max(STRIP_BYTES // (channels * width), 1)
     if rows >= height:
-        return np.ascontiguousarray(image).reshape(height, width, channels)
+        return _bytes_of(image).reshape(height, width, channels)
     array = np.empty((height, width, channels), np.uint8)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
-        array[top:bottom] = np.asarray(image.crop((0, top, width, bottom))).reshape(-1, width, channels)
+        array[top:bottom] = _bytes_of(image.crop((0, top, width, bottom))).reshape(-1, width, channels)
     return array
+
+
+def _bytes_of(image: Image.Image) -> UInt8Array:
+    return np.ascontiguousarray(image).reshape(-1).view(np.uint8)
 
 
 def _is_cut(image: Image.Image) -> bool:
