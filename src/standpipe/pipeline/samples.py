@@ -207,13 +207,15 @@ class Transformed(Ordered):
         channels: ChannelsName = "RGB",
         images: Sequence[str] | None = None,
         masks: Sequence[str] | None = None,
+        depths: Sequence[str] | None = None,
         pairs: Sequence[Any] | None = None,
     ) -> Self:
         """Choose how images are decoded, and say which fields are pictures where their names don't.
 
         All pictures of a record are moved together. Encoded fields are images, and those named ``mask`` or
-        ``…_mask`` are masks: class numbers that are moved and never changed. Of arrays, only the fields ``image``
-        and ``mask`` are pictures without being named here.
+        ``…_mask`` are masks: class numbers that are moved and never changed. Those named ``depth`` or ``…_depth``
+        are depths: uint16, moved by the nearest pixel, and 0 outside. Of arrays, only the fields ``image`` and
+        ``mask`` are pictures without being named here.
 
         Parameters
         ----------
@@ -236,8 +238,8 @@ class Transformed(Ordered):
             bit. ``"luma"``: one channel, the luma of a JPEG itself, as Pillow's ``draft("L", size)`` and OpenCV decode
             it: the fastest, and up to 10 levels away from ``"L"``, which other files get. ``"as_stored"``: the channels
             of the first record (L, LA, RGB or RGBA); a record with others is a bad sample.
-        images, masks : sequence of str, optional
-            Names of further fields that are images, and masks.
+        images, masks, depths : sequence of str, optional
+            Names of further fields that are images, masks, and depths.
         pairs : (str, str) or sequence of these, optional
             Fields that swap where ``RandomHorizontalFlip`` mirrors a row, such as ``("left", "right")``: the mirrored
             pixels of each are the other's. ``()``: none do. Others are mirrored where they are. Fields named ``left``
@@ -272,7 +274,7 @@ class Transformed(Ordered):
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
             channels=channels,
-            pictures=Pictures(_named(images=images, masks=masks), _pairs(pairs)),
+            pictures=Pictures(_named(images=images, masks=masks, depths=depths), _pairs(pairs)),
         )
 
     @property

@@ -56,7 +56,8 @@ IMAGE = FieldKind("image", "images", "an image (H, W) or (H, W, C) uint8 with 1 
 MASK = FieldKind(
     "mask", "masks", "class numbers (H, W) uint8", number=1, dtypes=("uint8",), outside="mask_fill"
 )
-FIELD_KINDS = (IMAGE, MASK)  # by number
+DEPTH = FieldKind("depth", "depths", "depths (H, W) uint8 or uint16", number=2, dtypes=("uint8", "uint16"))
+FIELD_KINDS = (IMAGE, MASK, DEPTH)  # by number
 NO_KINDS: Mapping[str, FieldKind] = {}
 MOVED = tuple(each.name for each in FIELD_KINDS)  # what a transform moves that moves all of them
 

@@ -21,7 +21,7 @@ from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unrea
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
 from standpipe.transform.decoders.channels import Undecodable, form_of, stored_kind
 from standpipe.transform.decoders.codestream import codestream_bytes
-from standpipe.transform.kinds import FIELD_KINDS, IMAGE, MASK, FieldKind
+from standpipe.transform.kinds import DEPTH, FIELD_KINDS, IMAGE, MASK, FieldKind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -138,8 +138,22 @@ def _as_numbers(image: Image.Image) -> Image.Image:
     return image
 
 
+def _as_depths(image: Image.Image) -> Image.Image:
+    """Return an image of mode I;16. Raises ``Undecodable`` if its values aren't integers from 0 to 65535."""
+    from PIL import Image
+
+    values = np.asarray(image)
+    fits = image.mode == "L" or (image.mode[0] == "I" and values.min() >= 0 and values.max() <= 65535)
+    if image.format in ("JPEG", "MPO") or not fits:
+        raise Undecodable(
+            f"depths are one channel of integers from 0 to 65535, but it is a {image.format} of mode {image.mode}, or "
+            "has other values; save it as a grey PNG of 8 or 16 bits"
+        )
+    return Image.fromarray(values.astype(np.uint16))
+
+
 # The functions that return a Pillow image if it has values of a kind, and raise ``Undecodable`` if not.
-VALUES_OF: Mapping[FieldKind, Callable[[Image.Image], Image.Image]] = {MASK: _as_numbers}
+VALUES_OF: Mapping[FieldKind, Callable[[Image.Image], Image.Image]] = {MASK: _as_numbers, DEPTH: _as_depths}
 
 
 class _Lent(io.RawIOBase):
