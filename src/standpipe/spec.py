@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -274,20 +275,30 @@ class Pictures:
 
     named  (field, ``"images"``, ``"masks"``, …) of each field that ``decode`` names
     pairs  fields that swap where a row is mirrored; None: ``decode`` doesn't say
+    scale  (field, its sides ÷ those of the reference) of fields of another size
     """
 
     named: tuple[tuple[str, str], ...] = ()
     pairs: tuple[tuple[str, str], ...] | None = None
+    scale: tuple[tuple[str, Fraction], ...] = ()
 
     @property
     def fields(self) -> dict[str, str]:
         """The names of all fields, and the parameter of ``decode`` that names each."""
         pairs = dict.fromkeys((name for pair in self.pairs or () for name in pair), "pairs")
-        return {**pairs, **dict(self.named)}
+        return {**pairs, **dict.fromkeys(dict(self.scale), "scale"), **dict(self.named)}
+
+    def grids(self, fields: Collection[str]) -> dict[str, int]:
+        """Return, for each field, the pixels of which its sizes and places must be multiples to fit the others."""
+        scales = {field: dict(self.scale).get(field, Fraction(1)) for field in fields}
+        whole = math.lcm(*(scale.denominator for scale in scales.values()))
+        pixels = {field: int(scale * whole) for field, scale in scales.items()}
+        return {field: number // math.gcd(*pixels.values()) for field, number in pixels.items()}
 
     def describe(self) -> str:
         """Return text for ``explain()`` and the recipe; an empty one where names say all."""
         named = "".join(f", {plural} {field}" for field, plural in self.named)
+        named += "".join(f", {field} at {scale}" for field, scale in self.scale)
         return named + ("" if self.pairs is None else f", pairs {self.pairs}")
 
 

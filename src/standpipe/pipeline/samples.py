@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal, Self, cast
 
 from standpipe.cache.cached import Cached
@@ -209,6 +210,7 @@ class Transformed(Ordered):
         masks: Sequence[str] | None = None,
         depths: Sequence[str] | None = None,
         pairs: Sequence[Any] | None = None,
+        scale: Mapping[str, float] | None = None,
     ) -> Self:
         """Choose how images are decoded, and say which fields are pictures where their names don't.
 
@@ -244,6 +246,10 @@ class Transformed(Ordered):
             Fields that swap where ``RandomHorizontalFlip`` mirrors a row, such as ``("left", "right")``: the mirrored
             pixels of each are the other's. ``()``: none do. Others are mirrored where they are. Fields named ``left``
             and ``right`` need it beside a horizontal flip.
+        scale : mapping of str to float, optional
+            Length of the sides of fields of another size, as a multiple of those of the reference, the field
+            ``image`` or else the first image: ``{"lr": 1 / 4}``. It is an integer, or 1 ÷ an integer. Crops are at
+            multiples of its denominator then, and a transform that isn't exact in both is a ``PlanError``.
 
         Raises
         ------
@@ -274,7 +280,7 @@ class Transformed(Ordered):
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
             channels=channels,
-            pictures=Pictures(_named(images=images, masks=masks, depths=depths), _pairs(pairs)),
+            pictures=Pictures(_named(images=images, masks=masks), _pairs(pairs), _scales(scale)),
         )
 
     @property
@@ -372,3 +378,19 @@ def _pairs(pairs: Any) -> tuple[tuple[str, str], ...] | None:
             f"decode(pairs={pairs!r}): give two names of fields, such as ('left', 'right'), or several pairs"
         )
     return found
+
+
+def _scales(scale: Any) -> tuple[tuple[str, Fraction], ...]:
+    """Return the scales of ``decode``. Raises ``PlanError`` for other numbers than n and 1 ÷ n."""
+    found: dict[str, Fraction] = {}
+    for name, number in scale.items() if isinstance(scale, Mapping) else [] if scale is None else [(None, 0)]:
+        is_number = isinstance(number, int | float | Fraction) and 1 / 65 < number < 65
+        exact = Fraction(number).limit_denominator(64) if is_number else Fraction(2, 3)
+        is_one = 1 in (exact.numerator, exact.denominator) and abs(exact - number) < 1e-3
+        if not isinstance(name, str) or not is_one:
+            raise PlanError(
+                f"decode(scale={scale!r}): give the sides of fields as a multiple of the reference's, an integer or "
+                "1 ÷ an integer, up to 64, such as {'lr': 1 / 4}"
+            )
+        found[name] = exact
+    return tuple(found.items())

@@ -52,7 +52,7 @@ KEYS = (
 )
 
 
-OF_PICTURES = (*(each.plural for each in FIELD_KINDS), "pairs")  # parameters of ``decode``
+OF_PICTURES = (*(each.plural for each in FIELD_KINDS), "pairs", "scale")  # parameters of ``decode``
 
 
 class NoSource:
@@ -117,7 +117,13 @@ def _pictures(pictures: Pictures) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, kind in pictures.named:
         found.setdefault(kind, []).append(name)
-    return found if pictures.pairs is None else {**found, "pairs": [list(pair) for pair in pictures.pairs]}
+    if pictures.pairs is not None:
+        found["pairs"] = [list(pair) for pair in pictures.pairs]
+    return (
+        {**found, "scale": {name: float(scale) for name, scale in pictures.scale}}
+        if pictures.scale
+        else found
+    )
 
 
 def described_by(empty: Described, recipe: object) -> Described:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from fractions import Fraction
 from numbers import Real
 from typing import Any, ClassVar, NoReturn, TypeGuard
 
@@ -29,11 +30,14 @@ class ImageTransform:
     draw_kind  number of the class in the keys of random numbers, different for each class and never changed; 0: the
                class isn't random. The rest of a key is the sample, and the transform's number in its class
     takes      numbers of channels that images may have
+    in_pixels  names of the parameters in pixels, which are divided for a picture of another scale; None: the transform
+               has no exact counterpart there
     """
 
     __slots__ = ()
     draw_kind: ClassVar[int] = 0
     takes: ClassVar[tuple[int, ...]] = tuple(KINDS)
+    in_pixels: ClassVar[tuple[str, ...] | None] = None
 
     def __post_init__(self) -> None:
         set_plain(self)
@@ -131,6 +135,29 @@ class ImageTransform:
             changed["fill"] = outside
         moved: ImageTransform = replace(this, **changed)
         return moved
+
+    def scaled(self, scale: Fraction) -> ImageTransform:
+        """Return the transform that does exactly the same in a picture whose sides are ``scale`` times as long.
+
+        Raises ``PlanError`` if there is none.
+        """
+        if scale == 1:
+            return self
+        if self.in_pixels is None or getattr(self, "padding_mode", "constant") in ("edge", "reflect"):
+            raise PlanError(
+                f"{self.describe()} has no exact counterpart in a picture at scale {scale}: use RandomCrop, "
+                "CenterCrop, flips, PadImage, Resize((height, width)) and colours, or leave out the field"
+            )
+        this: Any = self  # a dataclass, as each transform is
+        scaled: ImageTransform = replace(this, **{name: self._scaled(name, scale) for name in self.in_pixels})
+        return scaled
+
+    def _scaled(self, name: str, scale: Fraction) -> Any:
+        value = getattr(self, name)
+        sides = [each * scale for each in (value if isinstance(value, tuple | list) else [value or 0])]
+        if any(side.denominator > 1 for side in sides):
+            self.refuse(name, f"a multiple of {scale.denominator} beside a picture at scale {scale}")
+        return tuple(map(int, sides)) if isinstance(value, tuple | list) else value and int(sides[0])
 
     def describe(self) -> str:
         """Return the class's name with every parameter; ``mask_fill`` only if it isn't the default."""
@@ -233,6 +260,7 @@ class ValueTransform(ImageTransform):
     """
 
     __slots__ = ()
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with the settings of this transform."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -135,11 +136,14 @@ def _heads(
     """Return a head for each input, by the same transforms; ``fuse`` and ``_fused`` document the rest."""
     heads: list[Head] = []
     for each in inputs:
-        if not each.kind.is_image:
-            heads.append(_moved(transforms, source_px, earlier, each))
-            continue
+        scale = Fraction(each.grid, inputs[0].grid)
+        size = None if source_px is None else (int(source_px[0] * scale), int(source_px[1] * scale))
         try:
-            heads.append(_fused(transforms, source_px, earlier, each, instead=instead))
+            own = [part.scaled(scale) if isinstance(part, ImageTransform) else part for part in transforms]
+            if each.kind.is_image:
+                heads.append(_fused(own, size, earlier, each, instead=instead))
+            else:
+                heads.append(_moved(own, size, earlier, each))
         except PlanError as error:
             if not heads:
                 raise

@@ -27,19 +27,21 @@ class Input:
     kind      what its pixels mean
     channels  number of the image's channels before the stages; of other kinds, the bytes of an element
     twin      name of the field whose row it writes where pixels are mirrored; None: its own
+    grid      pixels of which sizes and places are multiples. Sizes of inputs differ as their grids do
     """
 
     field: str = "image"
     kind: FieldKind = IMAGE
     channels: int = 3
     twin: str | None = None
+    grid: int = 1
 
     def compile(self, decoding: Decoding) -> _native.Input:
         """Return the native form. ``decoding``: how images are decoded, and their limits."""
         return _native.Input(
             kind=self.kind.number,
             channels=self.channels,
-            grid=1,
+            grid=self.grid,
             decoded=get_args(ChannelsName).index(decoding.channels),
             fast=decoding.mode is DecodeMode.FAST,
             max_pixels=decoding.limits.max_pixels,

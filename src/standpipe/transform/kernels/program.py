@@ -328,7 +328,8 @@ def _native_step(
         raise PlanError(
             f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
         )
-    inputs = tuple(_input(name, transforms, fields, channels) for name in names)
+    grids = fields.pictures.grids({*names, MASK.name})
+    inputs = tuple(_input(name, transforms, fields, channels, grids[name]) for name in names)
     if fields.pictures.pairs is None and {"left", "right"}.issubset(names) and any(map(_mirrors, transforms)):
         raise PlanError(
             "a horizontal flip mirrors the fields 'left' and 'right': write decode(pairs=('left', 'right')) to swap "
@@ -340,12 +341,15 @@ def _native_step(
         if not isinstance(spec, ArraySpec):
             continue
         size = (spec.shape[0], spec.shape[1])
-        if each is inputs[0]:
+        first = inputs[0]
+        if each is first:
             source_px = size
-        elif source_px not in (None, size):
+        elif source_px is not None and any(
+            side * first.grid != of_first * each.grid for side, of_first in zip(size, source_px, strict=True)
+        ):
             raise PlanError(
-                f"the field {each.field!r} has {size} pixels (height, width), but {inputs[0].field!r} {source_px}: all "
-                "pictures of a record have one size"
+                f"the field {each.field!r} has {size} pixels (height, width), but {first.field!r} {source_px}: all "
+                "pictures of a record have one size, times their scale in decode(scale=…)"
             )
     may = fields.known is None and optional and MASK.name not in names and moves_kind(transforms, MASK)
     step = NativeStep(
@@ -353,7 +357,7 @@ def _native_step(
         earlier,
         None,
         inputs,
-        (Input(MASK.name, MASK, 1),) if may else (),
+        (Input(MASK.name, MASK, 1, grid=grids[MASK.name]),) if may else (),
         frozenset(filter(fields.is_encoded, names)),
         source_px,
     )
@@ -367,7 +371,9 @@ def _native_step(
         return step
 
 
-def _input(name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels) -> Input:
+def _input(
+    name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels, grid: int
+) -> Input:
     """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
     kind, spec = fields.kinds[name], (fields.known or {}).get(name)
     twins = {a: b for pair in fields.pictures.pairs or () for a, b in (pair, pair[::-1])}
@@ -383,7 +389,7 @@ def _input(name: str, transforms: Sequence[Transform], fields: _Fields, channels
             f"{kind.name}; convert it, or rename it if it isn't one"
         )
     assert number is not None
-    return Input(name, kind, number, twins.get(name))
+    return Input(name, kind, number, twins.get(name), grid)
 
 
 def _mirrors(transform: Transform) -> bool:

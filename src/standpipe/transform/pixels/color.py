@@ -41,6 +41,7 @@ class RandomInvert(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 4
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -77,6 +78,7 @@ class RandomPosterize(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 5
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     bits: int
     p: float = 0.5
@@ -119,6 +121,7 @@ class RandomSolarize(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 6
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     threshold: float
     p: float = 0.5
@@ -160,6 +163,7 @@ class RandomAutocontrast(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 7
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -194,6 +198,7 @@ class RandomEqualize(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 8
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -228,6 +233,7 @@ class RandomGrayscale(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 9
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.1
 
@@ -262,6 +268,7 @@ class Grayscale(PixelTransform):
     """
 
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     num_output_channels: int = 1
 
@@ -319,6 +326,7 @@ class ColorJitter(PixelTransform):
 
     draw_kind: ClassVar[int] = 10
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     brightness: Range = 0.0
     contrast: Range = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
@@ -140,6 +141,7 @@ class Resize(GeometricTransform):
     """
 
     step: ClassVar[GeometricStep] = GeometricStep.RESIZE
+    in_pixels: ClassVar[tuple[str, ...] | None] = ("size",)
 
     size: int | tuple[int, int]
     # By name: torchvision's second parameter is interpolation.
@@ -176,6 +178,12 @@ class Resize(GeometricTransform):
         if self.max_size is not None and new_long > self.max_size:
             new_short, new_long = max(int(self.max_size * new_short / new_long), 1), self.max_size
         return (new_long, new_short) if width <= height else (new_short, new_long)
+
+    def scaled(self, scale: Fraction) -> ImageTransform:
+        """Return the resize to a size that is ``scale`` times as large. Raises ``PlanError`` by the shorter side."""
+        if isinstance(self.size, int) and scale != 1:
+            self.refuse("size", f"(height, width) beside a picture at scale {scale}")
+        return GeometricTransform.scaled(self, scale)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add a resize to a native pass, to an exact size or by the shorter side."""
@@ -265,6 +273,7 @@ class CenterCrop(SizedTransform):
     """
 
     step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+    in_pixels: ClassVar[tuple[str, ...] | None] = ("size",)
 
     size: int | tuple[int, int]
     mask_fill: int = field(default=MASK_FILL, repr=False, kw_only=True)
@@ -331,6 +340,7 @@ class RandomHorizontalFlip(AtRandom, GeometricTransform):
 
     draw_kind: ClassVar[int] = 2
     step: ClassVar[GeometricStep] = GeometricStep.FLIP
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -365,6 +375,7 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 12
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -64,6 +65,12 @@ class Group(PixelTransform):
         """The transforms, as far as they are any: this is asked before ``check()`` refuses others."""
         given = self.transforms if isinstance(self.transforms, tuple | list) else ()
         return tuple(each for each in given if isinstance(each, PixelTransform))
+
+    def scaled(self, scale: Fraction) -> ImageTransform:
+        """Return the group with the transforms for a picture of another scale. Raises ``PlanError`` if one has none."""
+        this: Any = self  # a dataclass, as each transform is
+        scaled: ImageTransform = replace(this, transforms=tuple(each.scaled(scale) for each in self._parts))
+        return scaled
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if a transform of the group needs another one."""

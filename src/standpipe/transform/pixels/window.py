@@ -51,6 +51,7 @@ class PadImage(GeometricTransform):
     """
 
     step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+    in_pixels: ClassVar[tuple[str, ...] | None] = ("padding",)
 
     padding: int | tuple[int, ...]
     fill: int | Colour = 0
@@ -116,6 +117,7 @@ class RandomCrop(SizedTransform):
 
     draw_kind: ClassVar[int] = 20
     step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+    in_pixels: ClassVar[tuple[str, ...] | None] = ("size", "padding")
 
     size: int | tuple[int, int]
     padding: int | tuple[int, ...] | None = None
