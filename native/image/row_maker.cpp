@@ -100,8 +100,9 @@ Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded&
     std::string wrong = pillow.decode(
         data.bytes, program.inputs[input],
         [&](Size size, uint64_t frame_bytes) {
-            known = size;
-            return reserve(program, input, size, row, frame_bytes + data.uncounted_bytes);
+            std::string text = reserve(program, input, size, row, frame_bytes + data.uncounted_bytes);
+            if (!text.empty()) known = size;
+            return text;
         },
         [&](const RawPixels& pixels, bool truncated) {
             // Of what was reserved: waiting for the shared arena while holding a part of it could wait for
@@ -111,8 +112,10 @@ Outcome RowMaker::by_pillow(const Program& program, size_t input, const Encoded&
             outcome = inputs_.from_pixels(program, input, pixels, row.key, row.place, own);
             outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
         });
-    if (!wrong.empty()) outcome = Outcome::decode_error(std::move(wrong));
-    outcome.size = known;
+    if (!wrong.empty()) {
+        outcome = Outcome::decode_error(std::move(wrong));
+        outcome.size = known;
+    }
     outcome.by_pillow = true;
     return outcome;
 }

@@ -82,7 +82,7 @@ def test_groups_contain_groups() -> None:
 )
 def test_a_group_says_whether_it_draws_and_moves_pixels(group: Any, is_random: bool, moves: bool) -> None:
     assert (what_draws(group) is not None) == is_random
-    assert group.moves == (("image", "mask") if moves else ())
+    assert group.moves[:2] == (("image", "mask") if moves else ())
 
 
 @pytest.mark.parametrize(

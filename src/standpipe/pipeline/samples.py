@@ -280,7 +280,9 @@ class Transformed(Ordered):
             allow_truncated=allow_truncated,
             upright=orientation == "apply",
             channels=channels,
-            pictures=Pictures(_named(images=images, masks=masks), _pairs(pairs), _scales(scale)),
+            pictures=Pictures(
+                _named(images=images, masks=masks, depths=depths), _pairs(pairs), _scales(scale)
+            ),
         )
 
     @property

@@ -86,7 +86,7 @@ def kinds_of(
     for field, spec in given.items():
         is_encoded = field in encoded or (isinstance(spec, Encoded) and spec.kind == "image")
         kind = named.get(field) or before.get(field)
-        kind = kind or (_kind_of_encoded(field) if is_encoded else _kind_of_array(field))
+        kind = kind or (kind_of_encoded(field) if is_encoded else _kind_of_array(field))
         if kind is not None and field not in unmoved:
             found[field] = kind
     if fields is None and IMAGE not in found.values():
@@ -112,7 +112,8 @@ def as_bytes(array: AnyArray) -> UInt8Array:
     return np.ascontiguousarray(array).view(np.uint8).reshape(shape)
 
 
-def _kind_of_encoded(field: str) -> FieldKind:
+def kind_of_encoded(field: str) -> FieldKind:
+    """Return the kind of an encoded field by its name, such as ``road_mask``."""
     return next((each for each in FIELD_KINDS[1:] if f"_{field}".endswith(f"_{each.name}")), IMAGE)
 
 

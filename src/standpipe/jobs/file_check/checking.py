@@ -21,6 +21,7 @@ from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.channels import Undecodable
 from standpipe.transform.decoders.foreign import decode_input
+from standpipe.transform.kinds import IMAGE
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
@@ -39,7 +40,7 @@ class RecordFile:
     path     path of the file
     offset   first byte of the image in the file
     length   length of the image in bytes, as in ``contracts.Files``
-    is_mask  True if the image has class numbers
+    kind     number of the image's kind
     """
 
     number: int
@@ -47,7 +48,7 @@ class RecordFile:
     path: bytes
     offset: int
     length: int
-    is_mask: bool = False
+    kind: int = IMAGE.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,12 @@ class FileCheckers:
         mtime_ns = found.mtime_ns if is_settled(found.mtime_ns, begin_ns) else 0
         flaws = {"truncated": found.truncated, "damaged": found.damaged, "smoothed": found.smoothed}
         fault = found.text if found.kind in ("read", "decode") else None
-        if found.kind == "foreign" or (file.is_mask and fault is None):
+        if found.kind == "foreign" or (file.kind != IMAGE.number and fault is None):
             try:
                 frame = decode_input(
                     self._spec.decoding,
                     found.data,
-                    file.is_mask,
+                    file.kind,
                     lambda _, __, size: found.reserve(size) if found.kind == "foreign" else "",
                 )
                 flaws["truncated"] = frame.truncated

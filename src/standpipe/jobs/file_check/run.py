@@ -27,7 +27,8 @@ from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
 from standpipe.spec import Decoding, Int64Array, ReadOptions
 from standpipe.system import machine
-from standpipe.transform import MASK, decoder_version
+from standpipe.transform import decoder_version
+from standpipe.transform.kinds import kind_of_encoded
 from standpipe.units import is_count, parse_bytes
 
 AT_ONCE = 4096  # records whose paths are in memory
@@ -182,7 +183,7 @@ class _Work:
                     files.paths[row],
                     int(files.offset[row]),
                     int(files.length[row]),
-                    is_mask=name == MASK,
+                    kind=kind_of_encoded(name).number,
                 )
                 for row in rows.tolist()
             ]

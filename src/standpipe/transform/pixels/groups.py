@@ -68,6 +68,8 @@ class Group(PixelTransform):
 
     def scaled(self, scale: Fraction) -> ImageTransform:
         """Return the group with the transforms for a picture of another scale. Raises ``PlanError`` if one has none."""
+        if scale == 1:
+            return self
         this: Any = self  # a dataclass, as each transform is
         scaled: ImageTransform = replace(this, transforms=tuple(each.scaled(scale) for each in self._parts))
         return scaled
