@@ -274,3 +274,37 @@ def test_a_cache_behind_transforms_keeps_one_picture(tmp_path: Path) -> None:
         for _ in range(2):
             (batch,) = [{name: np.array(field) for name, field in each.items()} for each in loader]
             assert (batch["image"] == batch["right"]).all()
+
+
+@pytest.mark.parametrize("kind", [sp.MixUp, sp.CutMix])
+def test_all_images_of_a_record_are_mixed_in_the_same_way(kind: Any) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (6, 9, 9, 3), np.uint8)
+    source = sp.Arrays(before=images, after=images.copy(), label=np.arange(6) % 3)
+    pipeline = sp.Pipeline(source).decode(images=("before", "after")).map(sp.CenterCrop(8)).batch(6)
+    mixed = pipeline.map_batch(kind(1.0, num_classes=3, image=("before", "after")))
+    for executor in ("inline", "process"):
+        (batch,) = batches(mixed, executor=executor)
+        assert (batch["before"] == batch["after"]).all()
+        assert batch["label"].shape == (6, 3)
+    assert (batch["before"] != batches(pipeline)[0]["before"]).any()
+    for image, says in (
+        ("before", r"give it to image=\('before', 'after'\)"),
+        (("before", "left"), "the field 'left'"),
+    ):
+        with pytest.raises(sp.PlanError, match=says):
+            pipeline.map_batch(kind(1.0, num_classes=3, image=image)).plan()
+    views = pipeline.map(sp.Views(a=[sp.CenterCrop(7)]))
+    with pytest.raises(sp.PlanError, match=r"image=\('a', 'a_after'\)"):
+        views.map_batch(kind(1.0, num_classes=3, image="a")).plan()
+    (batch,) = batches(views.map_batch(kind(1.0, num_classes=3, image=("a", "a_after"))))
+    assert (batch["a"] == batch["a_after"]).all()
+
+
+def test_cut_mix_needs_images_of_one_size() -> None:
+    images = np.zeros((6, 8, 8, 3), np.uint8)
+    source = sp.Arrays(image=images, lr=images[:, :4, :4].copy(), label=np.zeros(6, np.int64))
+    pipeline = sp.Pipeline(source).decode(images=("lr",), scale={"lr": 0.5}).map(sp.CenterCrop(8)).batch(6)
+    with pytest.raises(
+        sp.StandpipeError, match="CutMix needs images of one size, but those of image, lr differ"
+    ):
+        batches(pipeline.map_batch(sp.CutMix(1.0, num_classes=2, image=("image", "lr"))))

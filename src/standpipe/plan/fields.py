@@ -264,13 +264,14 @@ def _check_mixing(
     kinds = kinds_of(_declared(source), pipeline.pictures, encoded=_encoded_images(source))
     reference = next(iter(kinds), "image")
     for field, kind in {MASK.name: MASK, **kinds}.items():
-        name = field if field == reference else field_of_view(mixing.image, field, reference)
+        name = field_of_view(mixing.images[0], field, reference)
         spec = contents.get(name)
         fits = isinstance(spec, Listed) or (spec is not None and kind.bytes_of(spec) is not None)
-        if fits and field != reference:
+        if fits and field != reference and name not in mixing.images:
+            way = f"give it to image={(*mixing.images, name)!r}" if kind.is_image else "leave it out"
             raise PlanError(
                 f"{type(mixing).__name__} mixes images and labels but not the field {name!r}, which would no longer "
-                f"fit the image: leave it out, or rename {name!r} if it isn't {kind.form}"
+                f"fit the image: {way}, or rename {name!r} if it isn't {kind.form}"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class _Mixing:
 
     alpha: float
     num_classes: int
-    image: str = "image"
+    image: str | tuple[str, ...] = "image"
     label: str = "label"
 
     def __post_init__(self) -> None:
@@ -43,9 +43,14 @@ class _Mixing:
             raise PlanError(f"{self!r}: alpha must be a number above 0")
         if not is_count(self.num_classes, 1, MOST_MIXED_CLASSES):
             raise PlanError(f"{self!r}: num_classes must be the number of classes, an integer from 1")
-        for name in (self.image, self.label):
+        for name in (*self.images, self.label):
             if not isinstance(name, str) or not name:
                 raise PlanError(f"{self!r}: image and label must be names of fields")
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The names of the fields of images, which are mixed in the same way."""
+        return self.image if isinstance(self.image, tuple) and self.image else (cast("str", self.image),)
 
     @property
     def note(self) -> str:
@@ -57,7 +62,7 @@ class _Mixing:
 
     def missing(self, names: Collection[str]) -> str:
         """Return what is wrong if fields of these names lack the images or the labels; else an empty text."""
-        for parameter, name in (("image", self.image), ("label", self.label)):
+        for parameter, name in (*(("image", name) for name in self.images), ("label", self.label)):
             if name not in names:
                 kind = type(self).__name__
                 return (
@@ -66,16 +71,17 @@ class _Mixing:
                 )
         return ""
 
-    def _images(self, batch: dict[str, Any]) -> AnyArray:
+    def _images(self, batch: dict[str, Any]) -> list[AnyArray]:
         if missing := self.missing([name for name in batch if name not in ("index", "valid")]):
             raise TypeError(missing)
-        images = batch.get(self.image)
-        if not isinstance(images, np.ndarray) or images.dtype not in (np.uint8, np.float16, np.float32):
-            what = f"{images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
-            raise TypeError(
-                f"the field {self.image!r} must be an array of uint8, float16 or float32, got {what}"
-            )
-        return images
+        for name in self.images:
+            images = batch.get(name)
+            if not isinstance(images, np.ndarray) or images.dtype not in (np.uint8, np.float16, np.float32):
+                what = f"{images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
+                raise TypeError(
+                    f"the field {name!r} must be an array of uint8, float16 or float32, got {what}"
+                )
+        return [batch[name] for name in self.images]
 
     def check_labels(self, labels: Any) -> None:
         """Raise ``TypeError`` for labels of another shape or dtype, ``ValueError`` for one outside the classes.
@@ -137,8 +143,8 @@ class MixUp(_Mixing):
         Both parameters of the beta distribution, above 0.
     num_classes : int
         Number of classes.
-    image : str, default "image"
-        Field of images: (rows, …) uint8, float16 or float32.
+    image : str or tuple of str, default "image"
+        Field of images: (rows, …) uint8, float16 or float32. Several fields are mixed in the same way.
     label : str, default "label"
         Field of labels: (rows,) integers, or (rows, num_classes) if they are mixed already.
 
@@ -159,18 +165,19 @@ class MixUp(_Mixing):
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """Return the batch with its images changed in place; the worker gives ``rng``."""
-        images = self._images(batch)
-        share = self.draw(rng, images.shape, images.dtype).share
+        found = self._images(batch)
+        share = self.draw(rng, found[0].shape, found[0].dtype).share
         labels = self._labels(batch.get(self.label), share)
-        mix: Any = _mix_bytes if images.dtype == np.uint8 else _mix_floats
-        for row, other in _pairs(images):
-            mix(row, other, share)
+        for images in found:
+            mix: Any = _mix_bytes if images.dtype == np.uint8 else _mix_floats
+            for row, other in _pairs(images):
+                mix(row, other, share)
         return {**batch, self.label: labels}
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
         """Choose at random how to mix a batch of images of this shape and dtype."""
         share = beta(self.alpha, rng)
-        return Mix(self.image, self.label, self.num_classes, share, None, planar=False)
+        return Mix(self.images[0], self.label, self.num_classes, share, None, planar=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +203,9 @@ class CutMix(_Mixing):
         Both parameters of the beta distribution, above 0.
     num_classes : int
         Number of classes.
-    image : str, default "image"
-        Field of images: four axes, uint8, float16 or float32.
+    image : str or tuple of str, default "image"
+        Field of images: four axes, uint8, float16 or float32. Several fields have one size, and are mixed in the same
+        way.
     label : str, default "label"
         Field of labels: (rows,) integers, or (rows, num_classes) if they are mixed already.
     layout : str, optional
@@ -229,14 +237,20 @@ class CutMix(_Mixing):
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """Return the batch with its images changed in place; the worker gives ``rng``."""
-        images = self._images(batch)
-        mix = self.draw(rng, images.shape, images.dtype)
+        found = self._images(batch)
+        mix = self.draw(rng, found[0].shape, found[0].dtype)
         assert mix.box is not None
         top, left, bottom, right = mix.box
         labels = self._labels(batch.get(self.label), mix.share)
-        rows_first = np.moveaxis(images, 1, 3) if mix.planar else images
-        for row, other in _pairs(rows_first[:, top:bottom, left:right]):
-            row[...] = other
+        by_pixel = [
+            np.moveaxis(each, 1, 3) if self._layout(each.shape, each.dtype) == "NCHW" else each
+            for each in found
+        ]
+        if len({each.shape[1:3] for each in by_pixel}) > 1:
+            raise TypeError(f"CutMix needs images of one size, but those of {', '.join(self.images)} differ")
+        for images in by_pixel:
+            for row, other in _pairs(images[:, top:bottom, left:right]):
+                row[...] = other
         return {**batch, self.label: labels}
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
@@ -249,11 +263,11 @@ class CutMix(_Mixing):
         box = cut_box(height, width, beta(self.alpha, rng), rng)
         top, left, bottom, right = box
         share = 1 - (bottom - top) * (right - left) / (height * width)
-        return Mix(self.image, self.label, self.num_classes, share, box, planar)
+        return Mix(self.images[0], self.label, self.num_classes, share, box, planar)
 
     def _layout(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> str:
         if len(shape) != 4:
-            raise TypeError(f"the field {self.image!r} must have four axes, got {len(shape)}")
+            raise TypeError(f"images of {self.image!r} must have four axes, got {len(shape)}")
         if self.layout is not None:
             return self.layout
         first, last = (shape[axis] in CHANNELS for axis in (1, 3))
