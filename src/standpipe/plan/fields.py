@@ -16,7 +16,9 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.whole_frames import stored_channels
 from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
+    IMAGE,
     MASK,
+    FieldKind,
     Mixing,
     NativeKernel,
     NativeStep,
@@ -86,6 +88,12 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
 def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
     """Return the fields of a source; None if only samples show which ones there are."""
     return None if isinstance(source, PythonSource) and source.declared is None else source.fields
+
+
+def picture_kinds(pipeline: Description, source: OpenSource) -> dict[str, FieldKind]:
+    """Return the kinds of the fields that may be pictures, the reference first."""
+    kinds = kinds_of(_declared(source), pipeline.pictures, encoded=_encoded_images(source))
+    return {**(kinds or {"image": IMAGE}), MASK.name: MASK}
 
 
 def _encoded_images(source: OpenSource) -> list[str]:
@@ -261,9 +269,9 @@ def _check_mixing(
     contents: Mapping[str, ArraySpec | Listed | None],
 ) -> None:
     """Raise ``PlanError`` if a batch has pictures beside the mixed images, or beside their view."""
-    kinds = kinds_of(_declared(source), pipeline.pictures, encoded=_encoded_images(source))
-    reference = next(iter(kinds), "image")
-    for field, kind in {MASK.name: MASK, **kinds}.items():
+    kinds = picture_kinds(pipeline, source)
+    reference = next(iter(kinds))
+    for field, kind in kinds.items():
         name = field_of_view(mixing.images[0], field, reference)
         spec = contents.get(name)
         fits = isinstance(spec, Listed) or (spec is not None and kind.bytes_of(spec) is not None)

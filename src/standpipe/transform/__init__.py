@@ -21,7 +21,7 @@ from standpipe.transform.kernels.program import (
     sample_program,
     with_outputs,
 )
-from standpipe.transform.kinds import FIELD_KINDS, MASK, FieldKind, as_bytes, kinds_of
+from standpipe.transform.kinds import FIELD_KINDS, IMAGE, MASK, FieldKind, as_bytes, kinds_of
 from standpipe.transform.python.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves, warning
 from standpipe.transform.python.randomness import first_random, what_draws
@@ -33,6 +33,7 @@ __all__ = [
     "DATASET_OP",
     "EPOCH_OP",
     "FIELD_KINDS",
+    "IMAGE",
     "MASK",
     "SAMPLE_OP",
     "BatchFunction",

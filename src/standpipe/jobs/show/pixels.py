@@ -17,17 +17,20 @@ from standpipe.transform.pixels.element import Normalize, ToDtype
 NOTHING, IGNORED = 0, 255  # class numbers of a mask: usually the background, and pixels without a class
 
 
-def pictures_of(values: Sequence[Any], name: str, transforms: Sequence[Transform]) -> list[list[UInt8Array]]:
+def pictures_of(
+    values: Sequence[Any], name: str, transforms: Sequence[Transform], view: str = ""
+) -> list[list[UInt8Array]]:
     """Return the pictures of a field, (H, W, 3) uint8: one per sample, or as many as it has views.
 
     values      the field's value in each sample
     transforms  those that made it
+    view        name of the view that it belongs to; an empty one: ``name``
     """
     images = [_separate(np.asarray(value), name) for value in values]
     if all(each.dtype == np.uint8 for row in images for each in row):
         return [[np.ascontiguousarray(each) for each in row] for row in images]
     floats = [[each.astype(np.float32) for each in row] for row in images]
-    path = list(_path(transforms, name))
+    path = list(_path(transforms, view or name))
     normalize = next((each for each in path if isinstance(each, Normalize)), None)
     scaled = next((each.scale for each in path if isinstance(each, ToDtype)), True)
     if normalize is not None:

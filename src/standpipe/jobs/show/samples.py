@@ -15,12 +15,14 @@ from standpipe.jobs.show.pixels import painted, pictures_of
 from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, draw_sheet
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
+from standpipe.plan.fields import picture_kinds
 from standpipe.plan.options import LoaderOptions
 from standpipe.spec import UInt8Array
+from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.fuse import field_of_view
 from standpipe.transform.kernels.program import moves_kind
 from standpipe.transform.kernels.views import Repeat, Views, number_of_views, transforms_of
-from standpipe.transform.kinds import MASK
+from standpipe.transform.kinds import IMAGE, MASK, FieldKind
 from standpipe.transform.pixels.window import PadImage
 from standpipe.transform.python.function import callable_name
 
@@ -56,14 +58,14 @@ def _shown(pipeline: Description, n: int, epochs: list[int]) -> Sheet:
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
     captions: list[tuple[str, str]] = []
-    for samples, found in _samples(batched, n, epochs):
+    for samples, found, kinds in _samples(batched, n, epochs):
         if captions and found != captions:
             raise PlanError(
                 f"show(epoch={epochs!r:.40}) draws the same samples in several epochs, but this pipeline has others in "
                 "each: leave shuffle() out, or give one epoch"
             )
         captions = found
-        names, pictures = _fields(pipeline, samples)
+        names, pictures = _fields(pipeline, samples, kinds)
         if len(epochs) > 1:
             number = epochs[len(columns) // len(names)]
             names = [f"epoch {number}" if len(names) == 1 else f"epoch {number}, {name}" for name in names]
@@ -72,25 +74,40 @@ def _shown(pipeline: Description, n: int, epochs: list[int]) -> Sheet:
     return _sheet(titles, columns, captions)
 
 
-def _fields(pipeline: Description, samples: list[Sample]) -> tuple[list[str], list[list[UInt8Array]]]:
+def _fields(
+    pipeline: Description, samples: list[Sample], kinds: Mapping[str, FieldKind]
+) -> tuple[list[str], list[list[UInt8Array]]]:
     """Return the name of each picture that a sample has, and these pictures of all samples."""
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
-    for name in _image_fields(pipeline, samples[0]):
-        pictures = pictures_of([sample[name] for sample in samples], name, pipeline.transforms)
-        shown = {name: pictures}
-        if (mask := field_of_view(name, MASK.name)) in samples[0]:
-            shown[mask] = _masked(pictures, mask, samples)
-        number = len(pictures[0])
-        for title, drawn in shown.items():
-            titles += [title] if number == 1 else [f"{title} {place}" for place in range(number)]
-            columns += [[each[place] for each in drawn] for place in range(number)]
+    reference = next(iter(kinds))
+    views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
+    for view in [reference] if views is None else views.writes:
+        first: list[list[UInt8Array]] = []
+        for field, kind in kinds.items():
+            name = view if field == reference else field_of_view(view, field, reference)
+            if field == reference or name in samples[0]:
+                values = _values(samples, name)
+                if kind is MASK:
+                    pictures = _painted(first, values)
+                else:
+                    pictures = pictures_of(values, name, pipeline.transforms if kind.is_image else (), view)
+                first = first or pictures
+                number = len(pictures[0])
+                titles += [name] if number == 1 else [f"{name} {place}" for place in range(number)]
+                columns += [[each[place] for each in pictures] for place in range(number)]
     return titles, columns
 
 
-def _masked(pictures: list[list[UInt8Array]], mask: str, samples: list[Sample]) -> list[list[UInt8Array]]:
-    """Return the pictures of each sample under the masks of a field."""
-    return [painted(each, sample[mask]) for each, sample in zip(pictures, samples, strict=True)]
+def _painted(pictures: list[list[UInt8Array]], masks: list[Any]) -> list[list[UInt8Array]]:
+    """Return the pictures of each sample with its masks over them: one, or as many as it has views."""
+    return [
+        [
+            painted(image, mask)
+            for image, mask in zip(images, [values] if values.ndim == 2 else values, strict=True)
+        ]
+        for images, values in zip(pictures, masks, strict=True)
+    ]
 
 
 def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
@@ -98,10 +115,11 @@ def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     transforms = pipeline.transforms
     if any(isinstance(each, Views) for each in transforms):
         return _shown_view_steps(pipeline, n, epoch)
-    captions = next(_samples(_alone(pipeline, n, ()), n, [epoch]))[1]
-    last = len(transforms)
+    _, captions, kinds = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
+    last, first = len(transforms), next(iter(kinds))
     columns = [
-        _step(pipeline, n, epoch, transforms[:number], is_last=number == last) for number in range(last + 1)
+        _step(pipeline, n, epoch, transforms[:number], first, is_last=number == last)
+        for number in range(last + 1)
     ]
     images = [[each[0] for each in column] or [BLANK] * len(captions) for column in columns]
     return _sheet(["source", *(_name(each) for each in transforms)], images, captions)
@@ -112,7 +130,7 @@ def _step(
     n: int,
     epoch: int,
     transforms: Sequence[Transform],
-    field: str = "image",
+    field: str,
     *,
     is_last: bool = True,
 ) -> list[list[UInt8Array]]:
@@ -122,15 +140,14 @@ def _step(
              whose images differ in size
     """
     try:
-        samples, _ = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
+        samples, _, kinds = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
     except PlanError:
         if is_last:
             raise
         return []
-    _check_fields([field], samples[0])
-    pictures = pictures_of([sample[field] for sample in samples], field, transforms)
-    mask = field_of_view(field, MASK.name)
-    return _masked(pictures, mask, samples) if mask in samples[0] else pictures
+    pictures = pictures_of(_values(samples, field), field, transforms)
+    mask = field_of_view(field, MASK.name, next(iter(kinds)))
+    return _painted(pictures, _values(samples, mask)) if mask in samples[0] else pictures
 
 
 def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
@@ -139,8 +156,8 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     place = next(number for number, each in enumerate(transforms) if isinstance(each, Views))
     before, after = transforms[:place], transforms[place + 1 :]
     views = cast("Views", transforms[place]).views
-    captions = next(_samples(_alone(pipeline, n, ()), n, [epoch]))[1]
-    common = [_step(pipeline, n, epoch, before[:number]) for number in range(place + 1)]
+    _, captions, kinds = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
+    common = [_step(pipeline, n, epoch, before[:number], next(iter(kinds))) for number in range(place + 1)]
     most = max(len(transforms_of(given)) for given in views.values())
     rows: list[list[Row]] = [[] for _ in captions]
     for name, given in views.items():
@@ -183,8 +200,10 @@ def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None
         return pipeline.batch(n, last_batch="pad", collate_fn=None if later else _lists)
     if len(transforms) < len(pipeline.transforms):  # later functions may drop what doesn't fit the image
         pipeline = replace(pipeline, delivered=frozenset())
-    if moves_kind(pipeline.transforms, MASK) and not moves_kind(transforms, MASK):
-        transforms = (PadImage(0), *transforms)  # it decodes masks, and moves nothing
+        if any(isinstance(each, ImageTransform) for each in pipeline.transforms) and not moves_kind(
+            transforms, IMAGE
+        ):
+            transforms = (PadImage(0), *transforms)  # it decodes all pictures, and moves nothing
     first = replace(pipeline, transforms=tuple(transforms), batch_functions=(), finite=None, labels=())
     return first.batch(n, last_batch="pad", collate_fn=_lists)
 
@@ -195,8 +214,10 @@ def _lists(samples: list[Sample]) -> dict[str, list[Any]]:
 
 def _samples(
     pipeline: Description, n: int, epochs: Sequence[int]
-) -> Iterator[tuple[list[Sample], list[tuple[str, str]]]]:
-    """Yield the first ``n`` samples of each epoch, or fewer if it has fewer, and the label and name of each."""
+) -> Iterator[tuple[list[Sample], list[tuple[str, str]], dict[str, FieldKind]]]:
+    """Yield the first ``n`` samples of each epoch, or fewer if it has fewer; the label and name of each; and the kinds
+    of their pictures, the reference first.
+    """
     with loader_of(pipeline, OPTIONS) as loader:
         for epoch in epochs:
             samples: list[Sample] = []
@@ -214,7 +235,7 @@ def _samples(
                     break
             if not samples:
                 raise PlanError("show() found no samples: this epoch of the pipeline has none")
-            yield samples, captions
+            yield samples, captions, picture_kinds(pipeline, loader.plan.source)
 
 
 def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
@@ -228,21 +249,14 @@ def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
     return (classes[int(label)] if classes is not None and known else f"label {label}"), name
 
 
-def _image_fields(pipeline: Description, sample: Sample) -> list[str]:
-    """Return the names of the fields to draw. Raises ``PlanError`` if the samples don't have them."""
-    views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
-    names = ["image"] if views is None else list(views.writes)
-    _check_fields(names, sample)
-    return names
-
-
-def _check_fields(names: Sequence[str], sample: Sample) -> None:
-    for name in names:
-        if name not in sample:
-            raise PlanError(
-                f"show() draws the field {name!r}, but the samples have the fields {', '.join(sample)}. Name the "
-                "field of images so"
-            )
+def _values(samples: list[Sample], name: str) -> list[Any]:
+    """Return the values of a field. Raises ``PlanError`` if samples don't have it."""
+    if name not in samples[0]:
+        raise PlanError(
+            f"show() draws the field {name!r}, but the samples have the fields {', '.join(samples[0])}. Name the "
+            "field of images so"
+        )
+    return [sample[name] for sample in samples]
 
 
 def _name(transform: object) -> str:
