@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from standpipe.engine.remote.maker import BatchMaker
     from standpipe.jobs.show import Sheet
 
+    AnyImage = str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array | Image | IO[bytes]
+
 
 @answering
 class Pipeline(Description):
@@ -307,9 +309,7 @@ class Pipeline(Description):
 
     def apply(
         self,
-        images: Sequence[
-            str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array | Image | IO[bytes]
-        ],
+        images: Sequence[AnyImage] | Mapping[str, Sequence[AnyImage]],
     ) -> dict[str, AnyArray]:
         """Apply the transforms to given images, and return the batch that a loader would deliver.
 
@@ -318,14 +318,15 @@ class Pipeline(Description):
 
         Parameters
         ----------
-        images : sequence of path, bytes, file object, Pillow image or array
+        images : sequence of path, bytes, file object, Pillow image or array; or a mapping of str to these
             Files, encoded images, and decoded images: (H, W, C) uint8, or Pillow's. If transforms leave images of
-            different sizes, such as ``Resize(520)``, all must have one size in the end: give one at a time.
+            different sizes, such as ``Resize(520)``, all must have one size in the end: give one at a time. A
+            mapping has the images of each field, such as ``left`` and ``right``.
 
         Returns
         -------
         dict of str to array
-            ``image``, or the fields of ``Views``, with a row for each input.
+            ``image``, the fields of the mapping, or the fields of ``Views``, with a row for each input.
 
         Raises
         ------

@@ -284,3 +284,24 @@ def test_fewer_samples_than_asked_for() -> None:
 def test_errors_say_what_to_do(make: object, options: dict[str, object], message: str) -> None:
     with pytest.raises(sp.PlanError, match=message):
         make().show(**options)  # type: ignore[operator]
+
+
+def test_all_pictures_of_a_record_are_drawn() -> None:
+    images = np.random.default_rng(2).integers(0, 256, (3, 260, 270, 3), np.uint8)
+    mask = (images[..., 0] > 100).astype(np.uint8)
+    depth = images[..., 1].astype(np.uint16) * 100
+    source = sp.Arrays(left=images, right=255 - images, road=mask, far=depth)
+    named: dict[str, tuple[str, ...]] = {
+        "images": ("left", "right"),
+        "depths": ("far",),
+        "pairs": ("left", "right"),
+    }
+    named["masks"] = ("road",)
+    pipeline = sp.Pipeline(source).decode(**named).map(sp.RandomCrop(250), sp.RandomHorizontalFlip())
+    alone = pipeline.map(lambda sample: {"image": sample["left"]}).show(2).image
+    both = pipeline.show(2).image
+    assert both.width > 2 * alone.width
+    assert pipeline.map(sp.Normalize()).show(2).image.size == both.size
+    assert pipeline.show(2, steps=True).image.width < both.width
+    views = sp.Views(a=[sp.CenterCrop(250)], b=sp.Repeat(2, [sp.RandomCrop(250)]))
+    assert sp.Pipeline(source).decode(**named).map(views).show(2).image.width > 2 * both.width

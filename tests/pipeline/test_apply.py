@@ -204,3 +204,23 @@ def test_apply_takes_files_whose_size_only_their_pixels_say() -> None:
     assert caught.value.index == 1
     with pytest.raises(sp.PlanError, match="size isn't fixed"):
         evaluation.apply([encoded(pixels), encoded(picture(1, 40, 30))])
+
+
+def test_a_mapping_has_the_images_of_each_field() -> None:
+    low = [np.random.default_rng(seed).integers(0, 256, (12, 15, 3), np.uint8) for seed in range(3)]
+    high = [each.repeat(4, 0).repeat(4, 1) for each in low]
+    source = sp.Arrays(hr=np.stack(high), lr=np.stack(low))
+    pipeline = sp.Pipeline(source).decode(images=("hr", "lr"), scale={"lr": 0.25}).map(sp.CenterCrop(24))
+    with pipeline.batch(3).loader() as loader:
+        wanted = {name: np.array(rows) for name, rows in loader.peek().items()}
+    batch = pipeline.apply({"lr": low, "hr": high})
+    assert batch.keys() == {"hr", "lr"}
+    assert all((batch[name] == wanted[name]).all() for name in batch)
+    views = (
+        sp.Pipeline(source)
+        .decode(images=("hr", "lr"))
+        .map(sp.Views(a=[sp.CenterCrop(8)], b=[sp.CenterCrop(6)]))
+    )
+    assert views.apply({"hr": high, "lr": low}).keys() == {"a", "b", "a_lr", "b_lr"}
+    with pytest.raises(sp.PlanError, match="'lr' isn't given, or no image"):
+        pipeline.apply({"hr": high})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -17,16 +19,55 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import DECODED, KINDS, AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
-from standpipe.transform import BatchFunction, Function, Input, NativeKernel, fuse, is_scheduled, what_draws
+from standpipe.transform import (
+    IMAGE,
+    BatchFunction,
+    Function,
+    Input,
+    NativeKernel,
+    field_of_view,
+    fuse,
+    is_scheduled,
+    kinds_of,
+    what_draws,
+)
 from standpipe.transform.decoders.channels import Undecodable, form_of
 from standpipe.transform.decoders.foreign import decode_foreign, decode_input
+from standpipe.transform.image import ImageTransform
 from standpipe.transform.python.function import callable_name
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
 
 
-def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
-    """Return the batch of ``images``. ``Pipeline.apply`` documents the arguments and errors."""
+def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[Any]]) -> dict[str, AnyArray]:
+    """Return the batch of ``images``. ``Pipeline.apply`` documents the arguments and errors.
+
+    No transform is random, so fields are made one after another.
+    """
+    if not isinstance(images, Mapping):
+        return _applied(pipeline, images)
+    kinds = kinds_of(None, pipeline.pictures, encoded=images)
+    scales = dict(pipeline.pictures.scale)
+    grids = pipeline.pictures.grids({*kinds, *scales})
+    reference = min(kinds, key=lambda field: (field != IMAGE.name, field in scales))
+    batch: dict[str, AnyArray] = {}
+    for field, kind in kinds.items():
+        if not kind.is_image or field not in images:
+            raise PlanError(f"apply() takes the images of each field, but {field!r} isn't given, or no image")
+        scale = scales.get(field, Fraction(1))
+        own = [
+            each.scaled(scale) if isinstance(each, ImageTransform) else each for each in pipeline.transforms
+        ]
+        for name, rows in _applied(
+            replace(pipeline, transforms=tuple(own)), images[field], grids[field]
+        ).items():
+            plain = field if name == IMAGE.name else field_of_view(name, field, reference)
+            batch[name if field == reference and name != IMAGE.name else plain] = rows
+    return batch
+
+
+def _applied(pipeline: Description, images: Sequence[Any], grid: int = 1) -> dict[str, AnyArray]:
+    """Return the batch of images of one field, as that of ``image``. ``grid``: that of the field's input."""
     if _is_image(images):
         raise PlanError("apply() takes a list of images. For one image, write apply([image])")
     if not isinstance(images, Iterable):
@@ -36,10 +77,10 @@ def apply(pipeline: Description, images: Sequence[Any]) -> dict[str, AnyArray]:
     if not given:
         raise PlanError("apply() got no images")
     try:
-        kernel = _kernel(pipeline, given)
+        kernel = _kernel(pipeline, given, grid)
     except PlanError:  # perhaps as the size of the images matters, which only their pixels say
         given = [(_decoded(pipeline, index, *each), each[1]) for index, each in enumerate(given)]
-        kernel = _kernel(pipeline, given)
+        kernel = _kernel(pipeline, given, grid)
     batch: dict[str, AnyArray] = {
         name: np.empty((len(given), *spec.shape), spec.dtype) for name, spec in kernel.outputs.items()
     }
@@ -117,7 +158,7 @@ def _given(index: int, image: Any, decoding: Decoding) -> tuple[UInt8Array, str 
     )
 
 
-def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]]) -> NativeKernel:
+def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]], grid: int) -> NativeKernel:
     sizes = {(each.shape[0], each.shape[1]) if each.ndim == 3 else None for each, _ in given}
     kinds = {each.shape[2] if each.ndim == 3 else DECODED[pipeline.decoding.channels] for each, _ in given}
     channels = kinds.pop()
@@ -126,7 +167,7 @@ def _kernel(pipeline: Description, given: Sequence[tuple[UInt8Array, str | None]
             "apply() takes images of one number of channels at a time; decode(channels='RGB') converts all"
         )
     size = next(iter(sizes)) if len(sizes) == 1 else None
-    return fuse(pipeline.transforms, size, inputs=[Input(channels=channels)])
+    return fuse(pipeline.transforms, size, inputs=[Input(channels=channels, grid=grid)])
 
 
 def _decoded(pipeline: Description, index: int, image: UInt8Array, path: str | None) -> UInt8Array:

@@ -80,11 +80,13 @@ def _fields(
     """Return the name of each picture that a sample has, and these pictures of all samples."""
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
-    reference = next(iter(kinds))
     views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
+    kinds = {**kinds, IMAGE.name: IMAGE}  # functions may have renamed fields
+    images = (field for field, kind in kinds.items() if kind.is_image and (views or field in samples[0]))
+    reference = next(images, IMAGE.name)
     for view in [reference] if views is None else views.writes:
         first: list[list[UInt8Array]] = []
-        for field, kind in kinds.items():
+        for field, kind in {reference: IMAGE, **kinds}.items():
             name = view if field == reference else field_of_view(view, field, reference)
             if field == reference or name in samples[0]:
                 values = _values(samples, name)
