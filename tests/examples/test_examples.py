@@ -119,6 +119,8 @@ def test_every_example_is_tested() -> None:
         "segmentation.py",
         "serve_one_image.py",
         "simclr_views.py",
+        "stereo_depth.py",
+        "super_resolution_pairs.py",
         "ten_million_images.py",
         "timm_recipe.py",
         "train_numpy.py",
@@ -150,6 +152,22 @@ def test_self_supervised_examples_train_with_views(photos: Path) -> None:
 def test_masks_are_learned(photos: Path, tmp_path: Path) -> None:
     lines = run_in_turn("segmentation.py", (photos / "train", "--masks", tmp_path / "masks", "--size", "48"))
     assert last_accuracy(lines[-1]) > 0.85
+
+
+def losses(printed: str) -> list[float]:
+    return [float(line.split()[-1 if "loss" in line else -2]) for line in printed.splitlines()]
+
+
+def test_pairs_of_two_sizes_are_learned(photos: Path, tmp_path: Path) -> None:
+    printed = run(
+        "super_resolution_pairs.py", photos / "train", "--pairs", tmp_path / "pairs", "--epochs", "3"
+    )
+    assert losses(printed)[-1] < losses(printed)[0]
+
+
+def test_depths_are_learned(tmp_path: Path) -> None:
+    printed = run("stereo_depth.py", tmp_path / "scenes")
+    assert losses(printed)[-1] < losses(printed)[0]
 
 
 def test_a_server_gets_what_evaluation_got(photos: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 
@@ -19,9 +19,9 @@ import numpy as np
 from standpipe import _native
 from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
-from standpipe.transform.decoders.channels import Undecodable, form_of, stored_kind
+from standpipe.transform.decoders.channels import VALUES_OF, Undecodable, form_of, stored_kind
 from standpipe.transform.decoders.codestream import codestream_bytes
-from standpipe.transform.kinds import DEPTH, FIELD_KINDS, IMAGE, MASK, FieldKind
+from standpipe.transform.kinds import FIELD_KINDS, IMAGE
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -120,40 +120,6 @@ def _explained(data: UInt8Array, decode: Callable[[], Result]) -> Result:
         raise
     except Exception as error:
         raise Undecodable(_reason(error, data[:HEAD_BYTES].tobytes())) from error
-
-
-def _as_numbers(image: Image.Image) -> Image.Image:
-    """Return ``image``. Raises ``Undecodable`` if its values aren't class numbers of one byte, exactly as they were."""
-    if image.format in ("JPEG", "MPO"):
-        raise Undecodable("a mask can't be a JPEG, whose values aren't exact; save it as PNG")
-    if image.mode == "1":
-        raise Undecodable(
-            "a mask of one bit per pixel may mean 0 and 1, or 0 and 255; save it with 8 bits per pixel"
-        )
-    if image.mode not in ("L", "P"):
-        raise Undecodable(
-            f"a mask must have one channel of 8 bits, grey or with a palette, but its mode is {image.mode}; save its "
-            "class numbers as an 8-bit PNG"
-        )
-    return image
-
-
-def _as_depths(image: Image.Image) -> Image.Image:
-    """Return an image of mode I;16. Raises ``Undecodable`` if its values aren't integers from 0 to 65535."""
-    from PIL import Image
-
-    values = np.asarray(image)
-    fits = image.mode == "L" or (image.mode[0] == "I" and values.min() >= 0 and values.max() <= 65535)
-    if image.format in ("JPEG", "MPO") or not fits:
-        raise Undecodable(
-            f"depths are one channel of integers from 0 to 65535, but it is a {image.format} of mode {image.mode}, or "
-            "has other values; save it as a grey PNG of 8 or 16 bits"
-        )
-    return Image.fromarray(values.astype(np.uint16))
-
-
-# The functions that return a Pillow image if it has values of a kind, and raise ``Undecodable`` if not.
-VALUES_OF: Mapping[FieldKind, Callable[[Image.Image], Image.Image]] = {MASK: _as_numbers, DEPTH: _as_depths}
 
 
 class _Lent(io.RawIOBase):
