@@ -47,7 +47,7 @@ struct InputMaker::OfHead {
     bool mirrored = false;  // by all passes together
 
     void fit(const Head& head) {
-        if (resamplers.size() == head.passes.size()) return;
+        if (resamplers.size() >= head.passes.size()) return;
         geometries.resize(head.passes.size());
         pictures.resize(head.passes.size());
         resamplers.resize(head.passes.size());  // last: it tells that all of them fit
@@ -62,14 +62,19 @@ struct InputMaker::OfHead {
 
 struct InputMaker::Scratch {
     JpegImage jpeg;
-    std::vector<OfHead> heads;
+    std::vector<OfHead> heads;  // of one input: the next one uses them again
+    size_t first_head = 0;
     std::vector<Resampler*> first;  // of each head, while rows come
     std::vector<uint8_t> work;      // two rows on their way out of a picture, or what a pixel stage needs
     int denominator = 1;
 
-    void fit(const Program& program) {
-        if (heads.size() != program.heads.size()) heads.resize(program.heads.size());
-        for (size_t h = 0; h < heads.size(); ++h) heads[h].fit(program.heads[h]);
+    OfHead& of(size_t head) noexcept { return heads[head - first_head]; }
+
+    void fit(const Program& program, size_t input) {
+        const auto of_input = program.heads_of(input);
+        first_head = of_input.front();
+        if (heads.size() < of_input.size()) heads.resize(of_input.size());
+        for (const size_t h : of_input) of(h).fit(program.heads[h]);
     }
 
     // What stays is at most kKeptScratch over all passes: half of it for pictures, unless there is one pass.
@@ -160,19 +165,19 @@ Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexce
 // allocate. `scales`: whether the image is available at 1/2, 1/4 or 1/8.
 Outcome InputMaker::size_passes(const Program& program, size_t input, Size source, bool scales,
                                 const SampleKey& key, uint64_t& bytes) {
-    scratch_->fit(program);
+    scratch_->fit(program, input);
     bytes = 0;
     int first = scales ? 8 : 1;  // the denominator that suits all heads
     for (const size_t h : program.heads_of(input)) {
         const GeometryStage& stage = program.heads[h].passes.front().geometry;
-        SampleKey& own = scratch_->heads[h].key;
+        SampleKey& own = scratch_->of(h).key;
         own = key.salted(program.heads[h].salt);
         if (first > 1) first = std::min(first, scale_denominator(stage, crop_box(stage, source, own), own));
     }
     scratch_->denominator = first;
     for (const size_t h : program.heads_of(input)) {
         const std::vector<Pass>& passes = program.heads[h].passes;
-        OfHead& own = scratch_->heads[h];
+        OfHead& own = scratch_->of(h);
         own.mirrored = false;
         Size from = source;
         for (size_t i = 0; i < passes.size(); ++i) {
@@ -222,12 +227,12 @@ std::string InputMaker::bytes_from_pixels(const Program& program, size_t input, 
 
 uint8_t* InputMaker::place_of(const Program& program, size_t head, const RowPlace& out) const noexcept {
     const std::optional<size_t>& twin = program.heads[head].twin;
-    return out.of(twin && scratch_->heads[head].mirrored ? *twin : head);
+    return out.of(twin && scratch_->of(head).mirrored ? *twin : head);
 }
 
 Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
                              const ByteTables* waiting) {
-    OfHead& own = scratch_->heads[head];
+    OfHead& own = scratch_->of(head);
     const SampleGeometry& geometry = own.geometries[pass];
     const int channels =
         pass == 0 ? program.inputs[program.heads[head].input].channels : own.pictures[pass - 1].channels;
@@ -247,7 +252,7 @@ Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, c
 // row.
 void InputMaker::later_passes(const Program& program, size_t head, const RowPlace& out) {
     const std::vector<Pass>& passes = program.heads[head].passes;
-    OfHead& own = scratch_->heads[head];
+    OfHead& own = scratch_->of(head);
     for (size_t i = 1; i < passes.size(); ++i) {
         Picture& from = own.pictures[i - 1];
         const bool is_exact = program.inputs[program.heads[head].input].is_exact();
