@@ -103,13 +103,7 @@ def _fields(
 
 def _painted(pictures: list[list[UInt8Array]], masks: list[Any]) -> list[list[UInt8Array]]:
     """Return the pictures of each sample with its masks over them: one, or as many as it has views."""
-    return [
-        [
-            painted(image, mask)
-            for image, mask in zip(images, [values] if values.ndim == 2 else values, strict=True)
-        ]
-        for images, values in zip(pictures, masks, strict=True)
-    ]
+    return [painted(images, values) for images, values in zip(pictures, masks, strict=True)]
 
 
 def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
