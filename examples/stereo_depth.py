@@ -27,8 +27,9 @@ def main() -> None:
         make_scenes(folder, 128)
     lists = {name: folder / f"{name}.txt" for name in ("right", "left_depth", "right_depth")}
     source = sp.FileList(folder / "left.txt", labels=False, **lists)
-    train = sp.Pipeline(source, seed=7).decode(pairs=(("image", "right"), ("left_depth", "right_depth")))
-    train = train.shuffle().map(sp.RandomCrop((32, 64)), sp.RandomHorizontalFlip(), sp.Normalize()).batch(16)
+    pairs = ("image", "right"), ("left_depth", "right_depth")
+    crop = sp.RandomCrop((32, 64)), sp.RandomHorizontalFlip(), sp.Normalize()
+    train = sp.Pipeline(source).shuffle(seed=7).decode(pairs=pairs).map(*crop).batch(16)
     model = nn.Sequential(nn.Conv2d(6, 32, 9, padding=4), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     batches = standpipe.torch.loader(train, fields=("image", "right", "left_depth"), memory="512MiB")

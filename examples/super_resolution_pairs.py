@@ -1,6 +1,5 @@
 """Train a super-resolution network on pairs of images, whose crops are at the same places.
 
-    standpipe synth photos --images 200
     python examples/super_resolution_pairs.py photos
 
 Where the folder of pairs doesn't exist, the example makes small images: a quarter of the size, as DIV2K's are.
@@ -47,8 +46,8 @@ def main() -> None:
 
 
 def make_pairs(photos: list[Path], pairs: Path) -> None:
-    (pairs / "high").mkdir(parents=True)
-    (pairs / "small").mkdir()
+    for name in ("high", "small"):
+        (pairs / name).mkdir(parents=True)
     for number, path in enumerate(photos):
         with Image.open(path) as photo:
             small = photo.width // SCALE, photo.height // SCALE
