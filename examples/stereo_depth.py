@@ -20,7 +20,6 @@ import standpipe.torch
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="a folder for left.txt, right.txt and their depths")
-    parser.add_argument("--epochs", type=int, default=3, help="default: 3")
     args = parser.parse_args()
     folder = args.folder.resolve()
     if not folder.is_dir():
@@ -33,7 +32,7 @@ def main() -> None:
     model = nn.Sequential(nn.Conv2d(6, 32, 9, padding=4), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     batches = standpipe.torch.loader(train, fields=("image", "right", "left_depth"), memory="512MiB")
-    for epoch in range(args.epochs):
+    for epoch in range(3):
         for left, right, depth in batches:
             loss = nn.functional.l1_loss(model(torch.cat((left, right), 1)), depth[:, None].float() / 1000)
             optimizer.zero_grad()
