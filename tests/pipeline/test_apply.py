@@ -222,5 +222,7 @@ def test_a_mapping_has_the_images_of_each_field() -> None:
         .map(sp.Views(a=[sp.CenterCrop(8)], b=[sp.CenterCrop(6)]))
     )
     assert views.apply({"hr": high, "lr": low}).keys() == {"a", "b", "a_lr", "b_lr"}
-    with pytest.raises(sp.PlanError, match="'lr' isn't given, or no image"):
+    with pytest.raises(sp.PlanError, match="all images of a record, but 'lr' isn't given"):
         pipeline.apply({"hr": high})
+    with pytest.raises(sp.PlanError, match="'depth' is a depth: leave it out"):
+        pipeline.apply({"hr": high, "depth": high})

@@ -57,6 +57,26 @@ MOVING: dict[str, list[Any]] = {
 }
 
 
+def test_pictures_that_nothing_moves_are_decoded(tmp_path: Path) -> None:
+    """Without transforms, and with those of colours, where no function takes the fields as they are."""
+    names = ("before", "after", "mask", "road_mask")
+    for transforms in ([], [sp.ColorJitter(0.4)]):
+        described = sp.Pipeline(pairs(tmp_path)).map(*transforms).batch(6, collate=dict.fromkeys(names, list))
+        with described.loader(memory="256MiB", executor="thread") as loader:
+            batch = loader.peek()
+        assert all([each.shape[:2] for each in batch[name]] == SIZES for name in names)
+
+
+def test_arrays_of_other_names_must_be_named() -> None:
+    source = sp.MapSource([{"left": np.zeros((8, 8, 3), np.uint8), "right": np.zeros((8, 8, 3), np.uint8)}])
+    loader = sp.Pipeline(source).map(sp.CenterCrop(4)).batch(1).loader(executor="thread")
+    with (
+        loader,
+        pytest.raises(sp.TransformError, match=r"fields are left, right\. Say which are images: decode"),
+    ):
+        loader.peek()
+
+
 def check_together(
     batch: dict[str, Any], names: tuple[str, ...] = ("before", "after", "mask", "road_mask")
 ) -> None:

@@ -52,8 +52,10 @@ def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[A
     reference = min(kinds, key=lambda field: (field != IMAGE.name, field in scales))
     batch: dict[str, AnyArray] = {}
     for field, kind in kinds.items():
-        if not kind.is_image or field not in images:
-            raise PlanError(f"apply() takes the images of each field, but {field!r} isn't given, or no image")
+        if not kind.is_image:
+            raise PlanError(f"apply() takes images, and {field!r} is a {kind.name}: leave it out")
+        if field not in images:
+            raise PlanError(f"apply() takes all images of a record, but {field!r} isn't given: add it")
         scale = scales.get(field, Fraction(1))
         own = [
             each.scaled(scale) if isinstance(each, ImageTransform) else each for each in pipeline.transforms

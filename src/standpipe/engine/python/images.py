@@ -154,6 +154,12 @@ class ImageMaker:
         if not given.kind.is_image:
             return _exact_or_encoded(value, given)
         if field not in step.decodes:
+            if field not in sample:
+                raise RowFailed(
+                    "transform",
+                    f"{step.transforms[0].describe()} takes the field {field!r}, but the sample's fields are "
+                    f"{', '.join(map(str, sample))}. Say which are images: decode(images=('left', 'right'))",
+                )
             return _as_pixels(value, field, step, self._setup.decoding)
         if value is None:
             raise RowFailed("source", _no_image(sample, field))

@@ -184,6 +184,8 @@ def sample_program(
     front, back = _segments(transforms[:before]), _segments(transforms[before:])
     first = front if cached else back
     asked = {field for field, _ in pictures.named} | {IMAGE.name}
+    if not any(isinstance(segment, Function) for segment in front + back):  # nothing takes encoded fields
+        asked |= {*kinds}
     if not _starts_native(first) and any(map(state.is_encoded, state.taken((), asked))):
         first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
@@ -235,12 +237,13 @@ class _Fields:
     def taken(self, transforms: Sequence[Transform], asked: Collection[str]) -> list[str]:
         """Return the names of the pictures that a native step takes, the reference first.
 
-        asked  names of images that are decoded even if no transform follows
+        asked  names of pictures that are decoded even if no transform takes them
         """
         return [
             field
             for field, kind in self.kinds.items()
-            if (bool(transforms) or field in asked if kind.is_image else moves_kind(transforms, kind))
+            if (bool(transforms) if kind.is_image else moves_kind(transforms, kind))
+            or (field in asked and (kind.is_image or self.is_encoded(field)))
         ]
 
     def after_function(self, function: Function, unmoved: Collection[str]) -> _Fields:
