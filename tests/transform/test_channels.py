@@ -324,3 +324,9 @@ def test_recipes_keep_the_channels(tmp_path: Path) -> None:
     assert "channels luma" in pipeline.map(sp.CenterCrop(4)).plan().explain()
     with pytest.raises(sp.PlanError, match="channels must be one of 'RGB', 'L', 'luma', 'RGBA', 'as_stored'"):
         pipeline.decode(channels="grey")  # type: ignore[arg-type]
+
+
+def test_channels_of_arrays_are_not_chosen_by_decode() -> None:
+    pipeline = sp.Pipeline(sp.Arrays(image=noise(7, 2, 6, 7, 3))).decode(channels="L").map(sp.CenterCrop(4))
+    with pytest.raises(sp.PlanError, match=r"decode\(channels='L'\) is for encoded images"):
+        pipeline.batch(2).plan()

@@ -46,6 +46,11 @@ def kernel_or_program(
 
     by_sample  True if samples are checked one by one
     """
+    if pipeline.channels != "RGB" and not isinstance(source, PythonSource) and not _encoded_images(source):
+        raise PlanError(
+            f"decode(channels={pipeline.channels!r}) is for encoded images, and this source has arrays, whose channels "
+            "stay as they are: leave it out. Grayscale() makes colours grey"
+        )
     program = divided(pipeline, source)
     if (
         isinstance(source, PythonSource)
