@@ -97,7 +97,7 @@ class Run:
                 self._start(at)
         except BaseException:
             self._closed = True
-            self._end()
+            self._end(PATIENCE_S)
             raise
         steps, fleet = self.plan.steps, self.plan.options.fleet
         workers = f"{self.plan.pool.workers} workers" if fleet is None else fleet.describe()[0]
@@ -177,9 +177,9 @@ class Run:
                 return
         if hasattr(self, "_queue"):
             self._queue.close()
-        self._end()
+        self._end(PATIENCE_S)
 
-    def _end(self, patience_s: float = PATIENCE_S) -> None:
+    def _end(self, patience_s: float) -> None:
         """End all parts that exist, again if threads were busy. After an interrupted start some may be missing.
 
         patience_s  seconds that it waits for threads

@@ -163,14 +163,14 @@ class _Records:
             begins = np.cumsum(lengths + 1) - (lengths + 1)
             text = np.delete(text, np.add.outer(begins, range(len(BELOW_HERE))))
             lengths = lengths - len(BELOW_HERE)
-        else:
-            self._writer.add("labels", labels.astype(self.label))
-            self.manifest.add_labels(labels)
         ends = np.cumsum(lengths + 1)
-        self._writer.add("text", text)
+        self._writer.add("text", text)  # the largest section, which is written at once as it is the first
         self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
         self._text_bytes += len(text)
         self.manifest.add_paths(np.delete(text, ends - 1), lengths)
+        if self.label is not None:
+            self._writer.add("labels", labels.astype(self.label))
+            self.manifest.add_labels(labels)
 
 
 class _FolderTable:
