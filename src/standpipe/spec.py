@@ -111,6 +111,25 @@ class ArraySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedSpec:
+    """The shape and dtype of one instance's value of a field with a number of instances that differs by sample.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of one instance's value: ``(4,)`` for boxes, ``()`` for labels.
+    dtype : numpy.dtype
+        A NumPy dtype.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    def __str__(self) -> str:
+        return f"({', '.join(('M', *map(str, self.shape)))}{',' * (not self.shape)}) {self.dtype.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A field that isn't stored in a slot: a batch has a Python list with a value per row.
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.contracts import OpenSource, Records, Rows, check_source
+from standpipe.contracts import OpenSource, RaggedRows, Records, Rows, check_source
+from standpipe.spec import RaggedSpec
 
 
 class Altered:
@@ -77,6 +78,40 @@ def test_a_source_of_ones_own_is_checked() -> None:
 def test_a_broken_promise_is_named(answers: dict[str, Any], promise: str) -> None:
     with pytest.raises(AssertionError, match=promise):
         check_source(Altered(**answers))
+
+
+RAGGED = {"boxes": RaggedSpec((4,), np.dtype(np.float32)), "area": RaggedSpec((), np.dtype(np.float32))}
+
+
+@pytest.mark.parametrize(
+    ("boxes", "ends", "promise"),
+    [
+        (
+            np.zeros((3, 4)),
+            [1, 1, 2, 3],
+            r"'boxes' is \(M, 4\) float32 for each record, got \(M, 4\) float64",
+        ),
+        (np.zeros((3, 4), np.float32), [1, 0, 2, 3], "ends of 'boxes' are int64 for each record"),
+        (np.zeros((3, 4), np.float32), [1, 2, 3], "ends of 'boxes' are int64 for each record"),
+        (np.zeros((3, 4), np.float32), [1, 1, 1, 2], "the last end of 'boxes' is the number of its values"),
+        (np.zeros((3, 4), np.float32), [0, 1, 2, 3], "'boxes' has as many values as"),
+        (np.zeros((3, 4), np.float32), [1, 1, 2, 3], None),
+    ],
+)
+def test_instances_that_break_a_promise(boxes: Any, ends: list[int], promise: str | None) -> None:
+    def change(records: Records) -> Records:
+        area = RaggedRows(np.arange(3, dtype=np.float32), np.array([1, 1, 2, 3]))
+        if np.array_equal(records.index, np.arange(4)):
+            return replace(records, ragged={"boxes": RaggedRows(boxes, np.array(ends)), "area": area})
+        right = {"boxes": RaggedRows(np.zeros((3, 4), np.float32), area.ends), "area": area}
+        return replace(records, ragged={name: part.take(records.index) for name, part in right.items()})
+
+    altered = Altered(fields=lambda good: {**good.fields, **RAGGED}, locate=locates(change))
+    if promise is None:
+        check_source(altered)
+        return
+    with pytest.raises(AssertionError, match=promise):
+        check_source(altered)
 
 
 @pytest.mark.parametrize(

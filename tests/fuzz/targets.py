@@ -16,6 +16,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Protocol
@@ -58,6 +59,7 @@ class Index:
     words = (
         b"null",
         b"true",
+        b'"instances": 1',
         b'"',
         b"{}",
         b"[]",
@@ -89,6 +91,21 @@ class Index:
         sources.append(sp.TarShards(path, fields={"image": "jpg", "label": "cls", "mask": "seg.png"}))
         self.seeds.append(sp.build_index(sources[-1], columns={"length": np.arange(4)}).path.read_bytes())
         self._subjects = [source.subject() for source in sources]
+        self.seeds.append(self._with_instances(sources[0].subject(), folder))
+
+    def _with_instances(self, subject: Any, folder: Path) -> bytes:
+        """Return an index of the list with ragged columns and sizes."""
+        from standpipe.source.index import instances, store
+
+        def finish(writer: Any, facts: Any, draft: Any) -> Any:
+            values = {"boxes": np.ones((5, 4), np.float32), "labels": np.arange(5)}
+            columns = instances.write_instances(writer, np.array([2, 2, 5]), values)
+            writer.add("sizes", np.ones((3, 2), "<u4"))
+            return replace(facts, instances=columns, optional={"instances": 1, "sizes": 1})
+
+        path = bytes(folder / "instances")
+        store.build_shared(subject, path, finish)
+        return Path(os.fsdecode(path)).read_bytes()
 
     def run(self, data: bytes) -> bool:
         good = self._use(data)
@@ -147,6 +164,7 @@ class Index:
             lambda: opened.digest,
             lambda: opened.fields,
             lambda: (opened.index_note, *opened.skipped()),
+            lambda: opened.sizes(rows),
             lambda: opened.locate(rows),
             lambda: [opened.column(name, 0, min(opened.num_records, 9)) for name in opened.columns],
         ):

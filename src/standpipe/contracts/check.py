@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from standpipe.contracts.source import Encoded, OpenSource, Records, Source
-from standpipe.spec import ArraySpec
+from standpipe.spec import ArraySpec, RaggedSpec
 
 
 def check_source(source: Source) -> None:
@@ -69,18 +69,16 @@ def _check_classes(opened: OpenSource, records: Records) -> None:
     if opened.classes is None:
         return
     _require(all(name.isprintable() for name in opened.classes), "class names are printable")
-    labels = records.plain["label"]
-    in_range = labels.min() >= 0 and labels.max() < len(opened.classes)
+    labels = records.plain["label"] if "label" in records.plain else records.ragged["labels"].values
+    in_range = labels.min(initial=0) >= 0 and labels.max(initial=0) < len(opened.classes)
     _require(in_range, f"labels are in [0, {len(opened.classes)}), one for each class")
 
 
 def _check_fields(opened: OpenSource, records: Records) -> None:
-    """Check that every field is in one of files, rows and plain, with the dtype and shape that ``fields``
-    has.
-    """
+    """Check that every field is in one of files, rows, plain and ragged, with the dtype and shape of ``fields``."""
     count = len(records.index)
     _require(records.index.dtype == np.int64, f"index is int64, got {records.index.dtype}")
-    found = sorted([*records.files, *records.rows, *records.plain])
+    found = sorted([*records.files, *records.rows, *records.plain, *records.ragged])
     _require(
         found == sorted(opened.fields), f"locate() gives each of {sorted(opened.fields)} once, got {found}"
     )
@@ -96,6 +94,23 @@ def _check_fields(opened: OpenSource, records: Records) -> None:
         got = ArraySpec(values.shape[1:], values.dtype)
         fits = len(values) == count and got == spec and values.dtype.isnative
         _require(fits, f"{name!r} is {spec} for each of {count} records, got {values.dtype} {values.shape}")
+
+    _check_ragged(opened, records)
+
+
+def _check_ragged(opened: OpenSource, records: Records) -> None:
+    for name, rows in records.ragged.items():
+        got, ends = RaggedSpec(rows.values.shape[1:], rows.values.dtype), rows.ends
+        fits = got == opened.fields[name] and rows.values.dtype.isnative
+        _require(fits, f"{name!r} is {opened.fields[name]} for each record, got {got}")
+        counts = np.diff(ends, prepend=0)
+        _require(
+            ends.dtype == np.int64 and len(ends) == len(records.index) and bool((counts >= 0).all()),
+            f"ends of {name!r} are int64 for each record, none less than the one before",
+        )
+        _require(counts.sum() == len(rows.values), f"the last end of {name!r} is the number of its values")
+        same = all(np.array_equal(ends, other.ends) for other in records.ragged.values())
+        _require(same, f"{name!r} has as many values as the record has instances in other ragged fields")
 
 
 def _check_files(opened: OpenSource, records: Records, name: str) -> None:
@@ -197,4 +212,8 @@ def _as_rows(records: Records) -> list[tuple[object, ...]]:
         }
         columns.append([found[i] for i in range(len(records.index))])
     columns += [[value.tobytes() for value in values] for values in records.plain.values()]
+    columns += [
+        [part.tobytes() for part in np.split(ragged.values, ragged.ends[:-1])] if len(ragged.ends) else []
+        for ragged in records.ragged.values()
+    ]
     return list(zip(*columns, strict=True))

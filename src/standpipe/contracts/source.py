@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,21 @@ class Paths:
 
     def take(self, rows: Int64Array) -> Paths:
         """Return the paths number ``rows``, (n,) int64, in that order, in new arrays."""
-        stops = self.ends[rows]
-        starts = np.where(rows > 0, self.ends[rows - 1], 0)
-        lengths = stops - starts
-        ends = np.cumsum(lengths)
-        bytes_from = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
-        return Paths(self.blob[bytes_from], ends)
+        places, ends = places_in_ranges(np.where(rows > 0, self.ends[rows - 1], 0), self.ends[rows])
+        return Paths(self.blob[places], ends)
 
     @classmethod
     def pack(cls, paths: list[bytes]) -> Paths:
         """Return ``Paths`` with a list's byte strings."""
         ends = np.cumsum([len(path) for path in paths], dtype=np.int64)
         return cls(np.frombuffer(b"".join(paths), np.uint8), ends)
+
+
+def places_in_ranges(begins: Int64Array, stops: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return all numbers in the ranges [begins[i], stops[i]), one range after another, and the end of each there."""
+    lengths = stops - begins
+    ends = np.cumsum(lengths)
+    return np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0), ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,37 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedRows:
+    """A field with any number of values per record, such as boxes: the values of n records, one after another.
+
+    Attributes
+    ----------
+    values : ndarray
+        (total, …): the values of all instances, any numeric dtype of the machine's byte order.
+    ends : ndarray
+        (n,) int64: record i has the values ``values[ends[i - 1]:ends[i]]``, from 0 for i = 0. They are the same
+        for all ragged fields: one instance is one value of each.
+
+    Examples
+    --------
+    >>> from standpipe.contracts import RaggedRows
+    >>> field = RaggedRows(np.array([5, 6, 7]), np.array([2, 2, 3]))
+    >>> field.take(np.array([2, 0]))
+    RaggedRows(values=array([7, 5, 6]), ends=array([1, 3]))
+    """
+
+    values: AnyArray
+    ends: Int64Array
+
+    def take(self, rows: Int64Array) -> RaggedRows:
+        """Return the values of the records number ``rows`` of this object, (n,) int64, in that order."""
+        places, ends = places_in_ranges(np.where(rows > 0, self.ends[rows - 1], 0), self.ends[rows])
+        return RaggedRows(self.values[places], ends)
+
+
+@dataclass(frozen=True, slots=True)
 class Records:
-    """n records in columns. Each field is in exactly one of ``files``, ``rows`` and ``plain``.
+    """n records in columns. Each field is in exactly one of ``files``, ``rows``, ``plain`` and ``ragged``.
 
     Attributes
     ----------
@@ -154,6 +186,8 @@ class Records:
         Fields in memory. Transforms take ``image``, (H, W) or (H, W, C) uint8.
     plain : mapping of str to ndarray
         Small values, (n, …) each, such as labels.
+    ragged : mapping of str to RaggedRows
+        Values of instances, such as boxes. All have the same ``ends``.
 
     Examples
     --------
@@ -166,6 +200,7 @@ class Records:
     files: Mapping[str, Files] = field(default_factory=dict)
     rows: Mapping[str, Rows] = field(default_factory=dict)
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
+    ragged: Mapping[str, RaggedRows] = field(default_factory=dict)
 
     def take(self, rows: Int64Array) -> Records:
         """Return the records number ``rows`` of this object, (n,) int64, in that order."""
@@ -174,6 +209,7 @@ class Records:
             {name: files.take(rows) for name, files in self.files.items()},
             {name: column.take(rows) for name, column in self.rows.items()},
             {name: values[rows] for name, values in self.plain.items()},
+            {name: values.take(rows) for name, values in self.ragged.items()},
         )
 
 
@@ -219,8 +255,11 @@ class OpenSource(Protocol):
         """The number of records, at least one."""
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The fields of a record by name; ``Encoded`` for byte fields. The batch place adds ``index`` itself."""
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+        """The fields of a record by name; ``Encoded`` for byte fields, ``RaggedSpec`` for values of instances.
+
+        The batch place adds ``index`` itself.
+        """
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -238,7 +277,10 @@ class OpenSource(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Class names by label, or None when labels are plain numbers or absent."""
+        """Class names by label, or None when labels are plain numbers or absent.
+
+        A number that no class has, between others, has the name ``""``.
+        """
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.records import Ordered
 from standpipe.source import JoinedDataset, OpenConcat, OpenDatasets, open_concat
-from standpipe.spec import ArraySpec, Int64Array, plain
+from standpipe.spec import ArraySpec, Int64Array, RaggedSpec, plain
 
 FIELD = "source"
 # Settings of a component. All others are written once, after the mixture.
@@ -151,7 +151,7 @@ class OpenMixture(OpenConcat):
     component_names: tuple[str, ...]
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The fields of the sources, and ``source``."""
         return {**super().fields, FIELD: ArraySpec((), np.dtype(np.int64))}
 

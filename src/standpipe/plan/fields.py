@@ -14,7 +14,7 @@ from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSourc
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
 from standpipe.plan.whole_frames import stored_channels
-from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed
+from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed, RaggedSpec
 from standpipe.transform import (
     IMAGE,
     MASK,
@@ -91,8 +91,14 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
 
 
 def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
-    """Return the fields of a source; None if only samples show which ones there are."""
-    return None if isinstance(source, PythonSource) and source.declared is None else source.fields
+    """Return the fields of a source; None if only samples show which ones there are.
+
+    Raises ``PlanError`` if it has values of instances.
+    """
+    fields = {name: spec for name, spec in source.fields.items() if not isinstance(spec, RaggedSpec)}
+    if ragged := {*source.fields} - {*fields}:
+        raise PlanError(f"this pipeline can't deliver instances yet, fields {', '.join(sorted(ragged))}")
+    return None if isinstance(source, PythonSource) and source.declared is None else fields
 
 
 def picture_kinds(pipeline: Description, source: OpenSource) -> dict[str, FieldKind]:

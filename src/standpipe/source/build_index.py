@@ -181,9 +181,9 @@ def _column_writer(
             columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
         listing = Listing(subject, draft)
         for name, values in adding.items():
-            if name in facts.encoded:
+            if name in facts.encoded or name in facts.instances:
                 raise PlanError(
-                    f"the column {name!r} has the name of an image of the records: use another one"
+                    f"the column {name!r} has the name of an image or of instances of the records: use another one"
                 )
             columns[name] = _add_column(writer, listing, name, values, on_progress)
         if len(half := [name for name in RANGE if name in columns]) == 1:

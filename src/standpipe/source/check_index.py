@@ -15,7 +15,7 @@ from standpipe.source.build_index import ROWS_AT_ONCE, subject_of
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
 from standpipe.source.index.file import DamagedIndex, Facts, IndexFile, place_sections, read_index
-from standpipe.source.index.listing import Listing
+from standpipe.source.index.listing import Listing, instance_digests
 from standpipe.source.index.store import Progress, Subject, build_temporary, places
 from standpipe.source.shards.tar import TarShards
 from standpipe.system.paths import path_text, reading
@@ -149,6 +149,8 @@ def _differences(subject: Subject, index: IndexFile, on_progress: Progress | Non
         yield f"it has {old.rows:,} records, the {KINDS[new.kind]} {new.rows:,}"
     if old.classes != new.classes:
         yield f"it has {_classes(old)}, the {KINDS[new.kind]} {_classes(new)}"
+    if instance_digests(old) != instance_digests(new):
+        yield f"it has {index.instances:,} instances, the {KINDS[new.kind]} {fresh.instances:,}, or other ones"
     if old.manifest != new.manifest or old.label != new.label or _places(old) != _places(new):
         yield _first_difference(Listing(subject, index), Listing(subject, fresh))
 

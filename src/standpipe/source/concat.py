@@ -17,6 +17,7 @@ from standpipe.contracts import (
     OpenSource,
     Paths,
     PythonSource,
+    RaggedRows,
     ReadsRecords,
     Records,
     RepeatsKeys,
@@ -25,7 +26,7 @@ from standpipe.contracts import (
     Source,
 )
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.units import without_middle
 
 
@@ -116,7 +117,7 @@ class OpenConcat:
         return int(self.begins[-1])
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The fields, which are the same for all parts."""
         return self.parts[0].fields
 
@@ -266,7 +267,14 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     files = {name: merged_files([each.files[name] for each in found], order) for name in first.files}
     rows = {name: _merged_rows([each.rows[name] for each in found], order) for name in first.rows}
     plain = {name: np.concatenate([each.plain[name] for each in found])[order] for name in first.plain}
-    return Records(indices, files=files, rows=rows, plain=plain)
+    ragged = {name: _merged_ragged([each.ragged[name] for each in found], order) for name in first.ragged}
+    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged)
+
+
+def _merged_ragged(found: list[RaggedRows], order: Int64Array) -> RaggedRows:
+    shifts = np.cumsum([0, *(len(part.values) for part in found[:-1])])
+    ends = np.concatenate([part.ends + shift for part, shift in zip(found, shifts, strict=True)])
+    return RaggedRows(np.concatenate([part.values for part in found]), ends).take(order)
 
 
 def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:

@@ -4,6 +4,16 @@
     sections   one after another: columns of n rows, and texts, in sealed blocks
     facts      JSON: what was indexed, its digest, the class names, the location of each section
 
+Some sections belong to optional groups, which the facts name with a version. A reader ignores groups and versions that
+it doesn't know. The groups:
+
+    instances  version 1: ragged columns. ``ends of instances`` has a uint64 for each record: record i has the
+               instances from the end of record i − 1, or 0, to its own end. ``instances of NAME`` has a value for
+               each instance
+    sizes      version 1: ``sizes`` has the height and width of each record's image in pixels, uint32 each
+    checksums  reserved for CRC-32Cs of the records' bytes
+    entropy    reserved for places inside JPEGs at which decoding can start
+
 A file in another format is ``DamagedIndex`` and never used. The checksum covers preamble and facts. A sealed block
 has 508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest
 covers its data.
@@ -27,7 +37,7 @@ from standpipe.system.files import NotRegularError, open_regular, read_all
 from standpipe.system.paths import path_text
 
 MAGIC = b"stndpipe"
-VERSION = 4
+VERSION = 5
 BYTE_ORDER_MARK = 0x01020304
 # Magic, version, byte order, size of the file, offset of the facts, checksum.
 PREAMBLE = struct.Struct("=8sIIQQ32s")
@@ -44,6 +54,9 @@ NEEDED_SECTIONS = {
     "folder": ("text", "folders", "folder_places", "folder_names"),
     "tar": ("text", "shards"),
 }
+GROUPS = {"instances": 1, "sizes": 1}  # optional groups of sections, with the newest version that is read
+ENDS = "ends of instances"
+SIZES = "sizes"
 RANGE = ("image_offset", "image_length")  # columns with the byte range of each image in its file
 COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
 
@@ -73,9 +86,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The description of an additional value of every record.
+    """The description of an additional value of every record, or of every instance.
 
-    dtype, shape  dtype and shape of one record's value; the dtype as NumPy's string, little-endian
+    dtype, shape  dtype and shape of one value; the dtype as NumPy's string, little-endian
     origin        the option of ``standpipe index`` that makes the column; empty if there is none
     """
 
@@ -85,7 +98,7 @@ class Column:
 
     @property
     def spec(self) -> ArraySpec:
-        """The shape and dtype of the column's field in a batch."""
+        """The shape and dtype of one value."""
         return ArraySpec(self.shape, np.dtype(self.dtype).newbyteorder("="))
 
 
@@ -93,20 +106,22 @@ class Column:
 class Facts:
     """The description in an index file.
 
-    kind      ``"list"``, ``"folder"`` or ``"tar"``
-    options   options of the source that change what is indexed
-    seen      sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
-              files
-    began_ns  time at which reading them began, by this machine's clock
-    rows      number of records
-    manifest  digest of paths, order, labels and class names
-    classes   class names by label, or None
-    empty     labels of classes without a record
-    label     dtype of the labels, or None
-    outside   the first line of a list whose path is absolute or has a ``..``; 0: none
-    columns   additional columns by name
-    sections  sections by name
-    encoded   byte fields whose byte ranges are in the sections ``place_sections``
+    kind       ``"list"``, ``"folder"``, ``"tar"`` or a kind of annotations
+    options    options of the source that change what is indexed
+    seen       sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
+               files
+    began_ns   time at which reading them began, by this machine's clock
+    rows       number of records
+    manifest   digest of paths, order, labels and class names
+    classes    class names by label, or None
+    empty      labels of classes without a record
+    label      dtype of the labels, or None
+    outside    the first line of a list whose path is absolute or has a ``..``; 0: none
+    columns    additional columns by name
+    sections   sections by name
+    encoded    byte fields whose byte ranges are in the sections ``place_sections``
+    optional   versions of the optional groups of sections, by name: those in ``GROUPS``
+    instances  ragged columns by name
 
     The columns in ``RANGE`` aren't fields of a batch: they are the byte range of each image in its file.
     """
@@ -124,6 +139,8 @@ class Facts:
     columns: Mapping[str, Column] = field(default_factory=dict)
     sections: Mapping[str, Section] = field(default_factory=dict)
     encoded: tuple[str, ...] = ()
+    optional: Mapping[str, int] = field(default_factory=dict)
+    instances: Mapping[str, Column] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -144,6 +161,13 @@ class IndexFile:
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.file)
+
+    @property
+    def instances(self) -> int:
+        """The number of instances of all records; 0 without ragged columns."""
+        for name, column in self.facts.instances.items():
+            return self.facts.sections[instance_section(name)].size // column.spec.row_bytes
+        return 0
 
     def place(self, section: str) -> SectionPlace:
         """Return the location of a section, for native code."""
@@ -278,7 +302,9 @@ def facts_text(facts: Facts) -> bytes:
 
 
 def _facts(raw: dict[str, Any]) -> Facts:
-    """Make ``Facts`` of parsed JSON. Raises ``TypeError`` for a value of a wrong type."""
+    """Make ``Facts`` of parsed JSON, without unknown optional groups. Raises ``TypeError`` for a wrong type."""
+    groups = {_of(str, name): _of(int, version) for name, version in raw["optional"].items()}
+    known = {name: version for name, version in groups.items() if 1 <= version <= GROUPS.get(name, 0)}
     return Facts(
         kind=_of(str, raw["kind"]),
         options={_of(str, name): _of(bool, value) for name, value in raw["options"].items()},
@@ -290,14 +316,7 @@ def _facts(raw: dict[str, Any]) -> Facts:
         empty=tuple(_of(int, label) for label in raw["empty"]),
         label=None if raw["label"] is None else _of(str, raw["label"]),
         outside=_of(int, raw["outside"]),
-        columns={
-            _of(str, name): Column(
-                _of(str, value["dtype"]),
-                tuple(_of(int, size) for size in value["shape"]),
-                _of(str, value["origin"]),
-            )
-            for name, value in raw["columns"].items()
-        },
+        columns=_columns(raw["columns"]),
         sections={
             _of(str, name): Section(
                 _of(int, value["begin"]),
@@ -307,8 +326,21 @@ def _facts(raw: dict[str, Any]) -> Facts:
             )
             for name, value in raw["sections"].items()
         },
-        encoded=tuple(_of(str, name) for name in raw.get("encoded", ())),
+        encoded=tuple(_of(str, name) for name in raw["encoded"]),
+        optional=known,
+        instances=_columns(raw["instances"]) if "instances" in known else {},
     )
+
+
+def _columns(raw: dict[str, Any]) -> dict[str, Column]:
+    return {
+        _of(str, name): Column(
+            _of(str, value["dtype"]),
+            tuple(_of(int, size) for size in value["shape"]),
+            _of(str, value["origin"]),
+        )
+        for name, value in raw.items()
+    }
 
 
 def _of(kind: type[Any], value: object) -> Any:
@@ -330,12 +362,9 @@ def _check(facts: Facts, end: int) -> None:
     if facts.label is not None:
         rows["labels"] = _item_bytes(facts.label, LABEL_DTYPES)
     for name, column in facts.columns.items():
-        if not all(size > 0 for size in column.shape):
-            raise DamagedIndex(f"its column {name} has the shape {column.shape}")
         if name in RANGE and (column.dtype, column.shape, {*RANGE} <= {*facts.columns}) != ("<i8", (), True):
             raise DamagedIndex(f"its column {name} isn't half of a byte range")
-        items = int(np.prod([1, *column.shape], dtype=object))
-        rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
+        rows[column_section(name)] = _value_bytes(name, column)
     for name in facts.encoded:
         rows |= dict.fromkeys(place_sections(name), 8)
     if not set(NEEDED_SECTIONS.get(facts.kind, ())) <= set(facts.sections):
@@ -347,10 +376,35 @@ def _check(facts: Facts, end: int) -> None:
             raise DamagedIndex("its repeated keys have another size")
         if not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}:
             raise DamagedIndex(f"its records have the fields {facts.encoded}")
+    if "sizes" in facts.optional:
+        rows[SIZES] = 8
+    if "instances" in facts.optional:
+        rows[ENDS] = 8
+        _check_instances(facts)
     for name, row_bytes in rows.items():
         found = facts.sections.get(name)
         if facts.rows < 1 or found is None or found.size != facts.rows * row_bytes:
             raise DamagedIndex(f"its section {name} doesn't have the size of {facts.rows} rows")
+
+
+def _check_instances(facts: Facts) -> None:
+    """Raise ``DamagedIndex`` unless all ragged columns have the same number of instances."""
+    numbers = set()
+    for name, column in facts.instances.items():
+        section, value_bytes = facts.sections.get(instance_section(name)), _value_bytes(name, column)
+        if section is None or section.size % value_bytes:
+            raise DamagedIndex(
+                f"its section {instance_section(name)} isn't of {value_bytes} bytes an instance"
+            )
+        numbers.add(section.size // value_bytes)
+    if len(numbers) != 1 or {*facts.instances} & {"image", "label", *facts.encoded, *facts.columns}:
+        raise DamagedIndex(f"its instances have the columns {(*facts.instances,)}, of {numbers} instances")
+
+
+def _value_bytes(name: str, column: Column) -> int:
+    if not all(size > 0 for size in column.shape):
+        raise DamagedIndex(f"its column {name} has the shape {column.shape}")
+    return _item_bytes(column.dtype, COLUMN_DTYPES) * int(np.prod([1, *column.shape], dtype=object))
 
 
 def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
@@ -367,3 +421,8 @@ def place_sections(name: str) -> tuple[str, str]:
 def column_section(name: str) -> str:
     """Return the name of the section of a column."""
     return f"column {name}"
+
+
+def instance_section(name: str) -> str:
+    """Return the name of the section of a ragged column."""
+    return f"instances of {name}"

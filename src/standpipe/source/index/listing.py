@@ -9,10 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import Encoded, Files, Paths, Records
-from standpipe.source.index.file import RANGE, IndexFile, column_section, place_sections
+from standpipe.contracts import Encoded, Files, Paths, RaggedRows, Records
+from standpipe.contracts.source import places_in_ranges
+from standpipe.source.index.file import (
+    ENDS,
+    RANGE,
+    SIZES,
+    Column,
+    Facts,
+    IndexFile,
+    column_section,
+    instance_section,
+    place_sections,
+)
 from standpipe.source.index.store import Subject, open_index
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.paths import path_text
 
 SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
@@ -22,7 +33,8 @@ SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths
 class Listing:
     """An ``OpenSource`` of the image files in a packed index.
 
-    Its fields are ``image``, ``label`` if there are labels, and the columns that were added to the index.
+    Its fields are ``image``, ``label`` if there are labels, the columns that were added to the index, and those of
+    instances.
     """
 
     subject: Subject
@@ -45,9 +57,9 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """A digest of paths as listed, labels, class names and added columns, but not of the paths' folder."""
+        """A digest of paths as listed, labels, class names, columns and instances, but not of the paths' folder."""
         facts = self.index.facts
-        if not facts.columns and not facts.encoded:
+        if not facts.columns and not facts.encoded and not facts.instances:
             return facts.manifest
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
@@ -58,15 +70,23 @@ class Listing:
         for name, column in sorted(facts.columns.items()):
             content = facts.sections[column_section(name)].digest
             digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
+        digest.update(repr(instance_digests(facts)).encode() if facts.instances else b"")
         return digest.hexdigest()
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The fields: images, encoded; ``label``, () int64, if there are labels; and the added columns."""
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+        """The fields: images, encoded; ``label``, () int64, if there are labels; columns, and those of instances."""
         label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
-        return {**dict.fromkeys(self.index.facts.encoded or ("image",), Encoded()), **label, **added}
+        instances = self.index.facts.instances.items()
+        ragged = {name: RaggedSpec(column.spec.shape, column.spec.dtype) for name, column in instances}
+        return {
+            **dict.fromkeys(self.index.facts.encoded or ("image",), Encoded()),
+            **label,
+            **added,
+            **ragged,
+        }
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -117,7 +137,7 @@ class Listing:
         return os.fsdecode(self.subject.base)
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, and added columns (n, …)."""
+        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, columns (n, …) and instances."""
         facts, index = self.index.facts, self.index
         paths = self.paths(indices)
         names = facts.encoded or ("image",)
@@ -128,7 +148,33 @@ class Listing:
         for name, column in facts.columns.items():
             if name not in RANGE:
                 plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
-        return Records(indices, files=files, plain=plain)
+        return Records(indices, files=files, plain=plain, ragged=self._instances(indices))
+
+    def _instances(self, indices: Int64Array) -> dict[str, RaggedRows]:
+        """Return the ragged columns of the records ``indices``: first their ends, then the values of all instances."""
+        columns, index = self.index.facts.instances, self.index
+        if not columns:
+            return {}
+        around = index.rows(ENDS, "<i8", (), np.concatenate([np.maximum(indices - 1, 0), indices]))
+        begins, stops = around.astype(np.int64, copy=False).reshape(2, -1)
+        begins = np.where(indices > 0, begins, 0)
+        total = index.instances
+        if not (begins >= 0).all() or not (begins <= stops).all() or not (stops <= total).all():
+            with index.told():
+                raise ValueError(
+                    f"its section '{ENDS}' has an end outside [0, {total}], or less than the one before"
+                )
+        numbers, ends = places_in_ranges(begins, stops)
+        return {
+            name: RaggedRows(index.rows(instance_section(name), column.dtype, column.shape, numbers), ends)
+            for name, column in columns.items()
+        }
+
+    def sizes(self, indices: Int64Array) -> Int64Array | None:
+        """Return the height and width in pixels of the images of records, (n, 2) int64; None if the index has none."""
+        if "sizes" not in self.index.facts.optional:
+            return None
+        return self.index.rows(SIZES, "<u4", (2,), indices).astype(np.int64)
 
     def _ranges(self, name: str, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the offset and length of a byte field in its file, (n,) int64; 0 and -1 for whole files."""
@@ -168,6 +214,16 @@ class Listing:
             with self.index.told():
                 raise ValueError("a label isn't the number of a class")
         return wide
+
+
+def instance_digests(facts: Facts) -> list[tuple[str, str, tuple[int, ...], str]]:
+    """Return each ragged column's name, dtype, shape and digest, and those of the records' ends; none without any."""
+    columns = {ENDS: ENDS} | {name: instance_section(name) for name in sorted(facts.instances)}
+    found = []
+    for name, section in columns.items() if facts.instances else ():
+        column = facts.instances.get(name, Column("<u8", (), ""))
+        found.append((name, column.dtype, column.shape, facts.sections[section].digest))
+    return found
 
 
 def some(names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from standpipe.contracts import Encoded, Records
 from standpipe.errors import PlanError
 from standpipe.hints import ARGUMENTS, OTHERS, unknown_argument
 from standpipe.source.index.listing import Listing
-from standpipe.spec import ArraySpec, Int64Array
+from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.paths import AnyPath, path_text
 
 OWN_FIELDS = ("image", "label", "index", "valid", "source")
@@ -75,9 +75,9 @@ class ListingWithFields(Listing):
         return cls(images.subject, images.index, others) if others else images
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The fields of the images' listing, and the further ones, encoded."""
-        own: Mapping[str, ArraySpec | Encoded] = Listing.fields.fget(self)  # type: ignore[attr-defined]
+        own: Mapping[str, ArraySpec | Encoded | RaggedSpec] = Listing.fields.fget(self)  # type: ignore[attr-defined]
         return {"image": own["image"], **dict.fromkeys(self.others, Encoded()), **own}
 
     @property

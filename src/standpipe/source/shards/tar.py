@@ -19,7 +19,7 @@ from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_sh
 from standpipe.source.shards.names import shard_paths
 from standpipe.source.shards.subject import LEFT_OUT, UNMARKED, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
-from standpipe.spec import ArraySpec, Int64Array
+from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
@@ -178,9 +178,9 @@ class ShardListing(Listing):
         return replace(records, files=files)
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The fields; members that aren't images are of the kind ``"file"``."""
-        own: Mapping[str, ArraySpec | Encoded] = Listing.fields.fget(self)  # type: ignore[attr-defined]
+        own: Mapping[str, ArraySpec | Encoded | RaggedSpec] = Listing.fields.fget(self)  # type: ignore[attr-defined]
         assert isinstance(self.subject, TarSubject)
         given = self.subject.fields or {}
         return {
