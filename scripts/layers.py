@@ -27,7 +27,7 @@ LAYERS = (
     ("contracts",),
     ("system", "transform.kinds"),
     ("source.index", "source.python", "transform.image", "cache.description"),
-    ("source.files", "source.records", "transform.pixels", "transform.python"),
+    ("source.files", "source.records", "source.annotations", "transform.pixels", "transform.python"),
     ("source.shards", "transform.decoders", "transform.kernels"),
     ("transform.converted",),
     PLACES,

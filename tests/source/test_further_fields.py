@@ -317,7 +317,7 @@ def test_the_index_of_shards_of_pairs_is_used_again(tmp_path: Path) -> None:
     assert str(built.path) in opened.index_note
     assert [*opened.fields] == ["after", "before", "score"]
     assert sp.verify_index(sp.TarShards(path)).ok
-    with pytest.raises(sp.PlanError, match="the column 'after' has the name of an image of the records"):
+    with pytest.raises(sp.PlanError, match="the column 'after' has the name of a field of the records"):
         sp.build_index(sp.TarShards(path), columns={"after": np.arange(3)})
     shard(path, [*members(2, "before.jpg", "after.jpg"), ("2.before.jpg", b"longer"), ("2.after.jpg", b"x")])
     *_, difference = sp.verify_index(sp.TarShards(path)).differences

@@ -28,6 +28,7 @@ from standpipe.source.index.file import (
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import (
     Finish,
+    Indexed,
     Progress,
     Subject,
     build_at,
@@ -136,11 +137,9 @@ def build_index(
         except NoRoom as error:
             tried.append(f"{path_text(path)} ({error})")
             continue
-        dropped = tuple(
-            name for name in (old.facts.columns if old else ()) if name not in index.facts.columns
-        )
+        dropped = tuple(name for name in (old.facts.added if old else ()) if name not in index.facts.columns)
         return IndexReport(
-            Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.columns), dropped
+            Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.added), dropped
         )
     raise StandpipeError(
         f"can't write the index of {subject.name} to {', nor to '.join(tried)}; use another path, with "
@@ -150,7 +149,7 @@ def build_index(
 
 def subject_of(source: object) -> Subject:
     """Return the list, folder or shards of an index file. Raises ``PlanError`` for other sources."""
-    if not isinstance(source, FileList | ImageFolder | TarShards):
+    if not isinstance(source, Indexed) or isinstance(source, type):
         raise PlanError(f"{source!r} has no index file; only FileList, ImageFolder and TarShards have one")
     return source.subject()
 
@@ -176,14 +175,14 @@ def _column_writer(
     """Return a function that writes columns into an index: new ones, and those of an older index."""
 
     def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
-        columns: dict[str, Column] = {}
+        columns = dict(facts.columns)
         if old is not None and old.facts.manifest == facts.manifest:
-            columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
+            columns |= keep_columns(writer, old, [name for name in old.facts.added if name not in adding])
         listing = Listing(subject, draft)
         for name, values in adding.items():
-            if name in facts.encoded or name in facts.instances:
+            if name in facts.encoded or name in facts.instances or name in facts.columns:
                 raise PlanError(
-                    f"the column {name!r} has the name of an image or of instances of the records: use another one"
+                    f"the column {name!r} has the name of a field of the records: use another one"
                 )
             columns[name] = _add_column(writer, listing, name, values, on_progress)
         if len(half := [name for name in RANGE if name in columns]) == 1:

@@ -20,7 +20,14 @@ from standpipe.source.index.store import Progress, Subject, build_temporary, pla
 from standpipe.source.shards.tar import TarShards
 from standpipe.system.paths import path_text, reading
 
-KINDS = {"list": "list has", "folder": "folder has", "tar": "shards have"}
+KINDS = {
+    "list": "list has",
+    "folder": "folder has",
+    "tar": "shards have",
+    "coco": "file has",
+    "yolo": "labels have",
+    "voc": "folder has",
+}
 
 
 @dataclass(frozen=True, slots=True)

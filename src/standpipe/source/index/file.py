@@ -55,6 +55,7 @@ NEEDED_SECTIONS = {
     "tar": ("text", "shards"),
 }
 GROUPS = {"instances": 1, "sizes": 1}  # optional groups of sections, with the newest version that is read
+OWN = "source"  # origin of a column that its source makes
 ENDS = "ends of instances"
 SIZES = "sizes"
 RANGE = ("image_offset", "image_length")  # columns with the byte range of each image in its file
@@ -89,7 +90,7 @@ class Column:
     """The description of an additional value of every record, or of every instance.
 
     dtype, shape  dtype and shape of one value; the dtype as NumPy's string, little-endian
-    origin        the option of ``standpipe index`` that makes the column; empty if there is none
+    origin        the option of ``standpipe index`` that makes the column; empty if there is none; or ``OWN``
     """
 
     dtype: str
@@ -141,6 +142,11 @@ class Facts:
     encoded: tuple[str, ...] = ()
     optional: Mapping[str, int] = field(default_factory=dict)
     instances: Mapping[str, Column] = field(default_factory=dict)
+
+    @property
+    def added(self) -> dict[str, Column]:
+        """The columns that the user added, which the data can't give again."""
+        return {name: column for name, column in self.columns.items() if column.origin != OWN}
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -206,8 +212,8 @@ class IndexFile:
     def told(self) -> _Told:
         """Return a context that turns errors of reading this index into ``StandpipeError`` with its path."""
         again = "the next run builds it again"
-        if self.facts.columns:
-            again = f"build it again with its columns {', '.join(map(repr, self.facts.columns))}"
+        if self.facts.added:
+            again = f"build it again with its columns {', '.join(map(repr, self.facts.added))}"
         return _Told("the index" if self.path is None else path_text(self.path), again)
 
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import (
@@ -99,6 +99,14 @@ class Subject(Protocol):
         """Raise ``StandpipeError`` if the file that has its paths was changed since it was opened."""
 
 
+@runtime_checkable
+class Indexed(Protocol):
+    """A source whose records are listed in an index file."""
+
+    def subject(self) -> Subject:
+        """Return what the index describes. Raises ``PlanError`` if it can't be read."""
+
+
 class Unfit(Exception):
     """An index can't be used; the text says why. The text is empty if there is no index.
 
@@ -177,7 +185,7 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
     except StandpipeError as error:
         objection = str(error)
     if objection is not None:
-        raise Unfit(objection, index if index.facts.columns and index.facts.kind == subject.kind else None)
+        raise Unfit(objection, index if index.facts.added and index.facts.kind == subject.kind else None)
     return index
 
 
@@ -191,14 +199,14 @@ def keep_columns(writer: IndexWriter, old: IndexFile, names: Iterable[str]) -> d
 
 def command(subject: Subject, facts: Facts) -> str:
     """Return the command that builds an index with the columns of ``facts``, or a hint to ``build_index``."""
-    if not all(column.origin for column in facts.columns.values()):
+    if not all(column.origin for column in facts.added.values()):
         return "by build_index(…, columns=…)"
     import shlex
 
     path = subject.name if subject.kind == "tar" else path_text(subject.path.rstrip(b"/"))
     words = ["standpipe", "index", path, *subject.arguments]
     words += [] if subject.index is None else ["--output", path_text(subject.index)]
-    words += [word for column in facts.columns.values() for word in shlex.split(column.origin)]
+    words += [word for column in facts.added.values() for word in shlex.split(column.origin)]
     return shlex.join(words)
 
 
@@ -344,11 +352,11 @@ def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> 
 
     def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
         if facts.manifest != old.facts.manifest:
-            names = ", ".join(repr(name) for name in old.facts.columns)
+            names = ", ".join(repr(name) for name in old.facts.added)
             raise PlanError(
                 f"the index {path_text(path)} has the columns {names}, but {subject.name} has other records now "
                 f"({objection}); build it again: {command(subject, old.facts)}, or delete it"
             )
-        return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
+        return replace(facts, columns={**facts.columns, **keep_columns(writer, old, old.facts.added)})
 
     return finish

@@ -1,0 +1,1 @@
+"""Sources of images with instances, such as boxes, from annotation files."""

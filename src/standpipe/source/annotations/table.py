@@ -1,0 +1,231 @@
+"""Images and their instances, as annotation files have them: look for faults, and write an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import Paths
+from standpipe.errors import PlanError
+from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
+from standpipe.source.index.instances import write_instances
+from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
+from standpipe.spec import AnyArray, Int64Array
+from standpipe.system.paths import path_text
+
+Invalid = Literal["clip", "drop", "error"]
+WithoutInstances = Literal["keep", "drop"]
+FAULT = "fault: "  # in an index's counts, before a kind of fault
+FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
+ROUNDING_PX = 1.0  # a box may be rounded up to this far out of its image
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The treatment of faults, and of images without instances."""
+
+    invalid: Invalid
+    without_instances: WithoutInstances
+
+    def check(self, what: str) -> None:
+        """Raise ``PlanError`` for values that aren't known. ``what``: the source's class."""
+        check_choice(what, "invalid", self.invalid, ("clip", "drop", "error"))
+        check_choice(what, "without_instances", self.without_instances, ("keep", "drop"))
+
+    def describe(self) -> str:
+        """Return the values that aren't the defaults, as the end of a call's arguments."""
+        invalid = "" if self.invalid == "clip" else f", invalid={self.invalid!r}"
+        without = (
+            "" if self.without_instances == "keep" else f", without_instances={self.without_instances!r}"
+        )
+        return without + invalid
+
+
+def check_choice(what: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ``PlanError`` unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise PlanError(f"{what}: {name} must be {' or '.join(map(repr, choices))}, got {value!r:.80}")
+
+
+class Faults:
+    """Faults of annotations, by kind. With ``invalid="error"``, ``finish`` raises ``PlanError``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._found: dict[str, list[str]] = {}
+
+    def add(self, kind: str, text: str) -> None:
+        """Note a fault. ``text``: the place and the value."""
+        self._found.setdefault(kind, []).append(text)
+
+    def add_all(self, kind: str, wrong: NDArray[np.bool_], text: Callable[[int], str]) -> NDArray[np.bool_]:
+        """Note a fault for each number at which ``wrong`` is True; return ``wrong``."""
+        for number in np.flatnonzero(wrong).tolist():
+            self.add(kind, text(number))
+        return wrong
+
+    def finish(self, writer: IndexWriter, invalid: Invalid) -> dict[str, int]:
+        """Write all texts into an index; return the counts for its facts."""
+        if self._found and invalid == "error":
+            kind, texts = next(iter(self._found.items()))
+            total = sum(map(len, self._found.values()))
+            raise PlanError(
+                f"{self.name}: {total:,} faults, first {kind}: {texts[0]}. Correct them, or leave out invalid='error': "
+                "what can't be used is dropped then, counted, and listed by check_files"
+            )
+        for kind, texts in self._found.items():
+            for text in texts:
+                writer.add(FAULTS, f"{kind}: {text}\0".encode("utf-8", "backslashreplace"))
+        return {f"{FAULT}{kind}": len(texts) for kind, texts in self._found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """n images and m instances, as annotation files have them.
+
+    paths    (n,) paths of the images below the base folder
+    sizes    (n, 2) int64: heights and widths of the images in pixels
+    rows     (m,) int64: image of each instance
+    boxes    (m, 4) float64: xyxy in pixels of the image
+    labels   (m,) int64
+    values   further values of the instances by name, (m, …) each
+    columns  further values of the images by name, (n,) each
+    classes  class names by label; empty for a number that no class has
+    place    the place of an instance in its file, such as ``"annotation 7"``
+    """
+
+    paths: Paths
+    sizes: Int64Array
+    rows: Int64Array
+    boxes: NDArray[np.float64]
+    labels: Int64Array
+    values: Mapping[str, AnyArray]
+    columns: Mapping[str, Int64Array]
+    classes: tuple[str, ...]
+    place: Callable[[int], str]
+
+    def of_images(self, kept: NDArray[np.bool_]) -> Annotations:
+        """Return the images where ``kept`` is True, and their instances."""
+        chosen = np.flatnonzero(kept)
+        new = np.cumsum(kept) - 1
+        return replace(
+            self._of_instances(kept[self.rows]),
+            paths=self.paths.take(chosen),
+            sizes=self.sizes[chosen],
+            rows=new[self.rows[kept[self.rows]]],
+            columns={name: values[chosen] for name, values in self.columns.items()},
+        )
+
+    def _of_instances(self, kept: NDArray[np.bool_]) -> Annotations:
+        numbers = np.flatnonzero(kept)
+        place = self.place
+        return replace(
+            self,
+            rows=self.rows[numbers],
+            boxes=self.boxes[numbers],
+            labels=self.labels[numbers],
+            values={name: values[numbers] for name, values in self.values.items()},
+            place=lambda number: place(int(numbers[number])),
+        )
+
+    def valid(self, faults: Faults, invalid: Invalid) -> Annotations:
+        """Return the instances with valid boxes, clipped to their images."""
+
+        def shown(number: int) -> str:
+            box = ", ".join(f"{value:.6g}" for value in self.boxes[number])
+            height, width = self.sizes[self.rows[number]]
+            return (
+                f"{self.place(number)}: the box from and to ({box}), in an image of {width} × {height} pixels"
+            )
+
+        left, top, right, bottom = self.boxes.T
+        finite = np.all(np.isfinite(self.boxes), axis=1)
+        with np.errstate(invalid="ignore"):
+            broken = faults.add_all("box that isn't finite", ~finite, shown)
+            broken = broken | faults.add_all("empty box", finite & ((right <= left) | (bottom <= top)), shown)
+            limits = self.sizes[self.rows][:, [1, 0, 1, 0]]
+            clipped = np.clip(self.boxes, 0, limits)
+            outside = ~broken & np.any(np.abs(clipped - self.boxes) > ROUNDING_PX, axis=1)
+            faults.add_all("box outside its image", outside, shown)
+            small = clipped.astype(np.float32)
+            nothing = (small[:, 2] <= small[:, 0]) | (small[:, 3] <= small[:, 1])
+            faults.add_all("empty box", ~broken & ~outside & nothing, shown)
+        dropped = broken | nothing | (outside if invalid == "drop" else False)
+        return replace(self, boxes=clipped)._of_instances(~dropped)
+
+    def write(self, writer: IndexWriter, faults: Faults, rules: Rules) -> Facts:
+        """Write an index without faults; return its facts, in which what depends on the source is still empty."""
+        found = self.valid(faults, rules.invalid)
+        if rules.without_instances == "drop":
+            found = found.of_images(np.bincount(found.rows, minlength=len(found.paths)) > 0)
+        counts = faults.finish(writer, rules.invalid)
+        paths, rows = found.paths, len(found.paths)
+        if rows == 0:
+            raise PlanError(
+                f"{faults.name} has no images{' with instances' if len(self.paths) else ''}{_most(counts)}"
+            )
+        lengths = np.diff(paths.ends, prepend=0)
+        writer.add("text", np.insert(paths.blob, paths.ends, 0))  # a NUL byte behind each
+        writer.add("places", places_of(0, paths.ends + np.arange(rows), lengths))
+        manifest = RecordDigest()
+        manifest.add_paths(paths.blob, lengths)
+        writer.add(SIZES, found.sizes.astype("<u4"))
+        for name, column in found.columns.items():
+            writer.add(column_section(name), column.astype("<i8"))
+        order = np.argsort(found.rows, kind="stable")
+        values: dict[str, AnyArray] = {"boxes": found.boxes.astype(np.float32), "labels": found.labels}
+        values |= found.values
+        numbers = np.cumsum(np.bincount(found.rows, minlength=rows))
+        return Facts(
+            kind="",
+            options={},
+            seen=counts,
+            began_ns=0,
+            rows=rows,
+            manifest=manifest.hexdigest(labels=False, classes=found.classes),
+            classes=found.classes,
+            empty=(),
+            label=None,
+            outside=0,
+            columns={name: Column("<i8", (), OWN) for name in found.columns},
+            optional={"instances": 1, "sizes": 1},
+            instances=write_instances(
+                writer, numbers, {name: array[order] for name, array in values.items()}
+            ),
+        )
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    kinds = [f"{count:,} × {kind.removeprefix(FAULT)}" for kind, count in counts.items()]
+    return f"; {', '.join(kinds)}" if kinds else ""
+
+
+def present(base: bytes, names: list[bytes]) -> NDArray[np.bool_]:
+    """Return whether each of ``names`` is a file or link below the folder ``base``, (n,) bool.
+
+    Each folder is listed once: a stat for each file would take minutes where storage is slow.
+    """
+    listed: dict[bytes, frozenset[bytes]] = {}
+    found = np.zeros(len(names), np.bool_)
+    for number, name in enumerate(names):
+        folder, _, last = name.rpartition(b"/")
+        if folder not in listed:
+            try:
+                listed[folder] = frozenset(os.listdir(os.path.join(base, folder)))  # noqa: PTH118, PTH208 (bytes)
+            except (OSError, ValueError):
+                listed[folder] = frozenset()
+        found[number] = last in listed[folder]
+    return found
+
+
+def fault_counts(seen: Mapping[str, int]) -> str:
+    """Return the counts of faults in an index's facts, for ``explain()``; empty without faults."""
+    found = [
+        f"{count:,} × {kind.removeprefix(FAULT)}" for kind, count in seen.items() if kind.startswith(FAULT)
+    ]
+    return ", ".join(path_text(text) for text in found)
