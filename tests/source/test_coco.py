@@ -59,7 +59,7 @@ def write(folder: Path, what: Any, **options: Any) -> Coco:
 
 
 def instances(source: Coco | Any) -> dict[str, list[Any]]:
-    """All fields of instances, as a list of records."""
+    """Return all fields of instances, as a list of records."""
     opened = source.open()
     found = opened.locate(np.arange(opened.num_records)).ragged
     return {
@@ -351,7 +351,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_annotations(tmp_path: Path, data: st.DataObject) -> None:
-    """What is delivered is what a slow reader of the file gives."""
+    """A slow reader of the file gives the same instances."""
     side = st.one_of(st.floats(-60, 60), st.sampled_from([float("nan"), 0.0]))
     drawn = data.draw(
         st.lists(

@@ -70,7 +70,7 @@ def _check_classes(opened: OpenSource, records: Records) -> None:
         return
     _require(all(name.isprintable() for name in opened.classes), "class names are printable")
     labels = records.plain["label"] if "label" in records.plain else records.ragged["labels"].values
-    in_range = labels.min(initial=0) >= 0 and labels.max(initial=0) < len(opened.classes)
+    in_range = labels.min(initial=0) >= 0 and labels.max(initial=-1) < len(opened.classes)
     _require(in_range, f"labels are in [0, {len(opened.classes)}), one for each class")
 
 

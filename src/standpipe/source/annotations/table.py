@@ -95,7 +95,7 @@ class Annotations:
     labels   (m,) int64
     values   further values of the instances by name, (m, …) each
     columns  further values of the images by name, (n,) each
-    classes  class names by label; empty for a number that no class has
+    classes  class names by label, empty for a number that no class has; None: classes have no names
     place    the place of an instance in its file, such as ``"annotation 7"``
     """
 
@@ -106,7 +106,7 @@ class Annotations:
     labels: Int64Array
     values: Mapping[str, AnyArray]
     columns: Mapping[str, Int64Array]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] | None
     place: Callable[[int], str]
 
     def of_images(self, kept: NDArray[np.bool_]) -> Annotations:

@@ -1,0 +1,327 @@
+"""The subject of an index of images that have an annotation file each, as in YOLO's and Pascal VOC's formats."""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Paths
+from standpipe.errors import PlanError
+from standpipe.formats import is_image_name
+from standpipe.source.annotations.listing import changed
+from standpipe.source.annotations.table import Annotations, Faults, Rules
+from standpipe.source.index.file import Facts, IndexFile, SectionPlace
+from standpipe.source.index.store import AROUND, Progress
+from standpipe.source.index.writer import IndexWriter
+from standpipe.spec import AnyArray
+from standpipe.system.files import open_regular, read_regular
+from standpipe.system.paths import path_text
+
+MOST_BYTES = 16 << 20  # of an annotation file
+MOST_PIXELS, MOST_SCANS = 1 << 62, 1 << 30  # sizes are only read here: limits count when an image is decoded
+HEADER_BYTES = 1 << 16
+THREADS, FILES_AT_ONCE = 16, 1 << 10  # threads wait for storage together
+
+
+@dataclass(slots=True)
+class Parsed:
+    """The instances of one image, in an annotation file's order.
+
+    lines    (m,) line of each instance in the file, from 1
+    labels   (m,) class numbers
+    boxes    m tuples of 4 numbers: xyxy
+    values   further values by name, m numbers or tuples of numbers each
+    faults   (line, kind) of what couldn't be used; line 0: the whole file
+    """
+
+    lines: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    boxes: list[tuple[float, ...]] = field(default_factory=list)
+    values: dict[str, list[Sequence[float]]] = field(default_factory=dict)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The images of a data set, and the annotation file of each.
+
+    images   paths below the base folder, or absolute ones, sorted
+    files    absolute paths; the file need not exist
+    lone     absolute paths of annotation files without an image
+    """
+
+    images: list[bytes]
+    files: list[bytes]
+    lone: list[bytes]
+
+
+class Format:
+    """The format of the annotation files of one data set.
+
+    names      class names by the numbers that ``parse`` gives
+    fractions  True if boxes and keypoints are fractions of the image's sides
+    values     dtype and shape of each further value of an instance, by name
+    needed     True if an image without an annotation file is a fault
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        *,
+        fractions: bool,
+        values: Mapping[str, tuple[str, tuple[int, ...]]],
+        needed: bool,
+    ) -> None:
+        self.names, self.fractions, self.values, self.needed = names, fractions, values, needed
+
+    def parse(self, content: bytes) -> Parsed:
+        """Return the instances that an annotation file has."""
+        raise NotImplementedError
+
+    def classes(self) -> tuple[str, ...] | None:
+        """Return the class names by number, after all files are parsed; None if classes have no names."""
+        return tuple(self.names) or None
+
+    def label_order(self) -> list[int]:
+        """Return the number of each class, by the number that ``parse`` gave; empty if numbers stay."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSubject:
+    """A ``Subject`` of images with an annotation file each.
+
+    path     absolute path of the data set's folder or description
+    base     folder that the images' names start from, with a slash at the end
+    options  options of the source that change what is indexed
+    pairs    lists the images and files that there are now
+    form     makes the format anew
+    """
+
+    kind: str
+    path: bytes
+    base: bytes
+    index: bytes | None
+    options: str
+    rules: Rules
+    pairs: Callable[[], Pairs]
+    form: Callable[[], Format]
+
+    around = AROUND
+    stays = False
+    costly = True
+
+    @property
+    def name(self) -> str:
+        """The data set's path."""
+        return path_text(self.path)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of ``standpipe index`` for the same index: it doesn't take annotations."""
+        return []
+
+    @property
+    def key(self) -> str:
+        """The name of its index in the cache folder: a digest of path and options."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        return blake2b(repr((self.kind, self.path, self._options())).encode(), digest_size=16).hexdigest()
+
+    def _options(self) -> dict[str, bool]:
+        return {f"{self.options}{self.rules.describe()}": True}
+
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Return the place of the images' names, which are in the index itself."""
+        return index.place("text")
+
+    def check_unchanged(self) -> None:
+        """Do nothing: the images' names are read from the index."""
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Return None if the images and all annotation files are as in the index; else why not."""
+        seen, newest_ns = _seen(self.pairs())
+        return changed(index.facts, self.kind, self._options(), seen, newest_ns)
+
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
+        """Read all annotation files and the headers of all images, and write their index."""
+        began_ns = time.time_ns()
+        pairs, form, faults = self.pairs(), self.form(), Faults(self.name)
+        if not pairs.images:
+            raise PlanError(f"{self.name} has no images; check the path and the files' suffixes")
+        for path in pairs.lone:
+            faults.add("annotation file without an image", path_text(path))
+        table = _Table(form, pairs, faults)
+        for done in table.read(self.base):
+            if on_progress is not None:
+                on_progress("images", done, len(pairs.images))
+        if not table.found:
+            raise PlanError(
+                f"{self.name} has {len(pairs.images):,} images and no annotation files: there is no "
+                f"{path_text(pairs.files[0])}"
+            )
+        facts = table.annotations().write(writer, faults, self.rules)
+        return replace(
+            facts,
+            kind=self.kind,
+            options=self._options(),
+            seen={**facts.seen, **_seen(pairs)[0]},
+            began_ns=began_ns,
+        )
+
+
+class _Table:
+    """The instances of all images so far. ``found``: the number of annotation files that there were."""
+
+    def __init__(self, form: Format, pairs: Pairs, faults: Faults) -> None:
+        self._form, self._pairs, self._faults = form, pairs, faults
+        self._sizes: list[tuple[int, int]] = []
+        self._kept: list[int] = []
+        self._rows, self._lines, self._labels, self._boxes = array("q"), array("q"), array("q"), array("d")
+        self._values = {name: array("f") for name in form.values}
+        self.found = 0
+
+    def read(self, base: bytes) -> Iterator[int]:
+        """Read all files; yield the number of images so far, now and then."""
+        images, files = self._pairs.images, self._pairs.files
+        with ThreadPoolExecutor(THREADS) as threads:
+            for start in range(0, len(images), FILES_AT_ONCE):
+                some = slice(start, start + FILES_AT_ONCE)
+                sizes = threads.map(partial(_image_size, base), images[some])
+                contents = threads.map(_content, files[some])
+                for number, (size, content) in enumerate(zip(sizes, contents, strict=True), start):
+                    self._add(number, size, content)
+                yield min(start + FILES_AT_ONCE, len(images))
+
+    def _add(self, number: int, size: tuple[int, int] | str, content: bytes | str | None) -> None:
+        """Add an image: its height and width, and its annotation file; a text says why one can't be read."""
+        image, file = path_text(self._pairs.images[number]), path_text(self._pairs.files[number])
+        self.found += content is not None
+        parsed = Parsed()
+        if isinstance(content, bytes):
+            parsed = self._form.parse(content)
+        elif isinstance(content, str):
+            parsed.faults.append((0, f"annotation file that can't be read, {content}"))
+        elif self._form.needed:
+            parsed.faults.append((0, "image without an annotation file"))
+        for line, kind in parsed.faults:
+            self._faults.add(kind, f"{file}:{line}" if line else file)
+        if isinstance(size, str):
+            self._faults.add("image whose size can't be read", f"{image}: {size}")
+        if isinstance(size, str) or any(line == 0 for line, _ in parsed.faults):
+            return
+        self._rows.extend([len(self._kept)] * len(parsed.lines))
+        self._lines.extend(parsed.lines)
+        self._labels.extend(parsed.labels)
+        for box in parsed.boxes:
+            self._boxes.extend(box)
+        for name, values in parsed.values.items():
+            for value in values:
+                self._values[name].extend(value)
+        self._sizes.append(size)
+        self._kept.append(number)
+
+    def annotations(self) -> Annotations:
+        """Return all images that can be used, with their instances."""
+        form, files, kept = self._form, self._pairs.files, self._kept
+        rows, lines = (np.frombuffer(numbers, np.int64) for numbers in (self._rows, self._lines))
+        sizes = np.array(self._sizes, np.int64).reshape(-1, 2)
+        boxes = np.frombuffer(self._boxes, np.float64).reshape(-1, 4)
+        sides = sizes[rows][:, ::-1] if form.fractions else np.ones((len(rows), 2), np.int64)
+        values: dict[str, AnyArray] = {}
+        for name, (dtype, shape) in form.values.items():
+            values[name] = np.frombuffer(self._values[name], np.float32).reshape(-1, *shape).astype(dtype)
+        if "keypoints" in values:
+            points = values["keypoints"] * np.insert(sides.astype(np.float32), 2, 1, axis=1)[:, None]  # type: ignore[operator]
+            values["keypoints"] = points
+        order = np.array(form.label_order(), np.int64)
+        labels = np.frombuffer(self._labels, np.int64)
+        return Annotations(
+            paths=Paths.pack([self._pairs.images[number] for number in kept]),
+            sizes=sizes,
+            rows=rows,
+            boxes=boxes * np.concatenate([sides, sides], axis=1),
+            labels=order[labels] if len(order) else labels,
+            values=values,
+            columns={},
+            classes=form.classes(),
+            place=lambda i: f"{path_text(files[kept[rows[i]]])}:{lines[i]}",
+        )
+
+
+def _image_size(base: bytes, image: bytes) -> tuple[int, int] | str:
+    """Return the height and width of an image in pixels, from its header; or why they can't be read."""
+    try:
+        with open(os.path.join(base, image), "rb", opener=open_regular) as file:  # noqa: PTH118 (bytes)
+            data = file.read(HEADER_BYTES)
+            height, width, wrong = _jpeg_size(data)
+            if wrong.startswith("truncated"):
+                height, width, wrong = _jpeg_size(data + file.read())
+            if wrong != "foreign":
+                return wrong or (height, width)
+            from PIL import Image
+
+            file.seek(0)
+            with Image.open(file) as opened:
+                return opened.height, opened.width
+    except Exception as error:  # Pillow raises errors of many classes for damaged files
+        return f"{type(error).__name__}: {error}"
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int, str]:
+    return _native.jpeg_size(np.frombuffer(data, np.uint8), MOST_PIXELS, MOST_SCANS, False)
+
+
+def _content(path: bytes) -> bytes | str | None:
+    """Return the content of an annotation file; None if there is none, or a text why it can't be read."""
+    try:
+        return read_regular(os.fsdecode(path), MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(error.strerror)
+
+
+def _seen(pairs: Pairs) -> tuple[dict[str, int], int]:
+    """Return what is seen of images and annotation files, and the latest modification time of the latter."""
+    from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+    state, newest_ns = blake2b(digest_size=7), 0
+    for image, file in zip(pairs.images, pairs.files, strict=True):
+        try:
+            info = os.stat(file)  # noqa: PTH116 (bytes)
+            size, mtime_ns = info.st_size, info.st_mtime_ns
+        except OSError:
+            size, mtime_ns = -1, 0
+        newest_ns = max(newest_ns, mtime_ns)
+        state.update(b"%s\0%s\0%d %d\n" % (image, file, size, mtime_ns))
+    state.update(b"\0".join(pairs.lone))
+    return {"state": int.from_bytes(state.digest(), "little"), "images": len(pairs.images)}, newest_ns
+
+
+def images_in(folder: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of images in a folder and in all folders below, and those of other files; all sorted.
+
+    Raises ``PlanError`` if a folder can't be listed.
+    """
+    images: list[bytes] = []
+    others: list[bytes] = []
+
+    def refuse(error: OSError) -> None:
+        raise PlanError(
+            f"can't read the folder {path_text(error.filename)}: {error.strerror}; check the path"
+        )
+
+    for path, _, names in os.walk(folder, onerror=refuse):
+        below = path[len(folder) :].lstrip(b"/")
+        for name in names:
+            (images if is_image_name(name) else others).append(os.path.join(below, name))  # noqa: PTH118 (bytes)
+    return sorted(images), sorted(others)

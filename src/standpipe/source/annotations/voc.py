@@ -1,0 +1,201 @@
+"""Images with annotation files in Pascal VOC's format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+from xml.parsers import expat
+
+from standpipe.contracts import OpenSource
+from standpipe.source.annotations.listing import AnnotationListing
+from standpipe.source.annotations.paired import Format, PairedSubject, Pairs, Parsed, images_in
+from standpipe.source.annotations.table import Invalid, Rules, WithoutInstances, check_choice
+from standpipe.source.index.store import open_index
+from standpipe.system.files import read_regular
+from standpipe.system.paths import AnyPath, absolute, path_text, reading
+
+MOST_LIST_BYTES = 1 << 28
+MOST_DEPTH = 32
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+@dataclass(frozen=True, slots=True)
+class PascalVoc:
+    """Images with an XML file each, in the folders of Pascal VOC, for detection.
+
+    The records are the images, sorted by name. Their fields are ``image``, encoded, and for the M objects of an image
+    ``boxes`` (M, 4) float32, xyxy in pixels, ``labels`` (M,) int64, and ``difficult`` (M,) bool. Labels count the
+    class names from 0, sorted. The format counts pixels from 1, and ``xmax`` is the last pixel of a box, so a box
+    begins at ``xmin`` − 1 and ends at ``xmax``.
+
+    All files are read once, into an index. Later runs use it while the images and the sizes and modification times
+    of all XML files stay the same. The sizes of images are read from their headers.
+
+    No fault is silent. ``explain()`` counts by kind, and ``check_files`` names each with file and line: a file that
+    isn't XML, whose image is no record then; an object without a name or a box; an empty box, or one that leads out of
+    its image; an image without an XML file, and the other way round.
+
+    Parameters
+    ----------
+    folder : path
+        The folder with ``JPEGImages`` and ``Annotations``, such as ``VOC2012``.
+    split : str, optional
+        The name of a list in ``ImageSets/Main``, such as ``"train"``. Default: all images.
+    difficult : {"drop", "keep"}, default "drop"
+        Whether objects with ``difficult`` 1 are instances.
+    without_instances, invalid, index
+        As for ``Coco``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for folders without images or XML files, and a list that can't be read.
+    """
+
+    folder: AnyPath
+    split: str | None = None
+    difficult: Literal["drop", "keep"] = field(default="drop", kw_only=True)
+    without_instances: WithoutInstances = field(default="keep", kw_only=True)
+    invalid: Invalid = field(default="clip", kw_only=True)
+    index: AnyPath | None = field(default=None, kw_only=True)
+
+    def open(self) -> OpenSource:
+        """Find the index of the images and XML files, or read all and build one.
+
+        Raises ``PlanError`` if a folder or the list can't be read, or there are no images or no XML files; and for a
+        fault with ``invalid="error"``.
+        """
+        subject = self.subject()
+        return AnnotationListing(subject, open_index(subject))
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        split = "" if self.split is None else f", split={self.split!r}"
+        difficult = "" if self.difficult == "drop" else f", difficult={self.difficult!r}"
+        index = "" if self.index is None else f", index='{path_text(self.index)}'"
+        rules = Rules(self.invalid, self.without_instances).describe()
+        return f"PascalVoc('{path_text(self.folder)}'{split}{difficult}{rules}{index})"
+
+    def subject(self) -> PairedSubject:
+        """Return the images and XML files, as the subject of an index."""
+        rules = Rules(self.invalid, self.without_instances)
+        rules.check("PascalVoc")
+        check_choice("PascalVoc", "difficult", self.difficult, ("drop", "keep"))
+        path = absolute(self.folder, field="PascalVoc's folder")
+        base = os.path.join(path, b"")  # noqa: PTH118 (bytes)
+        index = None if self.index is None else absolute(self.index, field="PascalVoc's index")
+        options = f"split={self.split}, difficult={self.difficult}"
+        pairs = partial(_pairs, base, self.split)
+        form = partial(VocFormat, keeps_difficult=self.difficult == "keep")
+        return PairedSubject("voc", path, base, index, options, rules, pairs, form)
+
+
+def _pairs(base: bytes, split: str | None) -> Pairs:
+    """List the images, and their XML files."""
+    images = {name.rpartition(b".")[0]: name for name in images_in(base + b"JPEGImages")[0]}
+    files = {
+        name.rpartition(b".")[0] for name in images_in(base + b"Annotations")[1] if name.endswith(b".xml")
+    }
+    wanted = sorted(images)
+    lone = sorted(files - {*images})
+    if split is not None:
+        path = base + b"ImageSets/Main/" + os.fsencode(split) + b".txt"
+        with reading(path):
+            lines = read_regular(os.fsdecode(path), MOST_LIST_BYTES).splitlines()
+        listed = {line.split()[0] for line in lines if line.split()}
+        wanted, lone = sorted(listed & {*images}), sorted(listed - {*images})
+    folder = base + b"Annotations/"
+    return Pairs(
+        [b"JPEGImages/" + images[stem] for stem in wanted],
+        [folder + stem + b".xml" for stem in wanted],
+        [folder + stem + b".xml" for stem in lone],
+    )
+
+
+class VocFormat(Format):
+    """XML files of Pascal VOC."""
+
+    def __init__(self, *, keeps_difficult: bool) -> None:
+        super().__init__([], fractions=False, values={"difficult": ("|b1", ())}, needed=True)
+        self._keeps_difficult = keeps_difficult
+        self._numbers: dict[str, int] = {}
+
+    def classes(self) -> tuple[str, ...] | None:
+        """Return the sorted class names; None if no file has an object."""
+        return tuple(sorted(self.names)) or None
+
+    def label_order(self) -> list[int]:
+        """Return the place of each class name among the sorted ones."""
+        order = sorted(self.names)
+        return [order.index(name) for name in self.names]
+
+    def parse(self, content: bytes) -> Parsed:
+        """Return the objects of an XML file."""
+        found, objects = Parsed(values={"difficult": []}), _Objects()
+        try:
+            objects.parse(content)
+        except (expat.ExpatError, ValueError) as error:
+            return Parsed(faults=[(0, f"file that isn't VOC's XML, {error}")])
+        for line, values in objects.found:
+            try:
+                left, top, right, bottom = (float(values[f"bndbox/{side}"]) for side in SIDES)
+                difficult = bool(int(values.get("difficult", "0")))
+                name = values["name"].strip()
+            except (KeyError, ValueError):
+                found.faults.append((line, "object without a name or a box of four numbers"))
+                continue
+            if difficult and not self._keeps_difficult:
+                continue
+            if name not in self._numbers:
+                self._numbers[name] = len(self.names)
+                self.names.append(path_text(name.encode("utf-8", "backslashreplace")))
+            found.lines.append(line)
+            found.labels.append(self._numbers[name])
+            found.boxes.append((left - 1, top - 1, right, bottom))
+            found.values["difficult"].append((difficult,))
+        return found
+
+
+class _Objects:
+    """The objects of an XML file: line, and texts by the path of their element below the object."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, dict[str, str]]] = []
+        self._path: list[str] = []
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        handlers: dict[str, Callable[..., Any]] = {
+            "StartElementHandler": self._start,
+            "EndElementHandler": self._end,
+            "CharacterDataHandler": self._text,
+            "StartDoctypeDeclHandler": self._refuse,
+        }
+        for name, handler in handlers.items():
+            setattr(self._parser, name, handler)
+
+    def parse(self, content: bytes) -> None:
+        """Read a file. Raises ``ExpatError`` if it isn't XML, and ``ValueError`` for XML of another kind."""
+        self._parser.Parse(content, True)
+
+    def _start(self, name: str, attributes: object) -> None:
+        self._path.append(name)
+        if len(self._path) > MOST_DEPTH:
+            raise ValueError(f"its elements are nested more than {MOST_DEPTH} deep")
+        if self._path[0] != "annotation":
+            raise ValueError(f"its root is <{name:.80}>, not <annotation>")
+        if self._path[1:] == ["object"]:
+            self.found.append((self._parser.CurrentLineNumber, {}))
+
+    def _end(self, name: str) -> None:
+        self._path.pop()
+
+    def _text(self, text: str) -> None:
+        if self._path[1:2] == ["object"] and len(self._path) > 2:
+            values, key = self.found[-1][1], "/".join(self._path[2:])
+            values[key] = values.get(key, "") + text
+
+    def _refuse(self, *declared: object) -> None:
+        raise ValueError("it has a document type, which could define entities")

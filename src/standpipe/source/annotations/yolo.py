@@ -1,0 +1,244 @@
+"""Images with label files in the format of the YOLO family."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source.annotations.listing import AnnotationListing
+from standpipe.source.annotations.paired import Format, PairedSubject, Pairs, Parsed, images_in
+from standpipe.source.annotations.table import Invalid, Rules, WithoutInstances
+from standpipe.source.index.store import open_index
+from standpipe.system.files import read_regular
+from standpipe.system.paths import AnyPath, absolute, path_text, reading
+
+MOST_YAML_BYTES = 1 << 20
+MOST_LIST_BYTES = 1 << 30
+MOST_POINTS = 1000
+MOST_CLASS = 65_535
+IMAGES, LABELS = b"images", b"labels"
+
+
+@dataclass(frozen=True, slots=True)
+class YoloLabels:
+    """Images with a label file each, as the YOLO family has them, for detection and keypoints.
+
+    The records are the images, sorted by path. Their fields are ``image``, encoded, and for the M instances of an
+    image ``boxes`` (M, 4) float32, xyxy in pixels, ``labels`` (M,) int64, and ``keypoints`` (M, K, 3) float32, x and
+    y in pixels and the visibility, if the description has ``kpt_shape``. Points without a visibility get 2, or 0 at
+    (0, 0).
+
+    The label file of ``…/images/a/1.jpg`` is ``…/labels/a/1.txt``, with a line for each instance: class number, and
+    centre, width and height of the box as fractions of the image's sides, and then the keypoints. An image without a
+    label file has no instances. The sizes of images are read from their headers.
+
+    All files are read once, into an index. Later runs use it while the images and the sizes and modification times
+    of all label files stay the same.
+
+    No fault is silent. ``explain()`` counts by kind, and ``check_files`` names each with file and line: a line of
+    another form, a class that the description doesn't name, values that aren't fractions, a line that comes twice,
+    an empty box, a label file without an image, an image that can't be read.
+
+    Parameters
+    ----------
+    data : path
+        The description, ``data.yaml``, with ``path``, ``train``, ``val``, ``names`` and perhaps ``kpt_shape``; or a
+        folder with the folders ``images`` and ``labels``. Without a description classes have no names.
+    split : str, default "train"
+        The name of the split in the description: ``"train"``, ``"val"`` or ``"test"``. It may be a folder, a text file
+        with a path on each line, or a list of those. A folder without a description has no splits.
+    without_instances, invalid, index
+        As for ``Coco``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for a description that can't be read, and for images without any label file.
+    """
+
+    data: AnyPath
+    split: str = "train"
+    without_instances: WithoutInstances = field(default="keep", kw_only=True)
+    invalid: Invalid = field(default="clip", kw_only=True)
+    index: AnyPath | None = field(default=None, kw_only=True)
+
+    def open(self) -> OpenSource:
+        """Find the index of the images and label files, or read all and build one.
+
+        Raises ``PlanError`` if the description or a folder can't be read, or there are no images or no label files;
+        and for a fault with ``invalid="error"``.
+        """
+        subject = self.subject()
+        return AnnotationListing(subject, open_index(subject))
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        split = "" if self.split == "train" else f", split={self.split!r}"
+        index = "" if self.index is None else f", index='{path_text(self.index)}'"
+        rules = Rules(self.invalid, self.without_instances).describe()
+        return f"YoloLabels('{path_text(self.data)}'{split}{rules}{index})"
+
+    def subject(self) -> PairedSubject:
+        """Return the images and label files, as the subject of an index."""
+        rules = Rules(self.invalid, self.without_instances)
+        rules.check("YoloLabels")
+        path = absolute(self.data, field="YoloLabels' data")
+        index = None if self.index is None else absolute(self.index, field="YoloLabels' index")
+        if os.path.isdir(path):  # noqa: PTH112 (bytes)
+            base, parts, names, points = os.path.join(path, b""), [IMAGES], None, None  # noqa: PTH118
+        else:
+            base, parts, names, points = _description(path, self.split)
+        options = f"split={self.split}, names={names}, points={points}"
+        form = partial(YoloFormat, names, points)
+        return PairedSubject("yolo", path, base, index, options, rules, partial(_pairs, base, parts), form)
+
+
+def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str], tuple[int, int] | None]:
+    """Read ``data.yaml``: return the base folder, the parts of the split, class names, and the shape of keypoints."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise PlanError("YoloLabels reads data.yaml by PyYAML: pip install standpipe[detection]") from error
+    shown = path_text(path)
+    with reading(path):
+        text = read_regular(os.fsdecode(path), MOST_YAML_BYTES)
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, OverflowError) as error:
+        raise PlanError(f"{shown} isn't YAML: {' '.join(str(error).split()):.300}") from error
+    if not isinstance(found, dict) or split not in found:
+        raise PlanError(f"{shown} has no split {split!r}; it needs path, train, val and names")
+    parts = found[split] if isinstance(found[split], list) else [found[split]]
+    root = found.get("path", "")
+    if not all(isinstance(part, str) and part and "\0" not in part for part in parts) or not isinstance(
+        root, str
+    ):
+        raise PlanError(f"{shown}: path and {split} must be paths, got {root!r:.80} and {found[split]!r:.80}")
+    base = os.path.join(os.path.dirname(path), os.fsencode(root), b"")  # noqa: PTH118, PTH120
+    return (
+        base,
+        [os.fsencode(part) for part in parts],
+        _names(shown, found.get("names")),
+        _points(shown, found),
+    )
+
+
+def _names(shown: str, names: Any) -> list[str]:
+    numbered = dict(enumerate(names)) if isinstance(names, list) else names
+    if not isinstance(numbered, Mapping) or {*numbered} != {*range(len(numbered))}:
+        raise PlanError(
+            f"{shown}: names must be a list of class names, or have the numbers from 0, got {names!r:.80}"
+        )
+    return [
+        path_text(str(numbered[number]).encode("utf-8", "backslashreplace"))
+        for number in range(len(numbered))
+    ]
+
+
+def _points(shown: str, found: Mapping[Any, Any]) -> tuple[int, int] | None:
+    shape = found.get("kpt_shape")
+    if shape is None:
+        return None
+    match shape:
+        case [int(count), 2 | 3 as each] if 0 < count <= MOST_POINTS:
+            return count, each
+    raise PlanError(f"{shown}: kpt_shape must be [number of keypoints, 2 or 3], got {shape!r:.80}")
+
+
+def _pairs(base: bytes, parts: list[bytes]) -> Pairs:
+    """List the images of all parts, and their label files."""
+    images: set[bytes] = set()
+    lone: list[bytes] = []
+    for part in parts:
+        whole = os.path.normpath(os.path.join(base, part))  # noqa: PTH118 (bytes)
+        if part.startswith(b"../") and not os.path.exists(whole):  # noqa: PTH110
+            whole = os.path.normpath(os.path.join(base, part[3:]))  # noqa: PTH118 (as Roboflow writes them)
+        if whole.endswith(b".txt"):
+            images |= _listed(whole)
+            continue
+        names, _ = images_in(whole)
+        here = {os.path.join(whole, name) for name in names}  # noqa: PTH118
+        images |= here
+        labels, files = _label_path(os.path.join(whole, b"")), {_label_path(image) for image in here}  # noqa: PTH118
+        if labels != whole + b"/" and os.path.isdir(labels):  # noqa: PTH112
+            there = (os.path.join(labels, name) for name in images_in(labels)[1])  # noqa: PTH118
+            lone += [path for path in there if path.endswith(b".txt") and path not in files]
+    ordered = sorted(images)
+    below = [image.removeprefix(base) for image in ordered]
+    return Pairs(below, [_label_path(image) for image in ordered], sorted(lone))
+
+
+def _listed(path: bytes) -> set[bytes]:
+    """Return the images that a text file lists; relative paths start from its folder."""
+    with reading(path):
+        lines = read_regular(os.fsdecode(path), MOST_LIST_BYTES).splitlines()
+    folder = os.path.dirname(path)  # noqa: PTH120
+    names = {line.strip() for line in lines if b"\0" not in line} - {b""}
+    return {os.path.normpath(os.path.join(folder, name)) for name in names}  # noqa: PTH118
+
+
+def _label_path(image: bytes) -> bytes:
+    """Return the path of the label file of an image: its last folder ``images`` becomes ``labels``."""
+    before, slash, after = image.rpartition(b"/" + IMAGES + b"/")
+    changed = before + b"/" + LABELS + b"/" + after if slash else image
+    folder, _, name = changed.rpartition(b"/")
+    stem = name.rpartition(b".")[0]
+    return folder + b"/" + (stem + b".txt" if stem else name)
+
+
+class YoloFormat(Format):
+    """Label files of the YOLO family. ``points``: number of keypoints, and of numbers for each; or None."""
+
+    def __init__(self, names: list[str] | None, points: tuple[int, int] | None) -> None:
+        shape = {} if points is None else {"keypoints": ("<f4", (points[0], 3))}
+        super().__init__(names or [], fractions=True, values=shape, needed=False)
+        self._classes = MOST_CLASS + 1 if names is None else len(names)
+        self._points = points
+        self._columns = 5 if points is None else 5 + points[0] * points[1]
+
+    def parse(self, content: bytes) -> Parsed:
+        """Return the instances of a label file."""
+        found, lines = Parsed(values={name: [] for name in self.values}), set()
+        for number, line in enumerate(content.splitlines(), 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                values = [float(word) for word in words]
+            except ValueError:
+                values = []
+            if fault := self._fault(values, tuple(words) in lines):
+                found.faults.append((number, fault))
+                continue
+            lines.add(tuple(words))
+            x, y, width, height = values[1:5]
+            found.lines.append(number)
+            found.labels.append(int(values[0]))
+            found.boxes.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+            if self._points is not None:
+                found.values["keypoints"].append(self._keypoints(values[5:]))
+        return found
+
+    def _fault(self, values: list[float], is_repeated: bool) -> str | None:
+        if len(values) != self._columns:
+            return f"line that isn't of {self._columns} numbers"
+        if not all(map(math.isfinite, values)):
+            return "line with a number that isn't finite"
+        if not 0 <= values[0] < self._classes or values[0] != int(values[0]):
+            return "class out of range"
+        if not all(-0.01 <= value <= 1.01 for value in values[1:5]):
+            return "line whose box isn't in fractions of the image"
+        return "line that comes twice" if is_repeated else None
+
+    def _keypoints(self, values: list[float]) -> list[float]:
+        assert self._points is not None
+        if self._points[1] == 3:
+            return values
+        pairs = zip(values[::2], values[1::2], strict=True)
+        return [value for x, y in pairs for value in (x, y, 2.0 if x or y else 0.0)]
