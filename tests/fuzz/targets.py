@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import socket
 import struct
 import tarfile
@@ -845,7 +846,168 @@ class Snapshots:
         return taken
 
 
+class Annotations:
+    """Annotation files: each input as COCO's JSON, as a label file, a description and an XML file of two images."""
+
+    words = (
+        *(
+            b"null",
+            b"true",
+            b"NaN",
+            b"-Infinity",
+            b"1e999",
+            b'"',
+            b"{}",
+            b"[]",
+            b"[" * 3000,
+            b"-1",
+            b"9" * 5000,
+        ),
+        *(
+            b"0.5 ",
+            b"nan",
+            b"\n",
+            b"<object>",
+            b"</object>",
+            b"<!DOCTYPE a>",
+            b"&amp;",
+            b"<a>" * 40,
+            b"names: [a]\n",
+        ),
+    )
+
+    def __init__(self) -> None:
+        from standpipe.source.annotations import coco, voc, yolo
+
+        folder = Path(mkdtemp(prefix="fuzz-"))
+        jpeg = io.BytesIO()
+        Image.fromarray(picture(1, height_px=30, width_px=40)).save(jpeg, "JPEG")
+        for name in ("images/a.jpg", "images/b.jpg", "JPEGImages/a.jpg", "JPEGImages/b.jpg"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(jpeg.getvalue())
+        for name in ("labels", "Annotations"):
+            (folder / name).mkdir()
+        (folder / "labels/b.txt").write_text("0 0.5 0.5 0.5 0.5 0.5 0.5 2")
+        (folder / "right.yaml").write_text("train: images\nnames: [a, b]\nkpt_shape: [1, 3]\n")
+        self._json = folder / "coco.json"
+        self._files = {
+            self._json: coco.Coco(folder / "images", self._json, crowd="keep"),
+            folder / "labels/a.txt": yolo.YoloLabels(folder / "right.yaml"),
+            folder / "data.yaml": yolo.YoloLabels(folder / "data.yaml"),
+            folder / "Annotations/a.xml": voc.PascalVoc(folder, difficult="keep"),
+        }
+        images = [
+            {"id": n, "file_name": f"{name}.jpg", "height": 30, "width": 40} for n, name in enumerate("ab")
+        ]
+        each = [
+            {
+                "id": n,
+                "image_id": n % 2,
+                "category_id": 1 + n % 2,
+                "bbox": [n, 1.5, 9 + n, 8],
+                "area": 4,
+                "iscrowd": 0,
+            }
+            for n in range(6)
+        ]
+        names = [{"id": n, "name": name} for n, name in ((1, "cat"), (2, "dog"))]
+        whole = {"images": images, "annotations": each, "categories": names}
+        each[0]["keypoints"], each[1]["keypoints"] = [3, 4, 2, 1, 1, 1], []
+        box = "<bndbox><xmin>2</xmin><ymin>3</ymin><xmax>9</xmax><ymax>8</ymax></bndbox>"
+        things = "".join(
+            f"<object><name>{name}</name>{box}<difficult>0</difficult></object>\n" for name in "ab"
+        )
+        self.seeds = [
+            json.dumps(whole).encode(),
+            json.dumps(dict(reversed(whole.items())), indent=1).encode(),
+            b"0 0.5 0.5 0.25 0.5 0.5 0.5 2\n1 0.25 0.5 0.125 0.5 0.1 0.5 1\n",
+            b"path: .\ntrain: images\nnames:\n  0: a\n  1: b\nkpt_shape: [1, 3]\n",
+            f"<annotation><filename>a.jpg</filename>{things}</annotation>".encode(),
+        ]
+
+    def run(self, data: bytes) -> bool:
+        from standpipe.source.annotations.listing import AnnotationListing
+        from standpipe.source.index.store import build_unnamed
+        from standpipe.source.index.writer import IndexStorage
+
+        taken = False
+        for file, source in self._files.items():
+            content = self._twisted(data) if file == self._json and not data.startswith(b"{") else data
+            file.write_bytes(content)
+            try:
+                subject: Any = source.subject()
+                opened = AnnotationListing(subject, build_unnamed(subject, IndexStorage(None)))
+            except sp.PlanError:
+                continue
+            finally:
+                file.unlink()
+            records = opened.locate(np.arange(opened.num_records))
+            ragged, sizes = records.ragged, opened.sizes(records.index)
+            rows = np.repeat(records.index, np.diff(ragged["boxes"].ends, prepend=0))
+            assert sizes is not None
+            boxes, limits = ragged["boxes"].values, sizes[rows][:, ::-1]
+            assert (boxes >= 0).all()
+            assert (boxes[:, :2] < boxes[:, 2:]).all()
+            assert (boxes[:, 2:] <= limits).all()
+            labels = ragged["labels"].values
+            assert (labels >= 0).all()
+            assert opened.classes is None or (labels < len(opened.classes)).all()
+            assert all(text.isprintable() for text in opened.skipped())
+            if file == self._json:
+                self._compare(content, records, rows)
+            taken = taken or file.suffix != ".txt"  # each line that can't be used is a fault, in any file
+        return taken
+
+    def _twisted(self, data: bytes) -> bytes:
+        """Return the first seed with one to three other values, as a function of ``data``."""
+        draw, whole = random.Random(data), json.loads(self.seeds[0])
+        for _ in range(draw.randint(1, 3)):
+            place: Any = draw.choice(whole[draw.choice(sorted(whole))])
+            key = draw.choice(sorted(place))
+            if isinstance(place[key], list) and place[key] and draw.random() < 0.7:
+                place, key = place[key], draw.randrange(len(place[key]))
+            values = (
+                None,
+                True,
+                -1,
+                0,
+                1,
+                2,
+                1e999,
+                -1e9,
+                float("nan"),
+                0.5,
+                1 << 63,
+                10**25,
+                "",
+                "b.jpg",
+                "../x",
+                [],
+                {},
+            )
+            place[key] = draw.choice((*values, [5, 6, 7, 8], [0] * 9, draw.randrange(60)))
+        return json.dumps(whole).encode()
+
+    def _compare(self, data: bytes, records: Any, rows: Any) -> None:
+        """Check that each box is one that the file has for this annotation and image."""
+        pairs = json.loads(data.decode("utf-8-sig"), object_pairs_hook=list)
+        items = [dict(item) for key, value in pairs if key == "annotations" for item in value]
+        known = {
+            (item["id"], item["image_id"], *(np.float32(max(side, 0)) for side in item["bbox"][:2]))
+            for item in items
+            if len(item.get("bbox", ())) == 4 and all(abs(side) <= 1e9 for side in item["bbox"][:2])
+        }
+        found = zip(
+            records.ragged["id"].values.tolist(),
+            records.plain["image_id"][rows].tolist(),
+            *records.ragged["boxes"].values[:, :2].T.tolist(),
+            strict=True,
+        )
+        assert {*found} <= known
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
+    "annotations": Annotations,
     "index": Index,
     "answers": Answers,
     "npy": Npy,

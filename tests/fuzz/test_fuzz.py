@@ -16,7 +16,16 @@ DRIVER = Path(__file__).parent / "driver.py"
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_bytes_break_a_parser(target: str, tmp_path: Path) -> None:
-    options = [f"-runs={RUNS}", "-seed=1", f"-artifact_prefix={tmp_path}/crash-"]
+    check_runs(target, RUNS, tmp_path)
+
+
+@pytest.mark.long
+def test_ten_thousand_annotation_files(tmp_path: Path) -> None:
+    check_runs("annotations", 10_000, tmp_path)
+
+
+def check_runs(target: str, runs: int, tmp_path: Path) -> None:
+    options = [f"-runs={runs}", "-seed=1", f"-artifact_prefix={tmp_path}/crash-"]
     done = subprocess.run(
         [sys.executable, DRIVER, *options, target],
         capture_output=True,
@@ -27,5 +36,5 @@ def test_no_bytes_break_a_parser(target: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(rf"driver: {target}, (\d+) runs .* (\d+) of them taken for good", done.stdout)
     assert found is not None, done.stdout
-    assert int(found[1]) == RUNS, done.stdout
+    assert int(found[1]) == runs, done.stdout
     assert int(found[2]) > 0, "the parser takes nothing: " + done.stdout

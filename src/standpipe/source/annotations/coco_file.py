@@ -18,6 +18,7 @@ from standpipe.system.paths import path_text
 
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_SIDE_PX = 1 << 31
+MOST_POINTS = 1000  # an annotation without keypoints takes the room of as many
 LONGEST_NAME_BYTES = 4096
 NO_BOX = (math.nan,) * 4
 
@@ -77,7 +78,7 @@ class CocoFile:
             if self._points_each == 0:
                 self._points_each = len(points)
                 self._points.extend([0.0] * (len(points) * (len(self._ids) - 1)))
-            if len(points) != self._points_each or len(points) % 3:
+            if len(points) != self._points_each or len(points) % 3 or len(points) > 3 * MOST_POINTS:
                 raise ValueError(
                     f"it has {len(points)} numbers of keypoints, the first annotation with any {self._points_each}; "
                     "each point needs 3, and all annotations as many points"
