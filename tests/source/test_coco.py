@@ -320,7 +320,7 @@ def test_files_of_another_form(tmp_path: Path, text: str | bytes, reason: str) -
 def test_a_value_without_an_end_takes_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digit: str
 ) -> None:
-    monkeypatch.setattr("standpipe.source.annotations.json_items.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("standpipe.source.annotations.json_items.MOST_ITEM_BYTES", 1 << 16)
     monkeypatch.setattr("standpipe.source.annotations.json_items.PIECE_BYTES", 1 << 12)
     start = {"1": "0.1", "[1],": "[[1],"}.get(digit, '"')
     with pytest.raises(sp.PlanError, match=r"more than 0 MiB|isn't JSON"):

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
-from standpipe.source.annotations.table import Annotations, Faults, present
+from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations, Faults, present
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.system.paths import path_text
 
-MOST_LABEL = 65_535  # class names are listed by label
 MOST_SIDE_PX = 1 << 31
-MOST_POINTS = 1000  # an annotation without keypoints takes the room of as many
 LONGEST_NAME_BYTES = 4096
 NO_BOX = (math.nan,) * 4
 

@@ -13,7 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.system.paths import path_text, reading
 
 PIECE_BYTES = 1 << 20
-MOST_BYTES = 16 << 20  # of one item; the memory that parsing it takes is a few dozen times that
+MOST_ITEM_BYTES = 16 << 20  # the memory that parsing one takes is a few dozen times that
 LONGEST_WORD = 16  # a value that a piece may cut, such as -Infinity or an escape in a string, is shorter
 SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -113,8 +113,8 @@ class JsonItems:
     def _more(self) -> bool:
         """Read more of the file behind what isn't parsed; return False at its end."""
         rest = self._text[self._at :]
-        if len(rest) > MOST_BYTES:
-            raise self.wrong(f"one of its values has more than {MOST_BYTES >> 20} MiB")
+        if len(rest) > MOST_ITEM_BYTES:
+            raise self.wrong(f"one of its values has more than {MOST_ITEM_BYTES >> 20} MiB")
         with reading(self._path):
             piece = self._file.read(max(PIECE_BYTES, len(rest)))
         try:

@@ -1,14 +1,155 @@
-"""The opened source of annotation files, and the checks of its index that all kinds share."""
+"""What all sources of annotation files share: the description, the subject of the index, and the opened source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import TypeAlias, get_args, get_type_hints
 
-from standpipe.source.annotations.table import FAULTS, fault_counts
-from standpipe.source.index.file import Facts
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source.annotations.table import FAULT, FAULTS, Annotations, Faults, Invalid, WithoutInstances
+from standpipe.source.index.file import Facts, IndexFile, SectionPlace
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.store import is_settled
-from standpipe.system.paths import path_text
+from standpipe.source.index.store import AROUND, Progress, is_settled, open_index
+from standpipe.source.index.writer import IndexWriter
+from standpipe.system.paths import AnyPath, absolute, path_text
+
+# What is seen of the files now, and the latest modification time; given what an index has of them.
+Looks: TypeAlias = Callable[[Mapping[str, int]], tuple[dict[str, int], int]]
+# The images and instances of the files, and what is seen of the files.
+Reads: TypeAlias = Callable[[Faults, Progress | None], tuple[Annotations, dict[str, int]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationSource:
+    """A description of images with annotation files. Fields without a default are paths."""
+
+    without_instances: WithoutInstances = "keep"
+    invalid: Invalid = "clip"
+    index: AnyPath | None = None
+
+    def open(self) -> OpenSource:
+        """Find the index of the annotations, or read them and build one.
+
+        Raises ``PlanError`` if files can't be read or have another form, or there are no images; and for a fault with
+        ``invalid="error"``.
+        """
+        subject = self.subject()
+        return AnnotationListing(subject, open_index(subject))
+
+    def subject(self) -> AnnotationSubject:
+        """Return the annotations, as the subject of an index."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        paths = [
+            f"'{path_text(getattr(self, each.name))}'" for each in fields(self) if each.default is MISSING
+        ]
+        index = [] if self.index is None else [f"index='{path_text(self.index)}'"]
+        return f"{type(self).__name__}({', '.join([*paths, *self._changed(), *index])})"
+
+    def _changed(self) -> list[str]:
+        """Return the options that aren't the defaults, except ``index``."""
+        options = {each.name: each.default for each in fields(self) if each.default is not MISSING}
+        values = {name: getattr(self, name) for name in options if name != "index"}
+        return [f"{name}={value!r}" for name, value in values.items() if value != options[name]]
+
+    def made(
+        self, kind: str, paths: tuple[bytes, bytes], look: Looks, read: Reads, *, options: str = ""
+    ) -> AnnotationSubject:
+        """Return a subject. Raises ``PlanError`` for an option with another value than its type names.
+
+        paths    the annotations, and the folder that the images' names start from
+        options  further text that what is indexed depends on
+        """
+        for name, hint in get_type_hints(type(self)).items():
+            choices, value = get_args(hint), getattr(self, name)
+            if choices and isinstance(choices[0], str) and value not in choices:
+                raise PlanError(
+                    f"{type(self).__name__}: {name} must be {' or '.join(map(repr, choices))}, got {value!r:.80}"
+                )
+        index = None if self.index is None else absolute(self.index, field=f"{type(self).__name__}'s index")
+        base = os.path.join(paths[1], b"")  # noqa: PTH118 (pathlib has no bytes)
+        text = ", ".join([*self._changed(), options])
+        return AnnotationSubject(
+            kind, paths[0], base, index, text, self.invalid, self.without_instances, look, read
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationSubject:
+    """A ``Subject`` of annotation files.
+
+    path  absolute path of the annotations
+    base  folder that the images' names start from, with a slash at the end
+    """
+
+    kind: str
+    path: bytes
+    base: bytes
+    index: bytes | None
+    options: str
+    invalid: Invalid
+    without_instances: WithoutInstances
+    look: Looks
+    read: Reads
+
+    around = AROUND
+    stays = False
+    costly = True
+
+    @property
+    def name(self) -> str:
+        """The annotations' path."""
+        return path_text(self.path)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of ``standpipe index`` for the same index: it doesn't take annotations."""
+        return []
+
+    @property
+    def key(self) -> str:
+        """The name of its index in the cache folder: a digest of paths and options."""
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        return blake2b(
+            repr((self.kind, self.path, self.base, self.options)).encode(), digest_size=16
+        ).hexdigest()
+
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Return the place of the images' names, which are in the index itself."""
+        return index.place("text")
+
+    def check_unchanged(self) -> None:
+        """Do nothing: the images' names are read from the index."""
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Return None if all that is seen of the files is as in the index; else why not."""
+        facts = index.facts
+        if facts.kind != self.kind or facts.options != {self.options: True}:
+            return "it was built with other options"
+        if "instances" not in facts.optional or "sizes" not in facts.optional:
+            return "it was built by another version of standpipe"
+        seen, newest_ns = self.look(facts.seen)
+        if any(facts.seen.get(name) != value for name, value in seen.items()):
+            return "the annotations or the folders of images changed since"
+        if not is_settled(newest_ns, facts.began_ns):
+            return "the annotations may have changed again without a new modification time"
+        return None
+
+    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
+        """Read the annotations, and write their index."""
+        began_ns = time.time_ns()
+        faults = Faults(self.name)
+        found, seen = self.read(faults, on_progress)
+        facts = found.write(writer, faults, self.invalid, self.without_instances)
+        options = {self.options: True}
+        return replace(facts, kind=self.kind, options=options, seen={**facts.seen, **seen}, began_ns=began_ns)
 
 
 class AnnotationListing(Listing):
@@ -19,8 +160,11 @@ class AnnotationListing(Listing):
     @property
     def index_note(self) -> str:
         """The index's location and size, and the numbers of faults, for ``explain()``."""
-        counts = fault_counts(self.index.facts.seen)
-        return self._place + (f"; faults of annotations: {counts}" if counts else "")
+        seen = self.index.facts.seen.items()
+        counts = [
+            f"{n:,} × {path_text(name.removeprefix(FAULT))}" for name, n in seen if name.startswith(FAULT)
+        ]
+        return self._place + (f"; faults of annotations: {', '.join(counts)}" if counts else "")
 
     def skipped(self) -> Iterator[str]:
         """Yield a text for each fault, with the place and what is wrong."""
@@ -28,22 +172,3 @@ class AnnotationListing(Listing):
         for block in self.index.blocks(FAULTS) if FAULTS in self.index.facts.sections else ():
             *whole, rest = (rest + block.tobytes()).split(b"\0")
             yield from map(path_text, whole)
-
-
-def changed(
-    facts: Facts, kind: str, options: dict[str, bool], seen: dict[str, int], newest_ns: int
-) -> str | None:
-    """Return why an index doesn't fit the annotations; None if it fits.
-
-    seen       what is seen of the annotation files now: all of it must be in the index
-    newest_ns  the latest modification time of the files
-    """
-    if facts.kind != kind or facts.options != options:
-        return "it was built with other options"
-    if "instances" not in facts.optional or "sizes" not in facts.optional:
-        return "it was built by another version of standpipe"
-    if any(facts.seen.get(name) != value for name, value in seen.items()):
-        return "the annotations or the folders of images changed since"
-    if not is_settled(newest_ns, facts.began_ns):
-        return "the annotations may have changed again without a new modification time"
-    return None

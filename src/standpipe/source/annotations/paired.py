@@ -1,13 +1,12 @@
-"""The subject of an index of images that have an annotation file each, as in YOLO's and Pascal VOC's formats."""
+"""Read images that have an annotation file each, as in YOLO's and Pascal VOC's formats."""
 
 from __future__ import annotations
 
 import os
-import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -16,11 +15,8 @@ from standpipe import _native
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.formats import is_image_name
-from standpipe.source.annotations.listing import changed
-from standpipe.source.annotations.table import Annotations, Faults, Rules
-from standpipe.source.index.file import Facts, IndexFile, SectionPlace
-from standpipe.source.index.store import AROUND, Progress
-from standpipe.source.index.writer import IndexWriter
+from standpipe.source.annotations.table import Annotations, Faults
+from standpipe.source.index.store import Progress
 from standpipe.spec import AnyArray
 from standpipe.system.files import open_regular, read_regular
 from standpipe.system.paths import path_text
@@ -95,87 +91,39 @@ class Format:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class PairedSubject:
-    """A ``Subject`` of images with an annotation file each.
+def look_at_pairs(pairs: Callable[[], Pairs], before: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Look at the images and files that there are now, and the sizes and times of the files."""
+    return _seen(pairs())
 
-    path     absolute path of the data set's folder or description
-    base     folder that the images' names start from, with a slash at the end
-    options  options of the source that change what is indexed
-    pairs    lists the images and files that there are now
-    form     makes the format anew
+
+def read_pairs(
+    name: str,
+    base: bytes,
+    list_pairs: Callable[[], Pairs],
+    make_format: Callable[[], Format],
+    faults: Faults,
+    on_progress: Progress | None,
+) -> tuple[Annotations, dict[str, int]]:
+    """Read all annotation files, and the headers of all images.
+
+    name  the data set, for errors
+    base  folder that the images' names start from
     """
-
-    kind: str
-    path: bytes
-    base: bytes
-    index: bytes | None
-    options: str
-    rules: Rules
-    pairs: Callable[[], Pairs]
-    form: Callable[[], Format]
-
-    around = AROUND
-    stays = False
-    costly = True
-
-    @property
-    def name(self) -> str:
-        """The data set's path."""
-        return path_text(self.path)
-
-    @property
-    def arguments(self) -> list[str]:
-        """The arguments of ``standpipe index`` for the same index: it doesn't take annotations."""
-        return []
-
-    @property
-    def key(self) -> str:
-        """The name of its index in the cache folder: a digest of path and options."""
-        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
-
-        return blake2b(repr((self.kind, self.path, self._options())).encode(), digest_size=16).hexdigest()
-
-    def _options(self) -> dict[str, bool]:
-        return {f"{self.options}{self.rules.describe()}": True}
-
-    def text(self, index: IndexFile) -> SectionPlace:
-        """Return the place of the images' names, which are in the index itself."""
-        return index.place("text")
-
-    def check_unchanged(self) -> None:
-        """Do nothing: the images' names are read from the index."""
-
-    def objection(self, index: IndexFile) -> str | None:
-        """Return None if the images and all annotation files are as in the index; else why not."""
-        seen, newest_ns = _seen(self.pairs())
-        return changed(index.facts, self.kind, self._options(), seen, newest_ns)
-
-    def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
-        """Read all annotation files and the headers of all images, and write their index."""
-        began_ns = time.time_ns()
-        pairs, form, faults = self.pairs(), self.form(), Faults(self.name)
-        if not pairs.images:
-            raise PlanError(f"{self.name} has no images; check the path and the files' suffixes")
-        for path in pairs.lone:
-            faults.add("annotation file without an image", path_text(path))
-        table = _Table(form, pairs, faults)
-        for done in table.read(self.base):
-            if on_progress is not None:
-                on_progress("images", done, len(pairs.images))
-        if not table.found:
-            raise PlanError(
-                f"{self.name} has {len(pairs.images):,} images and no annotation files: there is no "
-                f"{path_text(pairs.files[0])}"
-            )
-        facts = table.annotations().write(writer, faults, self.rules)
-        return replace(
-            facts,
-            kind=self.kind,
-            options=self._options(),
-            seen={**facts.seen, **_seen(pairs)[0]},
-            began_ns=began_ns,
+    pairs, form = list_pairs(), make_format()
+    if not pairs.images:
+        raise PlanError(f"{name} has no images; check the path and the files' suffixes")
+    for path in pairs.lone:
+        faults.add("annotation file without an image", path_text(path))
+    seen, _ = _seen(pairs)
+    table = _Table(form, pairs, faults)
+    for done in table.read(base):
+        if on_progress is not None:
+            on_progress("images", done, len(pairs.images))
+    if not table.found:
+        raise PlanError(
+            f"{name} has {len(pairs.images):,} images and no annotation files: there is no {path_text(pairs.files[0])}"
         )
+    return table.annotations(), seen
 
 
 class _Table:

@@ -16,40 +16,14 @@ from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_sectio
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.spec import AnyArray, Int64Array
-from standpipe.system.paths import path_text
 
 Invalid = Literal["clip", "drop", "error"]
 WithoutInstances = Literal["keep", "drop"]
 FAULT = "fault: "  # in an index's counts, before a kind of fault
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
+MOST_LABEL = 65_535  # class names are listed by label
+MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
 ROUNDING_PX = 1.0  # a box may be rounded up to this far out of its image
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The treatment of faults, and of images without instances."""
-
-    invalid: Invalid
-    without_instances: WithoutInstances
-
-    def check(self, what: str) -> None:
-        """Raise ``PlanError`` for values that aren't known. ``what``: the source's class."""
-        check_choice(what, "invalid", self.invalid, ("clip", "drop", "error"))
-        check_choice(what, "without_instances", self.without_instances, ("keep", "drop"))
-
-    def describe(self) -> str:
-        """Return the values that aren't the defaults, as the end of a call's arguments."""
-        invalid = "" if self.invalid == "clip" else f", invalid={self.invalid!r}"
-        without = (
-            "" if self.without_instances == "keep" else f", without_instances={self.without_instances!r}"
-        )
-        return without + invalid
-
-
-def check_choice(what: str, name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise ``PlanError`` unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise PlanError(f"{what}: {name} must be {' or '.join(map(repr, choices))}, got {value!r:.80}")
 
 
 class Faults:
@@ -158,12 +132,14 @@ class Annotations:
         dropped = broken | nothing | (outside if invalid == "drop" else False)
         return replace(self, boxes=clipped)._of_instances(~dropped)
 
-    def write(self, writer: IndexWriter, faults: Faults, rules: Rules) -> Facts:
-        """Write an index without faults; return its facts, in which what depends on the source is still empty."""
-        found = self.valid(faults, rules.invalid)
-        if rules.without_instances == "drop":
+    def write(
+        self, writer: IndexWriter, faults: Faults, invalid: Invalid, without_instances: WithoutInstances
+    ) -> Facts:
+        """Write an index of what is valid; return its facts, of which kind, options and time are still empty."""
+        found = self.valid(faults, invalid)
+        if without_instances == "drop":
             found = found.of_images(np.bincount(found.rows, minlength=len(found.paths)) > 0)
-        counts = faults.finish(writer, rules.invalid)
+        counts = faults.finish(writer, invalid)
         paths, rows = found.paths, len(found.paths)
         if rows == 0:
             raise PlanError(
@@ -221,11 +197,3 @@ def present(base: bytes, names: list[bytes]) -> NDArray[np.bool_]:
                 listed[folder] = frozenset()
         found[number] = last in listed[folder]
     return found
-
-
-def fault_counts(seen: Mapping[str, int]) -> str:
-    """Return the counts of faults in an index's facts, for ``explain()``; empty without faults."""
-    found = [
-        f"{count:,} × {kind.removeprefix(FAULT)}" for kind, count in seen.items() if kind.startswith(FAULT)
-    ]
-    return ", ".join(path_text(text) for text in found)

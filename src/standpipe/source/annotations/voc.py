@@ -9,11 +9,8 @@ from functools import partial
 from typing import Any, Literal
 from xml.parsers import expat
 
-from standpipe.contracts import OpenSource
-from standpipe.source.annotations.listing import AnnotationListing
-from standpipe.source.annotations.paired import Format, PairedSubject, Pairs, Parsed, images_in
-from standpipe.source.annotations.table import Invalid, Rules, WithoutInstances, check_choice
-from standpipe.source.index.store import open_index
+from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
+from standpipe.source.annotations.paired import Format, Pairs, Parsed, images_in, look_at_pairs, read_pairs
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
 
@@ -23,7 +20,7 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclass(frozen=True, slots=True)
-class PascalVoc:
+class PascalVoc(AnnotationSource):
     """Images with an XML file each, in the folders of Pascal VOC, for detection.
 
     The records are the images, sorted by name. Their fields are ``image``, encoded, and for the M objects of an image
@@ -58,39 +55,19 @@ class PascalVoc:
     folder: AnyPath
     split: str | None = None
     difficult: Literal["drop", "keep"] = field(default="drop", kw_only=True)
-    without_instances: WithoutInstances = field(default="keep", kw_only=True)
-    invalid: Invalid = field(default="clip", kw_only=True)
-    index: AnyPath | None = field(default=None, kw_only=True)
 
-    def open(self) -> OpenSource:
-        """Find the index of the images and XML files, or read all and build one.
-
-        Raises ``PlanError`` if a folder or the list can't be read, or there are no images or no XML files; and for a
-        fault with ``invalid="error"``.
-        """
-        subject = self.subject()
-        return AnnotationListing(subject, open_index(subject))
-
-    def describe(self) -> str:
-        """Return one line for ``explain()``."""
-        split = "" if self.split is None else f", split={self.split!r}"
-        difficult = "" if self.difficult == "drop" else f", difficult={self.difficult!r}"
-        index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        rules = Rules(self.invalid, self.without_instances).describe()
-        return f"PascalVoc('{path_text(self.folder)}'{split}{difficult}{rules}{index})"
-
-    def subject(self) -> PairedSubject:
+    def subject(self) -> AnnotationSubject:
         """Return the images and XML files, as the subject of an index."""
-        rules = Rules(self.invalid, self.without_instances)
-        rules.check("PascalVoc")
-        check_choice("PascalVoc", "difficult", self.difficult, ("drop", "keep"))
         path = absolute(self.folder, field="PascalVoc's folder")
         base = os.path.join(path, b"")  # noqa: PTH118 (bytes)
-        index = None if self.index is None else absolute(self.index, field="PascalVoc's index")
-        options = f"split={self.split}, difficult={self.difficult}"
         pairs = partial(_pairs, base, self.split)
         form = partial(VocFormat, keeps_difficult=self.difficult == "keep")
-        return PairedSubject("voc", path, base, index, options, rules, pairs, form)
+        return self.made(
+            "voc",
+            (path, base),
+            partial(look_at_pairs, pairs),
+            partial(read_pairs, path_text(path), base, pairs, form),
+        )
 
 
 def _pairs(base: bytes, split: str | None) -> Pairs:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
-from standpipe.source.annotations.listing import AnnotationListing
-from standpipe.source.annotations.paired import Format, PairedSubject, Pairs, Parsed, images_in
-from standpipe.source.annotations.table import Invalid, Rules, WithoutInstances
-from standpipe.source.index.store import open_index
+from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
+from standpipe.source.annotations.paired import Format, Pairs, Parsed, images_in, look_at_pairs, read_pairs
+from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
 
 MOST_YAML_BYTES = 1 << 20
 MOST_LIST_BYTES = 1 << 30
-MOST_POINTS = 1000
-MOST_CLASS = 65_535
 IMAGES, LABELS = b"images", b"labels"
 
 
 @dataclass(frozen=True, slots=True)
-class YoloLabels:
+class YoloLabels(AnnotationSource):
     """Images with a label file each, as the YOLO family has them, for detection and keypoints.
 
     The records are the images, sorted by path. Their fields are ``image``, encoded, and for the M instances of an
@@ -64,39 +60,19 @@ class YoloLabels:
 
     data: AnyPath
     split: str = "train"
-    without_instances: WithoutInstances = field(default="keep", kw_only=True)
-    invalid: Invalid = field(default="clip", kw_only=True)
-    index: AnyPath | None = field(default=None, kw_only=True)
 
-    def open(self) -> OpenSource:
-        """Find the index of the images and label files, or read all and build one.
-
-        Raises ``PlanError`` if the description or a folder can't be read, or there are no images or no label files;
-        and for a fault with ``invalid="error"``.
-        """
-        subject = self.subject()
-        return AnnotationListing(subject, open_index(subject))
-
-    def describe(self) -> str:
-        """Return one line for ``explain()``."""
-        split = "" if self.split == "train" else f", split={self.split!r}"
-        index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        rules = Rules(self.invalid, self.without_instances).describe()
-        return f"YoloLabels('{path_text(self.data)}'{split}{rules}{index})"
-
-    def subject(self) -> PairedSubject:
+    def subject(self) -> AnnotationSubject:
         """Return the images and label files, as the subject of an index."""
-        rules = Rules(self.invalid, self.without_instances)
-        rules.check("YoloLabels")
         path = absolute(self.data, field="YoloLabels' data")
-        index = None if self.index is None else absolute(self.index, field="YoloLabels' index")
         if os.path.isdir(path):  # noqa: PTH112 (bytes)
             base, parts, names, points = os.path.join(path, b""), [IMAGES], None, None  # noqa: PTH118
         else:
             base, parts, names, points = _description(path, self.split)
-        options = f"split={self.split}, names={names}, points={points}"
-        form = partial(YoloFormat, names, points)
-        return PairedSubject("yolo", path, base, index, options, rules, partial(_pairs, base, parts), form)
+        pairs = partial(_pairs, base, parts)
+        reads = partial(read_pairs, path_text(path), base, pairs, partial(YoloFormat, names, points))
+        return self.made(
+            "yolo", (path, base), partial(look_at_pairs, pairs), reads, options=f"{names}, {points}"
+        )
 
 
 def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str], tuple[int, int] | None]:
@@ -198,7 +174,7 @@ class YoloFormat(Format):
     def __init__(self, names: list[str] | None, points: tuple[int, int] | None) -> None:
         shape = {} if points is None else {"keypoints": ("<f4", (points[0], 3))}
         super().__init__(names or [], fractions=True, values=shape, needed=False)
-        self._classes = MOST_CLASS + 1 if names is None else len(names)
+        self._classes = MOST_LABEL + 1 if names is None else len(names)
         self._points = points
         self._columns = 5 if points is None else 5 + points[0] * points[1]
 
