@@ -1,4 +1,4 @@
-"""What all sources of annotation files share: the description, the subject of the index, and the opened source."""
+"""Sources of annotation files: their common description, the subject of their index, and the opened source."""
 
 from __future__ import annotations
 

@@ -270,6 +270,7 @@ def images_in(folder: bytes) -> tuple[list[bytes], list[bytes]]:
 
     for path, _, names in os.walk(folder, onerror=refuse):
         below = path[len(folder) :].lstrip(b"/")
+        below += b"/" if below else b""
         for name in names:
-            (images if is_image_name(name) else others).append(os.path.join(below, name))  # noqa: PTH118 (bytes)
+            (images if is_image_name(name) else others).append(below + name)
     return sorted(images), sorted(others)
