@@ -1,6 +1,6 @@
 """Read the arrays of a large JSON file, item by item.
 
-The standard library's parser reads each item. It takes a third of ijson's time for a file of COCO's, and reads NaN, which
+The standard library parses each item. It takes a third of ijson's time for a file of COCO's, and reads NaN, which
 Python writes: then one box is a fault, and not the file.
 """
 
