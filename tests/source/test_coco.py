@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import standpipe as sp
+from annotated import faults, instances
 from photos import encoded, picture
 from standpipe.contracts import check_source
 from standpipe.source.annotations.coco import Coco
@@ -56,20 +57,6 @@ def write(folder: Path, what: Any, **options: Any) -> Coco:
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     os.utime(file, ns=(LONG_AGO_NS, LONG_AGO_NS))
     return Coco(folder / "images", file, **options)
-
-
-def instances(source: Coco | Any) -> dict[str, list[Any]]:
-    """Return all fields of instances, as a list of records."""
-    opened = source.open()
-    found = opened.locate(np.arange(opened.num_records)).ragged
-    return {
-        name: [part.tolist() for part in np.split(rows.values, rows.ends[:-1])]
-        for name, rows in found.items()
-    }
-
-
-def faults(source: Coco) -> list[str]:
-    return list(source.open().skipped())  # type: ignore[attr-defined]
 
 
 def test_fields_of_instances(tmp_path: Path) -> None:

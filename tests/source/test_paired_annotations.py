@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from annotated import faults, instances
 from photos import encoded, picture
 from standpipe.contracts import check_source
 from standpipe.source.annotations.voc import PascalVoc
@@ -67,22 +68,9 @@ def xml(*things: str) -> str:
     return f"<annotation><size><width>1</width></size>{''.join(things)}</annotation>"
 
 
-def instances(source: Any) -> dict[str, list[Any]]:
-    opened = source.open()
-    found = opened.locate(np.arange(opened.num_records)).ragged
-    return {
-        name: [part.tolist() for part in np.split(rows.values, rows.ends[:-1])]
-        for name, rows in found.items()
-    }
-
-
 def paths(source: Any) -> list[str]:
     opened = source.open()
     return [opened.name(row) for row in range(opened.num_records)]
-
-
-def faults(source: Any) -> list[str]:
-    return list(source.open().skipped())
 
 
 def test_label_files(tmp_path: Path) -> None:
@@ -277,18 +265,18 @@ def test_a_split_of_voc(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "file that isn't VOC's XML, no element found"),
-        ("<annotation><object>", "file that isn't VOC's XML, no element found"),
-        ("<annotation></object>", "file that isn't VOC's XML, mismatched tag: line 1"),
-        ("<html></html>", "file that isn't VOC's XML, its root is <html>, not <annotation>"),
+        ("", "no element found"),
+        ("<annotation><object>", "no element found"),
+        ("<annotation></object>", "mismatched tag: line 1"),
+        ("<html></html>", "its root is <html>, not <annotation>"),
         (
             '<!DOCTYPE a [<!ENTITY b "c">]><annotation>&b;</annotation>',
-            "file that isn't VOC's XML, it has a document",
+            "it has a document",
         ),
-        ("<annotation>&b;</annotation>", "file that isn't VOC's XML, undefined entity"),
+        ("<annotation>&b;</annotation>", "undefined entity"),
         (
             "<annotation>" + "<a>" * 100_000,
-            "file that isn't VOC's XML, its elements are nested more than 32 deep",
+            "its elements are nested more than 32 deep",
         ),
     ],
 )
@@ -296,8 +284,8 @@ def test_an_image_with_a_broken_xml_file_is_no_record(tmp_path: Path, text: str,
     source = voc(tmp_path, {"b": text})
     assert paths(source) == [f"{tmp_path}/VOC/JPEGImages/{name}.jpg" for name in "ac"]
     (found,) = faults(source)
-    assert found.startswith(fault)
-    assert found.endswith(f"{tmp_path}/VOC/Annotations/b.xml")
+    assert found.startswith(f"file that isn't VOC's XML: {tmp_path}/VOC/Annotations/b.xml: {fault}")
+    assert source.open().index_note.endswith("; faults of annotations: 1 × file that isn't VOC's XML")  # type: ignore[attr-defined]
     check_source(source)
 
 
@@ -338,3 +326,8 @@ def test_options_are_checked(tmp_path: Path) -> None:
         sp.PlanError, match="YoloLabels: invalid must be 'clip' or 'drop' or 'error', got None"
     ):
         YoloLabels(tmp_path, invalid=None).open()  # type: ignore[arg-type]
+    for split in (5, "a\0b"):
+        with pytest.raises(sp.PlanError, match=r"split must be the name of a list|contains a NUL byte"):
+            voc(tmp_path, {}, split=split).open()
+    with pytest.raises(sp.PlanError, match=r"has no split \[5\]"):
+        yolo(tmp_path, {}, split=[5]).open()

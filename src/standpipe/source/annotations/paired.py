@@ -35,7 +35,7 @@ class Parsed:
     labels   (m,) class numbers
     boxes    m tuples of 4 numbers: xyxy
     values   further values by name, m numbers or tuples of numbers each
-    faults   (line, kind) of what couldn't be used; line 0: the whole file
+    faults   (line, kind) of what couldn't be used; line 0: the whole file, and the kind may end with ``": "`` and more
     """
 
     lines: list[int] = field(default_factory=list)
@@ -157,11 +157,12 @@ class _Table:
         if isinstance(content, bytes):
             parsed = self._form.parse(content)
         elif isinstance(content, str):
-            parsed.faults.append((0, f"annotation file that can't be read, {content}"))
+            parsed.faults.append((0, f"annotation file that can't be read: {content}"))
         elif self._form.needed:
             parsed.faults.append((0, "image without an annotation file"))
-        for line, kind in parsed.faults:
-            self._faults.add(kind, f"{file}:{line}" if line else file)
+        for line, fault in parsed.faults:
+            kind, colon, detail = fault.partition(": ")
+            self._faults.add(kind, f"{file}:{line}" if line else f"{file}{colon}{detail}")
         if isinstance(size, str):
             self._faults.add("image whose size can't be read", f"{image}: {size}")
         if isinstance(size, str) or any(line == 0 for line, _ in parsed.faults):

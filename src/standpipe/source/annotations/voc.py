@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 from xml.parsers import expat
 
+from standpipe.errors import PlanError
 from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
 from standpipe.source.annotations.paired import Format, Pairs, Parsed, images_in, look_at_pairs, read_pairs
 from standpipe.system.files import read_regular
@@ -60,6 +61,10 @@ class PascalVoc(AnnotationSource):
         """Return the images and XML files, as the subject of an index."""
         path = absolute(self.folder, field="PascalVoc's folder")
         base = os.path.join(path, b"")  # noqa: PTH118 (bytes)
+        if not isinstance(self.split, str | None):
+            raise PlanError(
+                f"PascalVoc: split must be the name of a list in ImageSets/Main, got {self.split!r:.80}"
+            )
         pairs = partial(_pairs, base, self.split)
         form = partial(VocFormat, keeps_difficult=self.difficult == "keep")
         return self.made(
@@ -79,7 +84,7 @@ def _pairs(base: bytes, split: str | None) -> Pairs:
     wanted = sorted(images)
     lone = sorted(files - {*images})
     if split is not None:
-        path = base + b"ImageSets/Main/" + os.fsencode(split) + b".txt"
+        path = absolute(base + b"ImageSets/Main/" + os.fsencode(split) + b".txt", field="PascalVoc's split")
         with reading(path):
             lines = read_regular(os.fsdecode(path), MOST_LIST_BYTES).splitlines()
         listed = {line.split()[0] for line in lines if line.split()}
@@ -115,7 +120,7 @@ class VocFormat(Format):
         try:
             objects.parse(content)
         except (expat.ExpatError, ValueError) as error:
-            return Parsed(faults=[(0, f"file that isn't VOC's XML, {error}")])
+            return Parsed(faults=[(0, f"file that isn't VOC's XML: {error}")])
         for line, values in objects.found:
             try:
                 left, top, right, bottom = (float(values[f"bndbox/{side}"]) for side in SIDES)

@@ -88,7 +88,7 @@ def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str]
         found = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError, OverflowError) as error:
         raise PlanError(f"{shown} isn't YAML: {' '.join(str(error).split()):.300}") from error
-    if not isinstance(found, dict) or split not in found:
+    if not isinstance(found, dict) or split not in [*found]:
         raise PlanError(f"{shown} has no split {split!r}; it needs path, train, val and names")
     parts = found[split] if isinstance(found[split], list) else [found[split]]
     root = found.get("path", "")
