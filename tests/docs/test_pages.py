@@ -31,6 +31,7 @@ FOR_SOURCES = (
     "Files",
     "Paths",
     "Rows",
+    "RaggedRows",
     "Encoded",
     "ReadsRecords",
     "check_source",

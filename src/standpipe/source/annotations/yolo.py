@@ -80,7 +80,9 @@ def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str]
     try:
         import yaml
     except ImportError as error:
-        raise PlanError("YoloLabels reads data.yaml by PyYAML: pip install standpipe[detection]") from error
+        raise PlanError(
+            "YoloLabels reads data.yaml by PyYAML, which is missing: pip install pyyaml"
+        ) from error
     shown = path_text(path)
     with reading(path):
         text = read_regular(os.fsdecode(path), MOST_YAML_BYTES)
