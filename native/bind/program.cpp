@@ -1,6 +1,7 @@
 // Binds the description of an image's transforms: stages, the format of rows, and the program of both.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -13,6 +14,7 @@
 
 #include "bind/bind.h"
 #include "image/rows.h"
+#include "image/trace.h"
 
 namespace standpipe {
 namespace {
@@ -202,6 +204,41 @@ void bind_stages(nb::module_& m) {
             "times; 0: 1 to 3 times at random.");
 }
 
+constexpr size_t kMoveNumbers = 11;
+
+// Rows with fewer moves than the others get moves that change nothing.
+Numbers<double>::Array traced(const Program& program, size_t head,
+                              const std::vector<std::pair<int, int>>& sizes, uint64_t seed, uint64_t epoch,
+                              Column<uint64_t> positions, Column<uint64_t> attempts) {
+    const size_t count = sizes.size();
+    if (head >= program.heads.size()) throw nb::index_error("head");
+    if (positions.shape(0) != count || attempts.shape(0) != count) throw nb::value_error("of other rows");
+    std::vector<std::vector<Move>> rows(count);
+    size_t most = 0;
+    {
+        Released unlocked;
+        for (size_t i = 0; i < count; ++i) {
+            const SampleKey key{epoch_key(seed, epoch), positions.data()[i], attempts.data()[i]};
+            const Size source{sizes[i].first, sizes[i].second};
+            if (source.height > 0 && source.width > 0) trace(program, head, source, key, rows[i]);
+            most = std::max(most, rows[i].size());
+        }
+    }
+    Numbers<double> numbers(count * most * kMoveNumbers);
+    double* next = numbers.values().data();
+    for (size_t i = 0; i < count; ++i) {
+        Move none{{1, 0, 0, 0, 1, 0, 0, 0, 1}, sizes[i].first, sizes[i].second};
+        if (!rows[i].empty()) none.height = rows[i].back().height, none.width = rows[i].back().width;
+        rows[i].resize(most, none);
+        for (const Move& move : rows[i]) {
+            next = std::copy(move.matrix.begin(), move.matrix.end(), next);
+            *next++ = move.height;
+            *next++ = move.width;
+        }
+    }
+    return std::move(numbers).array();
+}
+
 void bind_kernel(nb::module_& m) {
     nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
         .def_static(
@@ -275,7 +312,16 @@ void bind_kernel(nb::module_& m) {
     nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
         .def(nb::new_(&program_of), "inputs"_a, "heads"_a, "simd"_a.none() = nb::none(),
              "``heads``: in the order of their inputs. ``simd``: of ``simd_paths``; None: the fastest.")
-        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
+        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; })
+        .def("trace", &traced, "head"_a, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
+             "Return what a head's geometric transforms do to n pictures: (n, moves, 11) float64, flat.\n\n"
+             "A move is a matrix of three rows, from a place in the picture before it to one in the result, "
+             "in\n"
+             "pixels from the upper left corner; and the result's height and width. A picture that can't be "
+             "made\n"
+             "into a row has moves that change nothing. ``sizes``: (height, width) of each picture before "
+             "all\n"
+             "transforms, in pixels. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.");
 }
 
 }  // namespace

@@ -58,8 +58,6 @@ int in_front(const Window& window, int padding, int padded_size, int wanted) noe
     return padding + (lacks ? wanted - padded_size : 0);
 }
 
-}  // namespace
-
 // Ten tries, then the largest centred box inside the ratio range: torchvision's
 // RandomResizedCrop.make_params.
 Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept {
@@ -86,6 +84,17 @@ Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcep
         width = std::clamp(round_half_even(height * crop.ratio_high), 1, source.width);
     return {(source.width - width) / 2, (source.height - height) / 2, width, height};
 }
+
+// A resize to more than this along one side is refused.
+constexpr int kMaxSide = 1 << 24;
+
+}  // namespace
+
+Box crop_box(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
+    return stage.has_crop ? draw_crop(stage.crop, source, key) : Box{0, 0, source.width, source.height};
+}
+
+bool is_too_large(Size whole) noexcept { return whole.height > kMaxSide || whole.width > kMaxSide; }
 
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept {
     bool mirrored = false;

@@ -97,8 +97,12 @@ struct SampleGeometry {
 struct Box {
     int x = 0, y = 0, width = 0, height = 0;
 };
-Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept;
+// The part of an image of `source` that a stage resizes: all of it without a crop.
+Box crop_box(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
+
+// Returns whether a resize to this size is refused: positions would leave Pillow's single-precision boxes.
+bool is_too_large(Size whole) noexcept;
 
 // The size with padding of a picture of size `whole` before its window is taken.
 Size padded(const Window& window, Size whole) noexcept;

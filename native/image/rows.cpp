@@ -122,10 +122,6 @@ bool only_copies(const Program& program, Size size) noexcept {
 
 namespace {
 
-// A resize to more than this along one side is refused: positions would leave Pillow's single-precision
-// boxes.
-constexpr int kMaxSide = 1 << 24;
-
 std::string too_small(const Window& window, Size whole) {
     const auto text = [](Size size) {
         return std::to_string(size.width) + " × " + std::to_string(size.height) + " pixels";
@@ -155,10 +151,6 @@ uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage
            (last ? 0 : picture_bytes(geometry.out, channels));
 }
 
-Box crop_box(const GeometryStage& stage, Size from, const SampleKey& key) noexcept {
-    return stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
-}
-
 }  // namespace
 
 // Draws the random numbers of every pass for an image of `source`, and sets `bytes` to what the passes
@@ -184,7 +176,7 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
             const GeometryStage& stage = passes[i].geometry;
             const Box box = crop_box(stage, from, own.key);
             const Size whole = resized(stage, {box.height, box.width}, own.key);
-            if (whole.height > kMaxSide || whole.width > kMaxSide)
+            if (is_too_large(whole))
                 return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
                                              " × " + std::to_string(whole.height) + " pixels");
             if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "pixels/tables.h"
 #include "simd/kernels.h"
@@ -20,17 +21,29 @@ struct Pixels {
     size_t bytes() const noexcept { return static_cast<size_t>(height) * row_bytes(); }
 };
 
+// One step of a picture's pixels to other places.
+struct Move {
+    // Three rows: from a place in the picture to one in the result, in pixels from the upper left corner,
+    // where a pixel's centre is half a pixel further. NaN: all places become one.
+    std::array<double, 9> matrix;
+    int height = 0, width = 0;  // of the result
+};
+
 // Tables of bytes that follow one another are one table for each channel. They wait until a stage needs the
 // pixels, or until something else reads the picture through them.
 class Canvas {
   public:
     Canvas(const Kernels& kernels, Pixels pixels) noexcept : kernels_(kernels), pixels_(pixels) {}
+    // A picture without pixels: stages add the moves that they would make.
+    Canvas(const Kernels& kernels, int height, int width, std::vector<Move>& moves) noexcept
+        : kernels_(kernels), pixels_{nullptr, height, width, 1, true}, moves_(&moves) {}
 
     const Kernels& kernels() const noexcept { return kernels_; }
     int height() const noexcept { return pixels_.height; }
     int width() const noexcept { return pixels_.width; }
     bool is_mask() const noexcept { return pixels_.is_mask; }
     bool has_colours() const noexcept { return pixels_.channels == 3; }
+    std::vector<Move>* moves() const noexcept { return moves_; }  // null: there are pixels
 
     // The picture without the changes that wait.
     const Pixels& form() const noexcept { return pixels_; }
@@ -57,6 +70,7 @@ class Canvas {
   private:
     const Kernels& kernels_;
     Pixels pixels_;
+    std::vector<Move>* moves_ = nullptr;
     bool waits_ = false;
     ByteTables waiting_;
 };

@@ -7,6 +7,12 @@ namespace standpipe {
 namespace {
 
 void flip(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    if (std::vector<Move>* const moves = canvas.moves()) {
+        moves->push_back({{1, 0, 0, 0, -1, static_cast<double>(canvas.height()), 0, 0, 1},
+                          canvas.height(),
+                          canvas.width()});
+        return;
+    }
     const Pixels pixels = canvas.pixels();
     const size_t row = pixels.row_bytes();
     for (int y = 0; y < pixels.height / 2; ++y) {

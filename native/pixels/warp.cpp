@@ -89,10 +89,26 @@ void warp_by(Pixels pixels, std::span<const double> m, const Colour& fill, const
         }
 }
 
+// The other way round: from a place in the picture to one in the result.
+Move inverse(std::span<const double> m, const Canvas& canvas) noexcept {
+    const double g = m.size() < 8 ? 0 : m[6], h = m.size() < 8 ? 0 : m[7];
+    const std::array<double, 9> adjugate{m[4] - m[5] * h,     m[2] * h - m[1],     m[1] * m[5] - m[2] * m[4],
+                                         m[5] * g - m[3],     m[0] - m[2] * g,     m[2] * m[3] - m[0] * m[5],
+                                         m[3] * h - m[4] * g, m[1] * g - m[0] * h, m[0] * m[4] - m[1] * m[3]};
+    const double determinant = m[0] * adjugate[0] + m[1] * adjugate[3] + m[2] * adjugate[6];
+    Move move{adjugate, canvas.height(), canvas.width()};
+    for (double& each : move.matrix) each = determinant == 0 ? std::nan("") : each / determinant;
+    return move;
+}
+
 }  // namespace
 
 void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept {
+    if (canvas.moves()) {
+        canvas.moves()->push_back(inverse(matrix, canvas));
+        return;
+    }
     if (sampling == Sampling::nearest && matrix.size() < 8)
         return move_nearest(canvas, matrix, fill, scratch);
     const Pixels pixels = canvas.pixels();

@@ -456,6 +456,27 @@ class Program:
 
     @property
     def simd(self) -> str: ...
+    def trace(
+        self,
+        head: int,
+        sizes: Sequence[tuple[int, int]],
+        seed: int,
+        epoch: int,
+        positions: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        attempts: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+        """
+        Return what a head's geometric transforms do to n pictures: (n, moves, 11) float64, flat.
+
+        A move is a matrix of three rows, from a place in the picture before it to one in the result, in
+        pixels from the upper left corner; and the result's height and width. A picture that can't be made
+        into a row has moves that change nothing. ``sizes``: (height, width) of each picture before all
+        transforms, in pixels. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.
+        """
 
 class Bell:
     """Wakes threads that wait for a change of slots or jobs."""
