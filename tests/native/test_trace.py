@@ -27,7 +27,7 @@ COMPOSITIONS: list[list[Any]] = [
     [sp.RandomResizedCrop(56), sp.RandAugment(num_ops=3)],
     [sp.RandomResizedCrop(56), sp.AutoAugment()],
     [sp.RandomResizedCrop(56), sp.TrivialAugmentWide(), sp.RandomVerticalFlip(), sp.RandomCrop(40)],
-    [sp.RandomApply([sp.RandomRotation(30), sp.RandomHorizontalFlip()], p=0.6), sp.CenterCrop(40)],
+    [sp.RandomApply([sp.RandomRotation(30), sp.RandomVerticalFlip()], p=0.6), sp.CenterCrop(40)],
     [
         sp.RandomChoice([sp.RandomRotation(30), sp.RandomVerticalFlip()]),
         sp.ColorJitter(0.3),

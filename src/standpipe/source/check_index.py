@@ -104,7 +104,7 @@ def verify_index(
             f"there is no index file of {subject.name}; build one with 'standpipe index' (a run works without)"
         )
     differences = list(report.differences)
-    for name, other in () if isinstance(source, TarShards) else source.further():
+    for name, other in source.further() if isinstance(source, FileList | ImageFolder) else ():
         found = _verified(other, on_progress)
         differences += [f"{name}: {each}" for each in found.differences] if found else []
     return replace(report, differences=tuple(differences))
