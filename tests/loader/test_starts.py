@@ -17,6 +17,7 @@ from interrupts import STEPS
 from photos import Watched, numbers, write_photos
 from preloaded import SERVER
 from programs import at_call, census, check_nothing_is_left, interrupt
+from standpipe.engine.run import _abandoned
 
 
 class Squares:
@@ -145,6 +146,31 @@ def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCap
         next(iter(others))
     del others
     check_nothing_is_left(before)
+
+
+def test_a_forked_child_leaves_the_runs_of_its_parent_alone() -> None:
+    """Also those whose threads were busy when they were closed. The child has none of these threads."""
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        if x[0] >= 64:
+            reached.set()
+            goes_on.wait()
+        return x
+
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(4)
+    batches = pipeline.map(wait, field="x").loader(executor="thread", memory="512MiB", num_workers=1)
+    next(iter(batches))
+    reached.wait()
+    batches.close()
+    (run,) = [each for each in _abandoned if each._pid == os.getpid()]
+    child = os.fork()
+    if child == 0:
+        with pipeline.loader(executor="inline", memory="512MiB") as own:
+            next(iter(own))
+        os._exit(0 if run in _abandoned else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    goes_on.set()
 
 
 class Refuses(Squares):

@@ -91,7 +91,8 @@ class Run:
             self._check_open()
             self._starts = True
         for run in tuple(_abandoned):
-            run._end(0)
+            if run._pid == self._pid:  # a forked child has none of its parent's threads
+                run._end(0)
         try:
             with on_cpus(self._planned.device.cpus()):
                 self._start(at)
@@ -185,10 +186,10 @@ class Run:
         patience_s  seconds that it waits for threads
         """
         with self._lock:
-            if self._ended and self not in _abandoned:
-                return
-            if self._ended:
+            if self in _abandoned:
                 _abandoned.remove(self)
+            elif self._ended:
+                return
             self._ended = True
         try:
             self._end_all(patience_s)
