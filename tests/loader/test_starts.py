@@ -121,8 +121,8 @@ def test_an_interrupt_at_any_moment_of_a_close(kind: str, step: int, tmp_path: P
             break
 
 
-def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCaptureFixture) -> None:
-    """The next loader gives it back, once the thread has ended."""
+def closed_while_busy(pipeline: sp.Pipeline) -> threading.Event:
+    """Close a loader while a thread of it is in a function. It ends when the event that this returns is set."""
     reached, goes_on = threading.Event(), threading.Event()
 
     def wait(x: np.ndarray) -> np.ndarray:
@@ -131,13 +131,18 @@ def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCap
             goes_on.wait()
         return x
 
-    pipeline = sp.Pipeline(sp.MapSource(Squares())).map(wait, field="x").batch(4)
-    before = census()
-    batches = pipeline.loader(executor="thread", memory="512MiB", num_workers=1)
+    batches = pipeline.map(wait, field="x").loader(executor="thread", memory="512MiB", num_workers=1)
     next(iter(batches))
     reached.wait()
     batches.close()
-    del batches
+    return goes_on
+
+
+def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCaptureFixture) -> None:
+    """The next loader gives it back, once the thread has ended."""
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(4)
+    before = census()
+    goes_on = closed_while_busy(pipeline)
     assert "still busy" in caplog.text
     goes_on.set()
     while census().threads > before.threads:
@@ -150,19 +155,8 @@ def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCap
 
 def test_a_forked_child_leaves_the_runs_of_its_parent_alone() -> None:
     """Also those whose threads were busy when they were closed. The child has none of these threads."""
-    reached, goes_on = threading.Event(), threading.Event()
-
-    def wait(x: np.ndarray) -> np.ndarray:
-        if x[0] >= 64:
-            reached.set()
-            goes_on.wait()
-        return x
-
     pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(4)
-    batches = pipeline.map(wait, field="x").loader(executor="thread", memory="512MiB", num_workers=1)
-    next(iter(batches))
-    reached.wait()
-    batches.close()
+    goes_on = closed_while_busy(pipeline)
     (run,) = [each for each in _abandoned if each._pid == os.getpid()]
     child = os.fork()
     if child == 0:
