@@ -38,7 +38,7 @@ LAYERS = (
     ("pipeline",),
     ("plan",),
     ("stats",),
-    ("engine.watchdog",),
+    ("engine.watchdog", "engine.moves"),
     ("engine.workers",),
     ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
     ("engine.python", "engine.room", "engine.replace"),

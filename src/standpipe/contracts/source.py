@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -171,6 +171,16 @@ class RaggedRows:
         places, ends = places_in_ranges(np.where(rows > 0, self.ends[rows - 1], 0), self.ends[rows])
         return RaggedRows(self.values[places], ends)
 
+    @classmethod
+    def merged(cls, parts: Sequence[RaggedRows], order: Int64Array) -> RaggedRows:
+        """Return records of several parts.
+
+        order  (n,) int64: the place of each record among the records of all parts, one part after another
+        """
+        shifts = np.cumsum([0, *(len(part.values) for part in parts[:-1])])
+        ends = np.concatenate([part.ends + shift for part, shift in zip(parts, shifts, strict=True)])
+        return cls(np.concatenate([part.values for part in parts]), ends).take(order)
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -188,6 +198,9 @@ class Records:
         Small values, (n, …) each, such as labels.
     ragged : mapping of str to RaggedRows
         Values of instances, such as boxes. All have the same ``ends``.
+    sizes : ndarray, optional
+        (n, 2) int64: height and width in pixels of the images that the instances are in. A file of another size is
+        a bad sample. Sources with ``boxes`` or ``keypoints`` have it.
 
     Examples
     --------
@@ -201,6 +214,7 @@ class Records:
     rows: Mapping[str, Rows] = field(default_factory=dict)
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
     ragged: Mapping[str, RaggedRows] = field(default_factory=dict)
+    sizes: Int64Array | None = None
 
     def take(self, rows: Int64Array) -> Records:
         """Return the records number ``rows`` of this object, (n,) int64, in that order."""
@@ -210,6 +224,7 @@ class Records:
             {name: column.take(rows) for name, column in self.rows.items()},
             {name: values[rows] for name, values in self.plain.items()},
             {name: values.take(rows) for name, values in self.ragged.items()},
+            None if self.sizes is None else self.sizes[rows],
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.engine.mixes import unmixable
+from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
 from standpipe.engine.queue import Filled, Filling, RunParts
 from standpipe.engine.replace import BatchRecords, advise, is_replaced
@@ -37,6 +38,7 @@ class Filler:
         self._ledger, self._watch, self._times = run.ledger, run.watch, run.times
         plan = run.queue.plan
         self._streams = plan.samples.stream is not None
+        self._tracer = tracer_of(plan)
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
@@ -101,9 +103,13 @@ class Filler:
             drawn = replace(drawn, indices=places)
         records = located(plan, drawn.indices)
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
-        assignment = Assignment(slot, at, records, drawn.positions, views)
+        traced = None
+        if self._tracer is not None:
+            attempts = np.zeros(len(drawn.indices), np.int64)
+            traced = self._tracer.trace(at.epoch, records, drawn.positions, attempts)
+        assignment = Assignment(slot, at, records, drawn.positions, views, traced=traced)
         job = self._workers.begin(assignment, self._ring)
-        batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid)
+        batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
         return Filling(slot, at, len(drawn.indices), batch_records, job)
 
     def _made(self, filling: Filling) -> Filled | None:

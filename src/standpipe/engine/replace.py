@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import Records
+from standpipe.engine.moves import Tracer
 from standpipe.engine.rows import END, located
 from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
 from standpipe.errors import SampleError, StandpipeError
@@ -28,6 +29,7 @@ class BatchRecords:
     ledger      the limit of bad samples
     assignment  the slot to fill, and the batch's first records
     valid       (rows,) bool: False for rows that only pad the batch
+    tracer      repeats what transforms draw for an image; None if nobody needs it
     bad         the bad samples that were replaced, in order
     error       the error of the last bad sample; None without one
     """
@@ -36,6 +38,7 @@ class BatchRecords:
     ledger: Ledger
     assignment: Assignment
     valid: NDArray[np.bool_]
+    tracer: Tracer | None = None
     bad: list[BadSample] = field(default_factory=list)
     error: SampleError | None = None
     _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
@@ -88,7 +91,12 @@ class BatchRecords:
         if self.error is not None:
             self.ledger.check(self.bad, self.error)
         self.assignment.views["index"][rows] = indices
-        return Substitutes(self.assignment, rows, records, attempts)
+        traced = None
+        if self.tracer is not None and self.assignment.traced is not None:
+            positions = self.assignment.positions[rows]
+            traced = self.tracer.trace(self.assignment.at.epoch, records, positions, attempts)
+            self.assignment = replace(self.assignment, traced=self.assignment.traced.with_rows(rows, traced))
+        return Substitutes(self.assignment, rows, records, attempts, traced)
 
     def _substitute(self, failure: Failure) -> int:
         """Return the record that replaces a failed row, and record the bad sample."""

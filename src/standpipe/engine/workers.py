@@ -29,6 +29,7 @@ from standpipe.stats.counters import Stats
 from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
+    from standpipe.engine.moves import Traced
     from standpipe.order import Cursor
 
 _ERRORS = {
@@ -116,6 +117,7 @@ class Assignment:
     views      the slot's fields, (rows, …) each
     positions  (rows,) uint64, positions in the epoch's global order
     without    rows that are left out; replacement records fill them before the batch is used
+    traced     what the transforms do to the rows' images, of their present records; None if nobody needs it
     """
 
     slot: int
@@ -124,6 +126,7 @@ class Assignment:
     positions: Any
     views: Mapping[str, AnyArray]
     without: frozenset[int] = frozenset()
+    traced: Traced | None = None
 
     @property
     def rows_to_make(self) -> Int64Array:
@@ -139,12 +142,14 @@ class Substitutes:
     rows        (k,) int64: the rows of the slot that are made from the new records
     records     the new record of each of these rows
     attempts    (k,) int64: 1 for the first replacement of a row
+    traced      what the transforms do to the images of these rows; None if nobody needs it
     """
 
     assignment: Assignment
     rows: Int64Array
     records: Records
     attempts: Int64Array
+    traced: Traced | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,14 +267,10 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     files = {name: merged_files([each.files[name] for each in found], order) for name in first.files}
     rows = {name: _merged_rows([each.rows[name] for each in found], order) for name in first.rows}
     plain = {name: np.concatenate([each.plain[name] for each in found])[order] for name in first.plain}
-    ragged = {name: _merged_ragged([each.ragged[name] for each in found], order) for name in first.ragged}
-    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged)
-
-
-def _merged_ragged(found: list[RaggedRows], order: Int64Array) -> RaggedRows:
-    shifts = np.cumsum([0, *(len(part.values) for part in found[:-1])])
-    ends = np.concatenate([part.ends + shift for part, shift in zip(found, shifts, strict=True)])
-    return RaggedRows(np.concatenate([part.values for part in found]), ends).take(order)
+    ragged = {name: RaggedRows.merged([each.ragged[name] for each in found], order) for name in first.ragged}
+    sizes = [each.sizes for each in found if each.sizes is not None]
+    of_all = np.concatenate(sizes)[order] if len(sizes) == len(found) else None
+    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged, sizes=of_all)
 
 
 def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:

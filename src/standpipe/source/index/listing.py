@@ -148,7 +148,9 @@ class Listing:
         for name, column in facts.columns.items():
             if name not in RANGE:
                 plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
-        return Records(indices, files=files, plain=plain, ragged=self._instances(indices))
+        return Records(
+            indices, files=files, plain=plain, ragged=self._instances(indices), sizes=self.sizes(indices)
+        )
 
     def _instances(self, indices: Int64Array) -> dict[str, RaggedRows]:
         """Return the ragged columns of the records ``indices``: first their ends, then the values of all instances."""

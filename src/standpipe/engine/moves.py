@@ -1,0 +1,126 @@
+"""Find where the pixels of a batch's images go, before the images are made: the moves of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import RaggedRows, Records
+from standpipe.spec import Int64Array, RaggedSpec, UInt64Array
+from standpipe.transform import NativeKernel, NativeStep
+
+if TYPE_CHECKING:
+    from standpipe import _native
+    from standpipe.plan.parts import SamplePlan
+    from standpipe.plan.plan import Plan
+
+Moves = NDArray[np.float64]
+
+MOVE_NUMBERS = 11  # of a move: its matrix of three rows, and the height and width of its result
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The instances of n rows, and what geometric transforms do to the rows' images.
+
+    sizes      (n, 2) int64: height and width of the stored images in pixels
+    moves      (n, moves, 11) float64 for each output of the image, by the output's name; at least one move. A move is
+               a matrix of three rows, from a place in the picture before it to one in the result, in pixels from the
+               upper left corner; and the result's height and width
+    instances  the source's ragged columns, by name
+    """
+
+    sizes: Int64Array
+    moves: Mapping[str, Moves]
+    instances: Mapping[str, RaggedRows]
+
+    def with_rows(self, rows: Int64Array, other: Traced) -> Traced:
+        """Return the same with other records in the rows ``rows``, (k,) int64; ``other`` has k rows."""
+        count = len(self.sizes)
+        order = np.arange(count)
+        order[rows] = count + np.arange(len(rows))
+        merged = {
+            name: RaggedRows.merged([own, other.instances[name]], order)
+            for name, own in self.instances.items()
+        }
+        moves = {name: _joined(own, other.moves[name])[order] for name, own in self.moves.items()}
+        return replace(
+            self, sizes=np.concatenate([self.sizes, other.sizes])[order], moves=moves, instances=merged
+        )
+
+
+class Tracer:
+    """Repeats what the transforms of a plan draw for an image, without the image. Any thread may use it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        before = None if plan.cache is None else plan.cache.before
+        parts = [each.samples for each in plan.segments] or [plan.samples]
+        self._kernels = [_kernels(part, before) for part in parts]
+        self._programs = [
+            [kernel.compile(plan.pipeline.decoding) for kernel in kernels] for kernels in self._kernels
+        ]
+
+    def trace(self, epoch: int, records: Records, positions: Int64Array, attempts: Int64Array) -> Traced:
+        """Return the moves of rows that are made from ``records``, and their instances.
+
+        positions  (rows,) positions in the epoch's global order
+        attempts   (rows,) 0; 1 and more for a record that replaces a bad one
+        """
+        assert records.sizes is not None
+        seed, segment = self.plan.pipeline.seed, self.plan.segment(epoch)
+        keys = np.asarray(positions, np.uint64), np.asarray(attempts, np.uint64)
+        kernels, programs = self._kernels[segment], self._programs[segment]
+        count = len(records.index)
+        done = np.zeros((count, 1, MOVE_NUMBERS))  # the first move changes nothing
+        done[..., :9], done[:, 0, 9:] = np.eye(3).ravel(), records.sizes
+        for program in programs[:-1]:  # one before a cache has one output
+            done = _then(done, program, 0, seed, epoch, keys)
+        moves = {"image": done}
+        if kernels:
+            heads = kernels[-1].heads
+            moves = {
+                head.field: _then(done, programs[-1], number, seed, epoch, keys)
+                for number, head in enumerate(heads)
+                if head.input == heads[0].input
+            }
+        return Traced(records.sizes, moves, records.ragged)
+
+
+def tracer_of(plan: Plan) -> Tracer | None:
+    """Return the tracer of a plan; None if nothing in its batches depends on where pixels go."""
+    has_instances = any(isinstance(spec, RaggedSpec) for spec in plan.source.fields.values())
+    return Tracer(plan) if has_instances else None
+
+
+def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKernel]:
+    """Return the native kernels that make the images, in order; ``before``: the one before a cache, or None."""
+    if samples.kernel is not None:
+        return [samples.kernel] if before is None else [before, samples.kernel]
+    steps = () if samples.program is None else samples.program.steps
+    return [step.kernel for step in steps if isinstance(step, NativeStep) and step.kernel is not None]
+
+
+def _then(
+    done: Moves, program: _native.Program, head: int, seed: int, epoch: int, keys: Sequence[UInt64Array]
+) -> Moves:
+    """Return the moves ``done``, and behind them those of a program's head."""
+    sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:]]
+    flat = program.trace(head, sizes, seed, epoch, *keys)
+    return np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
+
+
+def _joined(one: Moves, other: Moves) -> Moves:
+    """Return the moves of the rows of both; rows with fewer moves get more that change nothing."""
+    most = max(one.shape[1], other.shape[1])
+    return np.concatenate([_with_moves(each, most) for each in (one, other)])
+
+
+def _with_moves(moves: Moves, most: int) -> Moves:
+    more = np.zeros((len(moves), most - moves.shape[1], MOVE_NUMBERS))
+    more[..., :9], more[..., 9:] = np.eye(3).ravel(), moves[:, -1:, 9:]
+    return np.concatenate([moves, more], axis=1)

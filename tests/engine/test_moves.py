@@ -1,0 +1,55 @@
+"""The moves of a batch's images, as the filling thread knows them before the images are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import standpipe as sp
+from painted import painted
+from standpipe.engine.moves import Tracer
+
+ROWS = 7
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def tracer(folder: Path) -> Tracer:
+    # A random resize and a crop; some rows have one move more than others.
+    transforms = [
+        sp.RandomResizedCrop(32),
+        sp.RandomHorizontalFlip(),
+        sp.RandomApply([sp.RandomRotation(30)]),
+    ]
+    pipeline = sp.Pipeline(sp.Arrays(image=np.zeros((ROWS, 9, 9, 3), np.uint8))).map(*transforms)
+    source = painted(folder, ROWS).open()
+    return Tracer(replace(pipeline.batch(ROWS).plan(memory="256MiB"), source=source))
+
+
+def test_rows_made_again_have_the_moves_of_their_attempt(tmp_path: Path) -> None:
+    traces = tracer(tmp_path)
+    source, positions = traces.plan.source, np.arange(ROWS)
+    records = source.locate(np.arange(ROWS))
+    whole = traces.trace(1, records, positions, np.zeros(ROWS, np.int64))
+    assert whole.moves["image"].shape[::2] == (ROWS, 11)
+    assert (whole.moves["image"][:, 0, 9:] == whole.sizes).all()
+    assert (whole.moves["image"][:, -1, 9:] == 32).all()
+
+    rows, indices, attempts = np.array([1, 5]), np.array([6, 2]), np.array([1, 2])
+    again = traces.trace(1, source.locate(indices), positions[rows], attempts)
+    both = whole.with_rows(rows, again)
+    present = np.array([0, 6, 2, 3, 4, 2, 6])
+    expected = traces.trace(1, source.locate(present), positions, np.array([0, 1, 0, 0, 0, 2, 0]))
+    assert (both.sizes == expected.sizes).all()
+    assert both.instances.keys() == expected.instances.keys()
+    for name, rows_of in both.instances.items():
+        assert (rows_of.ends == expected.instances[name].ends).all()
+        assert (rows_of.values == expected.instances[name].values).all()
+    assert (both.moves["image"] == expected.moves["image"]).all()
+    assert not (both.moves["image"][rows] == whole.moves["image"][rows]).all()
