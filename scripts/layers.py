@@ -41,7 +41,7 @@ LAYERS = (
     ("engine.watchdog", "engine.moves"),
     ("engine.workers",),
     ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
-    ("engine.python", "engine.room", "engine.replace"),
+    ("engine.python", "engine.room", "engine.replace", "engine.instances"),
     ("engine.start_common", "engine.queue"),
     ("engine.native", "engine.processes", "engine.mixes"),
     ("engine.start", "engine.fill", "engine.probe", "engine.deliver"),

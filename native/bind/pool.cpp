@@ -20,6 +20,7 @@
 namespace standpipe {
 namespace {
 
+using Table64 = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -111,6 +112,14 @@ void attach_files(SubmittedJob& s, size_t input, Column<uint8_t> blob, Column<in
     }
     for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)})
         s.arrays.push_back(array);
+}
+
+void attach_sizes(SubmittedJob& s, Table64 sizes) {
+    check_rows(sizes.shape(0), s.job->rows, "sizes: one per row");
+    s.job->annotated.clear();
+    for (size_t i = 0; i < sizes.shape(0); ++i)
+        s.job->annotated.push_back(
+            {static_cast<int>(sizes.data()[2 * i]), static_cast<int>(sizes.data()[2 * i + 1])});
 }
 
 void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
@@ -241,6 +250,9 @@ void bind_job(nb::module_& m) {
              "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
              "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
              "``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.")
+        .def("sizes", &attach_sizes, "sizes"_a,
+             "Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) "
+             "int64.")
         .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
              "Make an input of the rows from an array, (records, H, W, C) or (records, H, W).\n"
              "``partial``: a row -1 is in another array.")

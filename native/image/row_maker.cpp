@@ -53,7 +53,9 @@ std::string other_size(const Program& program, size_t input, Size size, Size fir
     const auto fits = [&](int side, int of_first) { return side * whole == of_first * own; };
     const bool is_known = size.height > 0 && first.height > 0;
     if (!is_known || (fits(size.height, first.height) && fits(size.width, first.width))) return {};
-    std::string text = "it has " + text_of(size) + " pixels, but its image " + text_of(first);
+    std::string text = "it has " + text_of(size) + " pixels, but its ";
+    if (input == 0) return text + "annotations say " + text_of(first);
+    text += "image " + text_of(first);
     if (own == whole) return text + "; all pictures of a record have one size";
     const int64_t common = std::gcd(own, whole);
     return text + "; with its scale=, sides are " + std::to_string(own / common) + "/" +

@@ -37,7 +37,7 @@ using InputData = std::variant<Encoded, RawPixels>;
 struct Row {
     SampleKey key;
     RowPlace place;
-    Size first{};               // of the first input; {0, 0}: it may have any
+    Size first{};  // of the first input, as annotations say or it was made; {0, 0}: it may have any
     uint64_t beside_bytes = 0;  // of memory for the row that counts where Pillow decodes it
 };
 
@@ -57,7 +57,8 @@ class Fallback {
 };
 
 // Returns the error message for an input that doesn't have the size of its row's first one, which is `first`,
-// times its scale; "" if it has, or a size isn't known.
+// times its scale; "" if it has, or a size isn't known. The first one itself has the size that annotations
+// say.
 std::string other_size(const Program& program, size_t input, Size size, Size first);
 
 // Makes rows in one thread, each input by itself. No input waits for the side arena while it holds a part of

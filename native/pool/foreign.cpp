@@ -53,7 +53,7 @@ void Pool::make_foreign(ForeignRow& row, Fallback& pillow) {
     const auto make = [&](const Program& program, const RowPlace& out) {
         const Encoded data{{row.bytes.data(), row.size}, state_->uncounted(row.bytes)};
         return maker.make(program, static_cast<size_t>(turn.input), data,
-                          {job.key(turn.row), out, {}, beside}, &pillow);
+                          {job.key(turn.row), out, job.wanted(turn), beside}, &pillow);
     };
     Outcome outcome;
     try {

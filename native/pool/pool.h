@@ -119,6 +119,7 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
+    std::vector<Size> annotated;   // of each row's first input, as its annotations say; empty: they say none
     std::vector<Size> sizes;       // of each input of each row, once it is known; empty with a single input
     std::vector<Output> outputs;   // of each head of `program`
     std::shared_ptr<Arena> arena;  // holds them
@@ -137,6 +138,11 @@ struct Job {
     // A cache has the first input.
     bool has_cache(int input) const noexcept { return cache && input == 0; }
     bool keeps_images() const noexcept { return cache && cache->before; }
+    // Returns the size that an input of a row must have; {0, 0}: any.
+    Size wanted(const Turn& turn) const noexcept {
+        if (annotated.empty() || turn.input != 0) return {};
+        return annotated[static_cast<size_t>(turn.row)];
+    }
     const JobInput& input(int number) const noexcept { return inputs[static_cast<size_t>(number)]; }
     const FileInput& files(int number) const noexcept { return *input(number).files; }
     bool reads_files(int number) const noexcept { return program && input(number).files; }

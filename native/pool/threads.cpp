@@ -245,7 +245,8 @@ Outcome Pool::State::make_of_source(RowMaker& maker, ReadyRow& row, const Progra
     const Job& job = *row.job;
     const Turn turn = row.turn;
     const auto make = [&](const InputData& data) {
-        return maker.make(program, static_cast<size_t>(turn.input), data, {job.key(turn.row), out});
+        return maker.make(program, static_cast<size_t>(turn.input), data,
+                          {job.key(turn.row), out, job.wanted(turn)});
     };
     if (job.reads_files(turn.input)) {
         if (!row.read.error.empty()) return without_file(row);

@@ -55,6 +55,7 @@ from standpipe.plan.tuning import (
 )
 from standpipe.source import (
     Arrays as Arrays,
+    Coco as Coco,
     Concat as Concat,
     FileList as FileList,
     FixedRecords as FixedRecords,
@@ -62,7 +63,9 @@ from standpipe.source import (
     ImageFolder as ImageFolder,
     IterableSource as IterableSource,
     MapSource as MapSource,
+    PascalVoc as PascalVoc,
     TarShards as TarShards,
+    YoloLabels as YoloLabels,
     build_index as build_index,
     verify_index as verify_index,
 )
@@ -139,6 +142,10 @@ from standpipe.transform.pixels.groups import (
     RandomApply as RandomApply,
     RandomChoice as RandomChoice,
     RandomOrder as RandomOrder,
+)
+from standpipe.transform.pixels.instances import (
+    ClampBoundingBoxes as ClampBoundingBoxes,
+    SanitizeBoundingBoxes as SanitizeBoundingBoxes,
 )
 from standpipe.transform.pixels.timm_augment import (
     ThreeAugment as ThreeAugment,

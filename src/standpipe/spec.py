@@ -17,6 +17,7 @@ VALID = "valid"  # the field that is False for rows of padding
 BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of its samples
 NAMES = ("image", "label")  # of a dataset's values without names
 KEY = "dataset[key]"  # the field that sends a dataset's keys to the workers
+SIZE = "size of image"  # the height and width that annotations say an image has, on its way to the workers
 NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 
 UInt8Array = NDArray[np.uint8]
@@ -295,11 +296,13 @@ class Pictures:
     named  (field, ``"images"``, ``"masks"``, …) of each field that ``decode`` names
     pairs  fields that swap where a row is mirrored; None: ``decode`` doesn't say
     scale  (field, its sides ÷ those of the reference) of fields of another size
+    flip_pairs  numbers of left and right keypoints, which swap where a row is mirrored; None: as the source says
     """
 
     named: tuple[tuple[str, str], ...] = ()
     pairs: tuple[tuple[str, str], ...] | None = None
     scale: tuple[tuple[str, Fraction], ...] = ()
+    flip_pairs: tuple[tuple[int, int], ...] | None = None
 
     @property
     def fields(self) -> dict[str, str]:
@@ -318,7 +321,8 @@ class Pictures:
         """Return text for ``explain()`` and the recipe; an empty one where names say all."""
         named = "".join(f", {plural} {field}" for field, plural in self.named)
         named += "".join(f", {field} at {scale}" for field, scale in self.scale)
-        return named + ("" if self.pairs is None else f", pairs {self.pairs}")
+        named += "" if self.pairs is None else f", pairs {self.pairs}"
+        return named + ("" if self.flip_pairs is None else f", flip_pairs {self.flip_pairs}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,9 @@ class Pad:
     max_shape : int or tuple of int, optional
         Largest shape of a sample: slots have room for it. Not with ``length``. Default with ``batch(budget=…)``: room
         for ``budget`` along the first axis, over all rows, and other axes as in the first sample.
+    cut : bool, default False
+        For ``batch(instances=Pad(length=…))``: whether a sample with more instances loses the last ones. Otherwise it
+        is a bad sample.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Pad:
     length: int | Shape | None = None
     value: float = 0
     max_shape: int | Shape | None = None
+    cut: bool = False
 
     def __post_init__(self) -> None:
         set_plain(self)
@@ -119,6 +123,10 @@ class Pad:
 
         Raises ``PlanError`` if the options don't fit the field or don't determine its largest size.
         """
+        if self.cut:
+            raise PlanError(
+                f"collate: Pad of {name!r}: cut=True is for batch(instances=Pad(…)). Leave it out"
+            )
         axes = len(sample.shape)
         if axes == 0:
             raise PlanError(f"collate: {name!r} has single numbers, which need no padding. Leave Pad out")
@@ -146,7 +154,8 @@ class Pad:
     def describe(self) -> str:
         """One phrase for ``explain()`` and the recipe."""
         to = f"to_multiple_of={self.to_multiple_of}, length={self.length}"
-        return f"Pad({to}, value={self.value}, max_shape={self.max_shape})"
+        cut = f", cut={self.cut}" if self.cut else ""
+        return f"Pad({to}, value={self.value}, max_shape={self.max_shape}{cut})"
 
 
 @dataclass(frozen=True, slots=True)

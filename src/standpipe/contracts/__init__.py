@@ -20,6 +20,7 @@ from standpipe.contracts.fleet import Fallback, Fleet, OpenFleet, Receiver
 from standpipe.contracts.source import (
     Encoded,
     Files,
+    HasInstances,
     KeepsIndex,
     KnownHere,
     OpenSource,
@@ -43,6 +44,7 @@ __all__ = [
     "Files",
     "Finish",
     "Fleet",
+    "HasInstances",
     "KeepsIndex",
     "KnownHere",
     "Mix",

@@ -253,8 +253,8 @@ class OpenSource(Protocol):
     """A source whose metadata has been read: it knows its records.
 
     The engine calls it from its own threads, in the process that trains. It doesn't check the class. The
-    protocols ``KeepsIndex``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``, ``ReadsRecords``, ``PythonSource``
-    and ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
+    protocols ``KeepsIndex``, ``HasInstances``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``,
+    ``ReadsRecords``, ``PythonSource`` and ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
 
     Examples
     --------
@@ -327,6 +327,23 @@ class KeepsIndex(Protocol):
     @property
     def index_note(self) -> str:
         """One line for ``explain()``: where the index is, and its size."""
+
+
+@runtime_checkable
+class HasInstances(Protocol):
+    """An ``OpenSource`` with ragged fields, whose ``Records`` have ``sizes``."""
+
+    @property
+    def most_instances(self) -> int:
+        """The largest number of instances of a record."""
+
+    @property
+    def num_instances(self) -> int:
+        """The number of instances of all records."""
+
+    @property
+    def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
+        """Numbers of left and right keypoints, which swap where an image is mirrored; None if they aren't known."""
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.engine.instances import write_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
@@ -121,6 +122,10 @@ class Filler:
         if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
+        shapes = dict(made.shapes)
+        if self._tracer is not None and not failures and complete:
+            more, failures = write_instances(plan, batch_records.assignment, self._ring.view(slot))
+            shapes |= more
         if self._mixes and not failures:
             layout = plan.layout_at(filling.at.epoch)
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
@@ -140,7 +145,7 @@ class Filler:
             filling.at,
             rows,
             made.lists,
-            made.shapes,
+            shapes,
             job.made,
             ended=ended,
             batch_records=batch_records if batch_records.bad else None,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import RaggedRows, Records
-from standpipe.spec import Int64Array, RaggedSpec, UInt64Array
+from standpipe.spec import Int64Array, UInt64Array
 from standpipe.transform import NativeKernel, NativeStep
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class Tracer:
 
 def tracer_of(plan: Plan) -> Tracer | None:
     """Return the tracer of a plan; None if nothing in its batches depends on where pixels go."""
-    has_instances = any(isinstance(spec, RaggedSpec) for spec in plan.source.fields.values())
-    return Tracer(plan) if has_instances else None
+    return None if plan.samples.instances is None else Tracer(plan)
 
 
 def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKernel]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.batch.instances import InstanceFields
 from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import loader_of
 from standpipe.loader.loader import Loader
@@ -120,7 +121,7 @@ def digest_epoch(
             total = plan.rows_per_epoch if plan.ends_known else None
             # A state that was saved after the epoch's last step is at the next epoch.
             iterators = [iter(loader) for loader in loaders if loader.epoch == epoch]
-            while steps != stop and _step(iterators, digest):
+            while steps != stop and _step(iterators, digest, plan.batch.instances):
                 steps += 1
                 if on_progress is not None:
                     on_progress(digest.rows, total)
@@ -155,13 +156,15 @@ def _start(loader: Loader, epoch: int, state: Mapping[str, object] | None) -> No
         loader.load_state_dict(state)
 
 
-def _step(iterators: list[Iterator[dict[str, Any]]], digest: _Digest) -> bool:
+def _step(
+    iterators: list[Iterator[dict[str, Any]]], digest: _Digest, instances: InstanceFields | None
+) -> bool:
     """Add the next batch of every rank; return False at the end of the epoch."""
     for iterator in iterators:
         batch = next(iterator, None)
         if batch is None:
             return False  # all ranks have the same number of steps
-        digest.add(batch)
+        digest.add(batch if instances is None else instances.by_row(batch))
     return bool(iterators)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from standpipe.batch.collate import Collate, checked_collate
+from standpipe.batch.collate import Collate, Pad, Ragged, checked_collate
+from standpipe.batch.instances import checked_instances
 from standpipe.errors import PlanError
 from standpipe.order import Budget
 from standpipe.pipeline.samples import Transformed
@@ -26,6 +27,7 @@ class Description(Transformed):
     budget: Budget | None = field(default=None, kw_only=True)
     batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
+    instances: Pad | Ragged | None = field(default=None, kw_only=True)
     last_batch: LastBatch | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     world_size: int = field(default=1, kw_only=True)
@@ -51,6 +53,7 @@ class Description(Transformed):
         steps += [] if self.cached is None else [f"cache({self.cached.cache.name!r})"]
         steps += [f"map({', '.join(then)})"] if then else []
         how = [each.describe() for each in self.batch_functions if each.collates]
+        how += [] if self.instances is None else [f"instances={self.instances.describe()}"]
         how += [] if self.last_batch is None else [f"last_batch={self.last_batch.value!r}"]
         if self.batch_rows is not None:
             steps.append(f"batch({', '.join([str(self.batch_rows), *how])})")
@@ -73,6 +76,7 @@ class Description(Transformed):
         batch_sampler: bool = False,
         collate: Collate | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        instances: Pad | Ragged | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
     ) -> Self:
         """Set the batch size per rank and step, or a length budget for batches of varying size.
@@ -108,6 +112,14 @@ class Description(Transformed):
             Instead of ``collate``: a function that makes the batch from the list of its samples, like torch's
             ``collate_fn``. One worker makes each batch as a whole, in its own memory. Results and ``rng``
             follow the rules of ``map_batch``.
+        instances : Ragged or Pad, optional
+            The form of boxes and other values of instances. ``Ragged()``, the default: those of all rows one after
+            another. The batch also has ``batch_index``, (instances,) int64, the row of each, and ``instance_offsets``,
+            (rows + 1,) int64, where each row's begin. ``Pad(length=100)``: 100 of each row, with zeros behind its own,
+            and ``instance_valid``, (rows, 100) bool. A sample with more is bad, unless ``Pad(length=100, cut=True)``
+            takes the first ones. Each batch with instances has ``orig_size``, (rows, 2) int64, height and width of the
+            stored images, and ``to_original``, (rows, 3, 3) float64, matrices from pixels of the rows to pixels of
+            the stored images.
         last_batch : {"drop", "pad", "partial"}, optional
             The treatment of samples that don't fill a whole step of all ranks. ``"drop"`` leaves them out
             (default when shuffled). ``"pad"`` repeats the epoch's first samples, and adds a field ``valid``,
@@ -158,6 +170,7 @@ class Description(Transformed):
             budget=within,
             batch_sampler=batch_sampler,
             collate=checked_collate(collate or {}),
+            instances=None if instances is None else checked_instances(instances),
             last_batch=None if last_batch is None else LastBatch(last_batch),
         )
 

@@ -22,10 +22,13 @@ from standpipe.spec import (
     Decoding,
     Labels,
     Pictures,
+    plain,
 )
 from standpipe.transform import Function
 from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
+
+MOST_KEYPOINTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,7 @@ class Transformed(Ordered):
         depths: Sequence[str] | None = None,
         pairs: Sequence[Any] | None = None,
         scale: Mapping[str, float] | None = None,
+        flip_pairs: Sequence[tuple[int, int]] | None = None,
     ) -> Self:
         """Choose how images are decoded, and say which fields are pictures where their names don't.
 
@@ -250,6 +254,10 @@ class Transformed(Ordered):
             Length of the sides of fields of another size, as a multiple of those of the reference, the field
             ``image`` or else the first image: ``{"lr": 1 / 4}``. It is an integer, or 1 ÷ an integer. Crops are at
             multiples of its denominator then, and a transform that isn't exact in both is a ``PlanError``.
+        flip_pairs : sequence of (int, int), optional
+            Numbers of left and right keypoints, from 0, which swap where a row is mirrored. ``()``: points have no
+            sides. Default: as the source has them, COCO's by the names ``left_…`` and ``right_…`` and the YOLO family's
+            by ``flip_idx``.
 
         Raises
         ------
@@ -281,7 +289,10 @@ class Transformed(Ordered):
             upright=orientation == "apply",
             channels=channels,
             pictures=Pictures(
-                _named(images=images, masks=masks, depths=depths), _pairs(pairs), _scales(scale)
+                _named(images=images, masks=masks, depths=depths),
+                _pairs(pairs),
+                _scales(scale),
+                _sides(flip_pairs),
             ),
         )
 
@@ -380,6 +391,21 @@ def _pairs(pairs: Any) -> tuple[tuple[str, str], ...] | None:
             f"decode(pairs={pairs!r}): give two names of fields, such as ('left', 'right'), or several pairs"
         )
     return found
+
+
+def _sides(pairs: Any) -> tuple[tuple[int, int], ...] | None:
+    """Return the pairs of keypoints of ``decode``. Raises ``PlanError`` for anything but pairs of different numbers."""
+    if pairs is None:
+        return None
+    found = plain(pairs)
+    are_pairs = isinstance(found, tuple) and all(isinstance(each, tuple) and len(each) == 2 for each in found)
+    numbers = [number for pair in found for number in pair] if are_pairs else [-1]
+    if not all(is_count(number, 0, MOST_KEYPOINTS) for number in numbers) or len({*numbers}) < len(numbers):
+        raise PlanError(
+            f"decode(flip_pairs={pairs!r}): give pairs of numbers of keypoints, such as ((1, 2), (3, 4)), and each "
+            "number once"
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def _scales(scale: Any) -> tuple[tuple[str, Fraction], ...]:

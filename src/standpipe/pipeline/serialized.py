@@ -52,7 +52,12 @@ KEYS = (
 )
 
 
-OF_PICTURES = (*(each.plural for each in FIELD_KINDS), "pairs", "scale")  # parameters of ``decode``
+OF_PICTURES = (
+    *(each.plural for each in FIELD_KINDS),
+    "pairs",
+    "scale",
+    "flip_pairs",
+)  # parameters of ``decode``
 
 
 class NoSource:
@@ -103,6 +108,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
                 name: "list" if how is list else _encoded(how, "collate")
                 for name, how in pipeline.collate.items()
             },
+            "instances": _encoded(pipeline.instances, "batch"),
             "last_batch": None if pipeline.last_batch is None else pipeline.last_batch.value,
         }
         if batched
@@ -119,11 +125,11 @@ def _pictures(pictures: Pictures) -> dict[str, Any]:
         found.setdefault(kind, []).append(name)
     if pictures.pairs is not None:
         found["pairs"] = [list(pair) for pair in pictures.pairs]
-    return (
-        {**found, "scale": {name: float(scale) for name, scale in pictures.scale}}
-        if pictures.scale
-        else found
-    )
+    if pictures.scale:
+        found["scale"] = {name: float(scale) for name, scale in pictures.scale}
+    if pictures.flip_pairs is not None:
+        found["flip_pairs"] = [list(pair) for pair in pictures.flip_pairs]
+    return found
 
 
 def described_by(empty: Described, recipe: object) -> Described:
@@ -212,7 +218,8 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
 def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Described:
     if settings is None:
         return pipeline
-    _known("the recipe's batch", settings, ("batch_size", "budget", "batch_sampler", "collate", "last_batch"))
+    names = ("batch_size", "budget", "batch_sampler", "collate", "instances", "last_batch")
+    _known("the recipe's batch", settings, names)
     budget = _decoded(settings.get("budget"), "batch")
     within: dict[str, Any] = {}
     if budget is not None:
@@ -227,6 +234,7 @@ def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Describ
         settings.get("batch_size"),
         batch_sampler=settings.get("batch_sampler", False),
         collate=collate or None,
+        instances=_decoded(settings.get("instances"), "batch"),
         last_batch=settings.get("last_batch"),
         **within,
     )

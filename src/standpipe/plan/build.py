@@ -30,6 +30,7 @@ from standpipe.plan.fields import (
     sample_contents,
     slot_layout,
 )
+from standpipe.plan.instances import instance_fields, instance_plan
 from standpipe.plan.memory import (
     ENGINE_BYTES,
     NATIVE_WORKERS,
@@ -251,7 +252,7 @@ def _samples(
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels), mixes=mixes
     )
-    return SamplePlan(
+    samples = SamplePlan(
         python=source if isinstance(source, PythonSource) else None,
         stream=source if isinstance(source, StreamSource) else None,
         kernel=kernel,
@@ -261,6 +262,7 @@ def _samples(
         mixings=mixings,
         suspects=(program or divided(pipeline, source)).suspects,
     )
+    return replace(samples, instances=instance_plan(pipeline, source, samples))
 
 
 def _batch(
@@ -274,7 +276,9 @@ def _batch(
     fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
     most, packing = (None, False) if (limit := pipeline.budget) is None else (limit.most, limit.packing)
     contents = stored_layout(fields, pipeline.collate, rows, most, packing=packing)
-    return BatchPlan(layout=slot_layout(contents, rows, last_batch), contents=contents)
+    instances = instance_fields(pipeline, source, samples, rows)
+    layout = slot_layout(contents, rows, last_batch, instances)
+    return BatchPlan(layout=layout, contents=contents, instances=instances)
 
 
 def _needs(

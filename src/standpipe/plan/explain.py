@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from standpipe.contracts import KeepsIndex, PythonSource
+from standpipe.contracts import HasInstances, KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
 from standpipe.plan.fields import ALL, has_encoded, has_files
@@ -254,6 +255,7 @@ def _batch(plan: Plan) -> list[str]:
             for name, region in plan.batch.layout.regions.items()
         ),
         *_shapes_by_epoch(plan, rows),
+        *_instances(plan),
         *(f"{name}: a list of {rows}, outside the slots" for name in plan.batch.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
@@ -265,6 +267,19 @@ def _batch(plan: Plan) -> list[str]:
         plan.pipeline.bad.describe(),
         _deadlines(plan),
         f"{_slots(plan)}; {workers}",
+    ]
+
+
+def _instances(plan: Plan) -> list[str]:
+    """Return the line on how many instances records have, and what they take in a batch."""
+    form, source = plan.batch.instances, plan.source
+    if form is None or not isinstance(source, HasInstances):
+        return []
+    average = source.num_instances / source.num_records
+    each = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in form.columns.values())
+    return [
+        f"instances: {average:.1f} of a record on average, {show_bytes(int(average * each))}; "
+        f"{source.most_instances:,} at most, {show_bytes(source.most_instances * each)}"
     ]
 
 

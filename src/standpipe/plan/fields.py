@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.instances import InstanceFields
 from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from standpipe.errors import PlanError
@@ -91,13 +92,8 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
 
 
 def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
-    """Return the fields of a source; None if only samples show which ones there are.
-
-    Raises ``PlanError`` if it has values of instances.
-    """
+    """Return the fields of a source without those of instances; None if only samples show which ones there are."""
     fields = {name: spec for name, spec in source.fields.items() if not isinstance(spec, RaggedSpec)}
-    if ragged := {*source.fields} - {*fields}:
-        raise PlanError(f"this pipeline can't deliver instances yet, fields {', '.join(sorted(ragged))}")
     return None if isinstance(source, PythonSource) and source.declared is None else fields
 
 
@@ -308,8 +304,10 @@ def _check_declared(
             )
 
 
-def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLayout:
-    """Return where each field is in a slot. Raises ``PlanError`` for a name that padding uses."""
+def slot_layout(
+    contents: Contents, rows: int, last_batch: LastBatch, instances: InstanceFields | None
+) -> SlotLayout:
+    """Return where each field is in a slot. Raises ``PlanError`` for a name that padding or instances use."""
     fields = {name: spec for name, spec in contents.items() if isinstance(spec, ArraySpec)}
     fields["index"] = ArraySpec((), np.dtype(np.int64))
     if last_batch is LastBatch.PAD:
@@ -321,6 +319,12 @@ def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLay
         fields["valid"] = ArraySpec((), np.dtype(np.bool_))
     collated = [how for how in contents.values() if isinstance(how, Collation)]
     regions = {name: region for how in collated for name, region in how.regions.items()}
+    if instances is not None:
+        if taken := [name for name in instances.names if name in fields or name in regions]:
+            raise PlanError(
+                f"a sample has a field {taken[0]!r}, and a batch with instances has one of this name"
+            )
+        fields, regions = {**fields, **instances.fields}, {**regions, **instances.regions}
     return SlotLayout(fields, rows, regions)
 
 

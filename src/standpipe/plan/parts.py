@@ -6,11 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.instances import InstanceFields
 from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
-from standpipe.spec import ArraySpec, Executor, Labels, Listed
+from standpipe.spec import BATCH_FIELDS, ArraySpec, Executor, Labels, Listed
 from standpipe.transform import Left, Mixing, NativeKernel, SampleProgram
+from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancePlan:
+    """The rules for the instances of a sample.
+
+    filters  what drops instances of each image, by the image's name; None: nothing does
+    pairs    numbers of left and right keypoints, which swap where the image is mirrored
+    """
+
+    filters: Mapping[str, SanitizeBoundingBoxes | None]
+    pairs: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +41,7 @@ class SamplePlan:
     suspects  fields of the image's size that aren't moved with it; the run warns of them
     simd     an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
              the same bytes
+    instances  what happens to the instances; None if the source has none
     """
 
     python: PythonSource | None
@@ -38,6 +53,7 @@ class SamplePlan:
     mixings: tuple[Mixing, ...]
     suspects: tuple[Left, ...] = ()
     simd: str | None = None
+    instances: InstancePlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +90,19 @@ class BatchPlan:
     contents    the form of each field; None for what is measured when a loader starts
     known_from  where the layout of a sample was learned: ``"in record 7"``
     measured    that sample, for each segment; empty if nothing was measured
+    instances   the fields that come from instances; None without any
     """
 
     layout: SlotLayout
     contents: Contents
     known_from: str = "as declared"
     measured: tuple[MeasuredSample, ...] = ()
+    instances: InstanceFields | None = None
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The fields that the trainer's own thread writes, not the workers."""
+        return BATCH_FIELDS if self.instances is None else (*BATCH_FIELDS, *self.instances.names)
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:

@@ -46,9 +46,11 @@ def sent_bytes(plan: Plan) -> int:
 def _unfinished(samples: SamplePlan, layout: SlotLayout, plan: Plan) -> tuple[SamplePlan, SlotLayout]:
     assert samples.kernel is not None
     kernel = samples.kernel.finished_by(None)
-    fields = {name: spec for name, spec in layout.fields.items() if name not in ("index", "valid")}
+    fields = {name: spec for name, spec in layout.fields.items() if name not in plan.batch.added}
     contents = {**plan.batch.contents, **fields, **kernel.outputs}
-    return replace(samples, kernel=kernel), slot_layout(contents, layout.rows, plan.steps.last_batch)
+    return replace(samples, kernel=kernel), slot_layout(
+        contents, layout.rows, plan.steps.last_batch, plan.batch.instances
+    )
 
 
 def check_fleet(plan: Plan) -> None:

@@ -1,5 +1,8 @@
 """The source place: the records of a data set, and where their bytes are stored."""
 
+from standpipe.source.annotations.coco import Coco
+from standpipe.source.annotations.voc import PascalVoc
+from standpipe.source.annotations.yolo import YoloLabels
 from standpipe.source.build_index import IndexReport, build_index
 from standpipe.source.check_index import IndexCheckReport, verify_index
 from standpipe.source.concat import Concat, JoinedDataset, OpenConcat, OpenDatasets, open_concat
@@ -15,6 +18,7 @@ from standpipe.source.shards.tar import TarShards
 
 __all__ = [
     "Arrays",
+    "Coco",
     "Concat",
     "FileList",
     "FixedRecords",
@@ -27,8 +31,10 @@ __all__ = [
     "MapSource",
     "OpenConcat",
     "OpenDatasets",
+    "PascalVoc",
     "Stream",
     "TarShards",
+    "YoloLabels",
     "build_index",
     "is_settled",
     "open_concat",

@@ -13,6 +13,7 @@ import numpy as np
 from standpipe.contracts import (
     Encoded,
     Files,
+    HasInstances,
     KeepsIndex,
     OpenSource,
     Paths,
@@ -168,6 +169,22 @@ class OpenConcat:
             "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
             or "no index"
         )
+
+    @property
+    def most_instances(self) -> int:
+        """The largest number of instances of a record of any part."""
+        return max(part.most_instances for part in self.parts if isinstance(part, HasInstances))
+
+    @property
+    def num_instances(self) -> int:
+        """The number of instances of all parts."""
+        return sum(part.num_instances for part in self.parts if isinstance(part, HasInstances))
+
+    @property
+    def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
+        """The pairs of left and right keypoints, if they are the same for all parts."""
+        first, *others = {part.flip_pairs for part in self.parts if isinstance(part, HasInstances)}
+        return None if others else first
 
     def skipped(self) -> Iterator[str]:
         """Yield the paths that the parts skipped."""

@@ -176,6 +176,8 @@ class NativeWorkers(Workers):
             if (files := records.files.get(name)) is not None:
                 paths, whole = files.paths, (files.file_bytes, files.mtime_ns)
                 job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
+        if records.sizes is not None:
+            job.sizes(records.sizes)
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:

@@ -18,7 +18,7 @@ from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Samp
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import KINDS, AnyArray, ArraySpec, Decoding, UInt8Array
+from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import (
     ANY_PX,
@@ -94,7 +94,7 @@ class ImageMaker:
         """
         seeds = self._setup.seed, key.epoch, key.position, key.attempt
         inputs = step.inputs_in(sample)
-        reference_px, field = (0, 0), ""
+        reference_px, field = sample.pop(SIZE, (0, 0)), ""
         value: UInt8Array | EncodedFile | EncodedBytes | None = None
         data: UInt8Array | None = None
         values = []

@@ -22,7 +22,6 @@ from standpipe.engine.workers import Failure, Job, Substitutes
 from standpipe.errors import PlanError, StandpipeError, batch_name
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
-from standpipe.spec import BATCH_FIELDS
 from standpipe.stats.counters import Counts, SlowSample, counts_of, counts_since
 
 PATIENCE_S = 1.0  # seconds that closing waits for threads
@@ -219,7 +218,7 @@ class BatchMaker:
         arrays = {
             name: array
             for name, array in views.items()
-            if name not in BATCH_FIELDS and (made is None or name in made.kept)
+            if name not in self._plan.batch.added and (made is None or name in made.kept)
         }
         return Answer(arrays, dict(wanted.job.lists), made, counts=self._counts(), slow=self._slow())
 
@@ -237,7 +236,7 @@ class BatchMaker:
 
 def forms_of(plan: Plan) -> dict[str, str]:
     """Return the form of each field of a slot, by name, without those that each batch has."""
-    return {name: str(spec) for name, spec in plan.fields.items() if name not in BATCH_FIELDS}
+    return {name: str(spec) for name, spec in plan.fields.items() if name not in plan.batch.added}
 
 
 def _portable(failure: Failure) -> Failure:

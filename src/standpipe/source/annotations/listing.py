@@ -10,7 +10,17 @@ from typing import TypeAlias, get_args, get_type_hints
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
-from standpipe.source.annotations.table import FAULT, FAULTS, Annotations, Faults, Invalid, WithoutInstances
+from standpipe.source.annotations.table import (
+    FAULT,
+    FAULTS,
+    MOST,
+    OTHER_SIDE,
+    SIDES,
+    Annotations,
+    Faults,
+    Invalid,
+    WithoutInstances,
+)
 from standpipe.source.index.file import Facts, IndexFile, SectionPlace
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import AROUND, Progress, is_settled, open_index
@@ -133,7 +143,7 @@ class AnnotationSubject:
         facts = index.facts
         if facts.kind != self.kind or facts.options != {self.options: True}:
             return "it was built with other options"
-        if "instances" not in facts.optional or "sizes" not in facts.optional:
+        if not {"instances", "sizes"} <= {*facts.optional} or MOST not in facts.seen:
             return "it was built by another version of standpipe"
         seen, newest_ns = self.look(facts.seen)
         if any(facts.seen.get(name) != value for name, value in seen.items()):
@@ -156,6 +166,25 @@ class AnnotationListing(Listing):
     """An ``OpenSource`` of images with instances, in a packed index."""
 
     __slots__ = ()
+
+    @property
+    def most_instances(self) -> int:
+        """The largest number of instances of a record."""
+        return self.index.facts.seen[MOST]
+
+    @property
+    def num_instances(self) -> int:
+        """The number of instances of all records."""
+        return self.index.instances
+
+    @property
+    def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
+        """Numbers of left and right keypoints, which swap where an image is mirrored; None if they aren't known."""
+        seen = self.index.facts.seen
+        if SIDES not in seen:
+            return None
+        left = [name for name in seen if name.startswith(OTHER_SIDE)]
+        return tuple((int(name.removeprefix(OTHER_SIDE)), seen[name]) for name in left)
 
     @property
     def index_note(self) -> str:

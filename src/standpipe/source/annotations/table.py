@@ -20,6 +20,9 @@ from standpipe.spec import AnyArray, Int64Array
 Invalid = Literal["clip", "drop", "error"]
 WithoutInstances = Literal["keep", "drop"]
 FAULT = "fault: "  # in an index's counts, before a kind of fault
+MOST = "most instances"  # in an index's counts: of one image
+SIDES = "points with sides"  # in an index's counts, where it is known which keypoints are left and right: their pairs
+OTHER_SIDE = "other side: "  # in an index's counts, before the number of a left keypoint, with its right one
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
@@ -69,6 +72,7 @@ class Annotations:
     labels   (m,) int64
     values   further values of the instances by name, (m, …) each
     columns  further values of the images by name, (n,) each
+    pairs    numbers of left and right keypoints, which swap where an image is mirrored; None: they aren't known
     classes  class names by label, empty for a number that no class has; None: classes have no names
     place    the place of an instance in its file, such as ``"annotation 7"``
     """
@@ -82,6 +86,7 @@ class Annotations:
     columns: Mapping[str, Int64Array]
     classes: tuple[str, ...] | None
     place: Callable[[int], str]
+    pairs: tuple[tuple[int, int], ...] | None = None
 
     def of_images(self, kept: NDArray[np.bool_]) -> Annotations:
         """Return the images where ``kept`` is True, and their instances."""
@@ -156,7 +161,11 @@ class Annotations:
         order = np.argsort(found.rows, kind="stable")
         values: dict[str, AnyArray] = {"boxes": found.boxes.astype(np.float32), "labels": found.labels}
         values |= found.values
-        numbers = np.cumsum(np.bincount(found.rows, minlength=rows))
+        each = np.bincount(found.rows, minlength=rows)
+        counts[MOST] = int(each.max())
+        if found.pairs is not None:
+            counts[SIDES] = len(found.pairs)
+            counts |= {f"{OTHER_SIDE}{left}": right for left, right in found.pairs}
         return Facts(
             kind="",
             options={},
@@ -171,7 +180,7 @@ class Annotations:
             columns={name: Column("<i8", (), OWN) for name in found.columns},
             optional={"instances": 1, "sizes": 1},
             instances=write_instances(
-                writer, numbers, {name: array[order] for name, array in values.items()}
+                writer, np.cumsum(each), {name: array[order] for name, array in values.items()}
             ),
         )
 

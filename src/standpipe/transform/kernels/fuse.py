@@ -25,6 +25,7 @@ from standpipe.transform.kernels.stages import Stage, followed_by, with_ops
 from standpipe.transform.kernels.views import Views, number_of_views, transforms_of
 from standpipe.transform.pixels.element import Normalize
 from standpipe.transform.pixels.geometry import RandomResize
+from standpipe.transform.pixels.instances import InstanceTransform
 
 # What the error for images of different sizes also says, where a batch can have such images.
 AS_THEY_ARE = (
@@ -205,7 +206,7 @@ def _fused(
                 raise PlanError(f"{erases[0].describe()} must come after Normalize; move it behind it")
             form, last = transform.applied_to(form), [*last, name]
             continue
-        if last:
+        if last and not isinstance(transform, InstanceTransform):
             raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
         if isinstance(transform, GeometricTransform | PixelTransform):  # others only check the channels
             stages = followed_by(stages, transform, op, size)

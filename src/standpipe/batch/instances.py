@@ -1,0 +1,147 @@
+"""Lay the instances of a batch out in its slot: one after another, or padded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.batch.collate import Pad, Ragged, Region, Shape
+from standpipe.contracts import RaggedRows
+from standpipe.errors import PlanError
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
+
+INDEX = "batch_index"  # the row of each instance
+OFFSETS = "instance_offsets"  # where each row's instances begin among all
+VALID_INSTANCES = "instance_valid"  # False where a row has no instance
+ORIG_SIZE = "orig_size"  # height and width of the stored images
+TO_ORIGINAL = "to_original"  # matrices from places in the images of the batch to those in the stored images
+
+_INT64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFields:
+    """The fields of a batch that come from its rows' instances.
+
+    columns   shape and dtype of one instance's value, by name of a ragged column
+    prefixes  what the names of the fields of each image begin with, by the image's name: ``"a_"`` for a view ``a``,
+              ``""`` for the only image
+    rows      number of rows of the largest batch
+    room      the most instances of a batch, all rows together; with ``length`` not used
+    length    instances of each row, with padding; None: rows are one after another
+    cut       True: a row with more than ``length`` instances loses the last ones; False: it is a bad sample
+    """
+
+    columns: Mapping[str, RaggedSpec]
+    prefixes: Mapping[str, str]
+    rows: int
+    room: int
+    length: int | None
+    cut: bool
+
+    @property
+    def fields(self) -> dict[str, ArraySpec]:
+        """The fields with the same shape in each batch: shape and dtype of one row."""
+        found = {ORIG_SIZE: ArraySpec((2,), _INT64)}
+        for prefix in self.prefixes.values():
+            found[prefix + TO_ORIGINAL] = ArraySpec((3, 3), np.dtype(np.float64))
+            if self.length is None:
+                continue
+            for name, spec in self.columns.items():
+                found[prefix + name] = ArraySpec((self.length, *spec.shape), spec.dtype)
+            found[prefix + VALID_INSTANCES] = ArraySpec((self.length,), np.dtype(np.bool_))
+        return found
+
+    @property
+    def regions(self) -> dict[str, Region]:
+        """The fields whose shape differs from batch to batch."""
+        found: dict[str, Region] = {}
+        for prefix in self.prefixes.values() if self.length is None else ():
+            for name, spec in {**self.columns, INDEX: RaggedSpec((), _INT64)}.items():
+                shape = shape_text(f"≤{self.room}", *spec.shape)
+                found[prefix + name] = Region(self.room * math.prod(spec.shape), spec.dtype, shape)
+            found[prefix + OFFSETS] = Region(self.rows + 1, _INT64, shape_text(f"≤{self.rows + 1}"))
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all these fields."""
+        return (*self.fields, *self.regions)
+
+    def misfit(self, counts: Int64Array) -> tuple[int, str] | None:
+        """Return a row whose instances don't fit, and the reason as text; None if all fit.
+
+        counts  (rows,) number of instances of each row
+        """
+        if self.length is not None:
+            row = int(np.argmax(counts))
+            if self.cut or counts[row] <= self.length:
+                return None
+            return row, (
+                f"it has {counts[row]} instances, and a row has room for {self.length}: give "
+                f"Pad(length={counts[row]}), or Pad(length={self.length}, cut=True) for the first ones"
+            )
+        ends = np.cumsum(counts)
+        if ends[-1] <= self.room:
+            return None
+        row = int(np.searchsorted(ends, self.room, "right"))
+        return row, (
+            f"it has {counts[row]} instances, and {ends[row]} with the rows before it; a batch has room for "
+            f"{self.room}: give instances=Ragged(max_values=…)"
+        )
+
+    def shapes(self, image: str, counts: Int64Array) -> dict[str, Shape]:
+        """Return the shapes in this batch of one image's ``regions``."""
+        if self.length is not None:
+            return {}
+        prefix, total = self.prefixes[image], int(counts.sum())
+        found: dict[str, Shape] = {prefix + name: (total, *spec.shape) for name, spec in self.columns.items()}
+        return {**found, prefix + INDEX: (total,), prefix + OFFSETS: (len(counts) + 1,)}
+
+    def fill(self, image: str, found: Mapping[str, RaggedRows], out: Mapping[str, AnyArray]) -> None:
+        """Write the instances of one image of the rows.
+
+        found  the instances of the rows, by ragged column
+        out    the fields in the slot
+        """
+        prefix, ends = self.prefixes[image], next(iter(found.values())).ends
+        counts = np.diff(ends, prepend=0)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        if self.length is None:
+            out[prefix + INDEX][...] = rows
+            out[prefix + OFFSETS][...] = np.concatenate([[0], ends])
+            for name, column in found.items():
+                out[prefix + name][...] = column.values
+            return
+        places = np.arange(len(rows)) - np.repeat(ends - counts, counts)
+        kept = places < self.length
+        rows, places = rows[kept], places[kept]
+        out[prefix + VALID_INSTANCES][...] = np.arange(self.length) < counts[:, None]
+        for name, column in found.items():
+            out[prefix + name][...] = 0
+            out[prefix + name][rows, places] = column.values[kept]
+
+    def by_row(self, batch: Mapping[str, AnyArray]) -> dict[str, Any]:
+        """Return a batch with its instances in lists of arrays by row, and with their numbers in place of offsets."""
+        found: dict[str, Any] = dict(batch)
+        for prefix in self.prefixes.values() if self.length is None else ():
+            del found[prefix + INDEX]
+            offsets = found[prefix + OFFSETS]
+            found[prefix + OFFSETS] = np.diff(offsets)
+            found |= {prefix + name: np.split(batch[prefix + name], offsets[1:-1]) for name in self.columns}
+        return found
+
+
+def checked_instances(given: object) -> Pad | Ragged:
+    """Return the argument ``instances`` of ``batch``. Raises ``PlanError`` for anything else than it takes."""
+    is_padded = isinstance(given, Pad) and isinstance(given.length, tuple) and len(given.length) == 1
+    if isinstance(given, Ragged) or (isinstance(given, Pad) and is_padded and given.value == 0):
+        return given
+    raise PlanError(
+        f"batch(instances={given!r}): give sp.Ragged() for instances one after another, or sp.Pad(length=100) for the "
+        "same number in each row"
+    )

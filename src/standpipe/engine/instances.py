@@ -1,0 +1,89 @@
+"""Move the instances of a batch where their images' pixels went, and write them into its slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.batch.collate import Shape
+from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL
+from standpipe.contracts import RaggedRows
+from standpipe.engine.workers import Assignment, Failure
+from standpipe.spec import AnyArray, UInt8Array
+from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
+
+if TYPE_CHECKING:
+    from standpipe.engine.moves import Moves
+    from standpipe.plan.parts import InstancePlan
+    from standpipe.plan.plan import Plan
+    from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
+
+BOXES, KEYPOINTS = "boxes", "keypoints"
+
+
+def write_instances(
+    plan: Plan, assignment: Assignment, slot: UInt8Array
+) -> tuple[dict[str, Shape], list[Failure]]:
+    """Write the instances of a batch into its slot.
+
+    slot  the slot's memory
+
+    Return the shapes of fields that differ from batch to batch, and the rows whose instances don't fit.
+    """
+    form, traced = plan.batch.instances, assignment.traced
+    how = plan.samples_at(assignment.at.epoch).instances
+    if form is None or traced is None or how is None:
+        return {}, []
+    layout = plan.layout_at(assignment.at.epoch)
+    views = assignment.views
+    views[ORIG_SIZE][...] = traced.sizes
+    shapes: dict[str, Shape] = {}
+    for image, prefix in form.prefixes.items():
+        moves = traced.moves[image]
+        found = moved_instances(traced.instances, moves, how, how.filters[image])
+        counts = np.diff(found[BOXES].ends, prepend=0)
+        if (wrong := form.misfit(counts)) is not None:
+            return {}, [Failure(wrong[0], "batch", wrong[1])]
+        of_image = form.shapes(image, counts)
+        form.fill(image, found, {**views, **layout.shaped(slot, of_image)})
+        views[prefix + TO_ORIGINAL][...] = to_stored(moves)
+        shapes |= of_image
+    return shapes, []
+
+
+def moved_instances(
+    instances: Mapping[str, RaggedRows],
+    moves: Moves,
+    how: InstancePlan,
+    drops: SanitizeBoundingBoxes | None,
+) -> dict[str, RaggedRows]:
+    """Return the instances of the rows as they are in the rows' images, without those that ``drops`` drops."""
+    ends = instances[BOXES].ends
+    counts = np.diff(ends, prepend=0)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    values: dict[str, AnyArray] = {name: each.values for name, each in instances.items()}
+    stored = values[BOXES]
+    boxes = moved_boxes(stored, rows, moves).astype(np.float32)
+    values[BOXES] = boxes
+    if KEYPOINTS in values:
+        points = moved_points(values[KEYPOINTS], rows, moves)
+        values[KEYPOINTS] = _sides_swapped(points, mirrored(moves)[rows], how.pairs)
+    if drops is not None:
+        whole = moved_boxes(stored, rows, moves, cut=False) if drops.min_visibility > 0 else None
+        kept = drops.keeps(boxes, whole)
+        values = {name: each[kept] for name, each in values.items()}
+        ends = np.cumsum(np.bincount(rows[kept], minlength=len(counts)))
+    return {name: RaggedRows(each, ends) for name, each in values.items()}
+
+
+def _sides_swapped(
+    points: NDArray[np.float32], turned: NDArray[np.bool_], pairs: tuple[tuple[int, int], ...]
+) -> NDArray[np.float32]:
+    """Return points (n, K, 3) with left and right ones swapped where ``turned``, (n,), is True."""
+    order = np.arange(points.shape[1])
+    for left, right in pairs:
+        order[[left, right]] = right, left
+    return np.where(turned[:, None, None], points[:, order], points)

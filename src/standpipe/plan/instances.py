@@ -1,0 +1,142 @@
+"""Plan the instances of a batch: their fields, what drops them, and what can't move them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from standpipe.batch.collate import Pad
+from standpipe.batch.instances import InstanceFields
+from standpipe.contracts import HasInstances, OpenSource, Transform
+from standpipe.errors import PlanError
+from standpipe.pipeline.description import Description
+from standpipe.plan.parts import InstancePlan, SamplePlan
+from standpipe.spec import RaggedSpec
+from standpipe.transform import Function, NativeStep
+from standpipe.transform.image import ImageTransform
+from standpipe.transform.kernels.views import Repeat, Views, transforms_of
+from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
+from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
+
+KEYPOINTS = "keypoints"
+
+
+def ragged_fields(source: OpenSource) -> dict[str, RaggedSpec]:
+    """Return the fields of a source that have values of instances."""
+    return {name: spec for name, spec in source.fields.items() if isinstance(spec, RaggedSpec)}
+
+
+def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan) -> InstancePlan | None:
+    """Return what happens to the instances of a source's records; None if it has none.
+
+    Raises ``PlanError`` for transforms that leave them behind or can't be where they are.
+    """
+    columns = ragged_fields(source)
+    chains = dict(_chains(pipeline.transforms))
+    filters = {image: _filter(chain) for image, chain in chains.items()}
+    if not columns:
+        if found := [
+            each for chain in chains.values() for each in chain if isinstance(each, InstanceTransform)
+        ]:
+            raise PlanError(f"{found[0].describe()} is for instances, and this source has none: leave it out")
+        return None
+    _check_functions(pipeline)
+    steps = () if samples.program is None else samples.program.steps
+    if any(isinstance(step, NativeStep) and step.kernel is None for step in steps):
+        raise PlanError(
+            "instances need images of one size: add Resize((height, width)), RandomResizedCrop(size) or "
+            "CenterCrop(size)"
+        )
+    pairs: tuple[tuple[int, int], ...] | None = ()
+    if KEYPOINTS in columns:
+        assert isinstance(source, HasInstances)
+        own = pipeline.pictures.flip_pairs
+        pairs = source.flip_pairs if own is None else own
+        _check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
+    return InstancePlan(filters=filters, pairs=pairs or ())
+
+
+def instance_fields(
+    pipeline: Description, source: OpenSource, samples: SamplePlan, rows: int
+) -> InstanceFields | None:
+    """Return the fields of a batch of ``rows`` rows that come from instances; None without any."""
+    how = pipeline.instances
+    if samples.instances is None:
+        if how is not None:
+            raise PlanError(f"batch(instances={how!r}): this source has no instances. Leave it out")
+        return None
+    assert isinstance(source, HasInstances)
+    most = max(source.most_instances, 1)
+    room, length, cut = rows * most, None, False
+    if isinstance(how, Pad):
+        assert isinstance(how.length, tuple)
+        (length,), cut = how.length, how.cut
+    elif how is not None and how.max_values is not None:
+        room = how.max_values
+    prefixes = {image: "" if image == "image" else f"{image}_" for image in samples.instances.filters}
+    return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut)
+
+
+def _chains(transforms: Sequence[Transform]) -> Iterator[tuple[str, Sequence[Transform]]]:
+    """Yield the name of each image that the transforms make, and the transforms that it went through."""
+    views = next((each for each in transforms if isinstance(each, Views)), None)
+    if views is None:
+        yield "image", transforms
+        return
+    before = transforms[: transforms.index(views)]
+    for name, given in views.views.items():
+        yield name, [*before, *transforms_of(given)]
+
+
+def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
+    """Return what drops instances at the end. Raises ``PlanError`` if it isn't at the end."""
+    found: SanitizeBoundingBoxes | None = None
+    for each in transforms:
+        if isinstance(each, SanitizeBoundingBoxes):
+            if found is not None:
+                raise PlanError("the pipeline has SanitizeBoundingBoxes twice; leave one out")
+            found = each
+        elif found is not None and isinstance(each, ImageTransform) and each.moves:
+            raise PlanError(
+                f"{found.describe()} comes before {each.describe()}, which moves boxes: put it behind all transforms "
+                "that move pixels. Once is enough"
+            )
+    return found
+
+
+def _check_functions(pipeline: Description) -> None:
+    """Raise ``PlanError`` for code and settings that would leave instances behind."""
+    for each in pipeline.transforms:
+        if isinstance(each, Function):
+            raise PlanError(
+                f"{each.describe()} can't be in a pipeline with instances, whose boxes it wouldn't move. Use "
+                "standpipe's transforms, or change the batch in your loop"
+            )
+        if isinstance(each, Views) and any(isinstance(given, Repeat) for given in each.views.values()):
+            raise PlanError("Views with instances can't have Repeat: give each view a name of its own")
+    for function in pipeline.batch_functions:
+        raise PlanError(
+            f"{function.describe()} can't be in a pipeline with instances: workers call it before those are in the "
+            "batch. Call it in your loop"
+        )
+
+
+def _check_pairs(
+    pairs: Sequence[tuple[int, int]] | None, points: int, transforms: Sequence[Transform]
+) -> None:
+    flips = [each for each in transforms if _mirrors(each)]
+    if pairs is None and flips:
+        raise PlanError(
+            f"{flips[0].describe()} mirrors keypoints, and the source doesn't say which of them are left and right: "
+            "write decode(flip_pairs=((1, 2), …)) with their numbers from 0, or decode(flip_pairs=()) if they have no "
+            "sides"
+        )
+    if any(not 0 <= number < points for pair in pairs or () for number in pair):
+        raise PlanError(f"decode(flip_pairs={pairs!r}): the keypoints have the numbers 0 to {points - 1}")
+
+
+def _mirrors(transform: object) -> bool:
+    """Return True for a transform that may mirror the picture."""
+    if isinstance(transform, Views):
+        return any(map(_mirrors, transform.transforms()))
+    parts = getattr(transform, "transforms", ())
+    return isinstance(transform, RandomHorizontalFlip | RandomVerticalFlip) or any(map(_mirrors, parts))
