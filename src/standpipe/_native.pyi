@@ -851,6 +851,16 @@ class Job:
         ``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.
         """
 
+    def sizes(
+        self,
+        sizes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None, 2), order="C", device="cpu", writable=False)
+        ],
+    ) -> None:
+        """
+        Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) int64.
+        """
+
     def pixels(
         self,
         input: int,

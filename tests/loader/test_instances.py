@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,109 @@ def test_padded_instances(tmp_path: Path) -> None:
     for wrong in (sp.Pad(to_multiple_of=8), sp.Pad(length=8, value=1), sp.Pad(length=(8, 4)), 100):
         with pytest.raises(sp.PlanError, match="instances="):
             pipeline.batch(7, instances=wrong)  # type: ignore[arg-type]
+
+
+def test_keypoints_swap_sides_where_rows_are_mirrored(tmp_path: Path) -> None:
+    source = painted(tmp_path, 14, keypoints=True)
+    plain = sp.Pipeline(source).map(sp.Resize((64, 96)))
+    straight = batches(plain.batch(14))[0]["keypoints"]
+    for flip, axis, side in ((sp.RandomHorizontalFlip(1.0), 0, 96), (sp.RandomVerticalFlip(1.0), 1, 64)):
+        expected = straight.copy()
+        expected[..., axis] = side - expected[..., axis]
+        swapped = expected[:, [0, 2, 1]]  # left_eye and right_eye, by COCO's names
+        (batch,) = batches(plain.map(flip).batch(14))
+        assert np.abs(batch["keypoints"] - swapped).max() < 1e-4
+        (batch,) = batches(plain.map(flip).decode(flip_pairs=()).batch(14))
+        assert np.abs(batch["keypoints"] - expected).max() < 1e-4
+        (batch,) = batches(plain.map(flip).decode(flip_pairs=[(0, 1)]).batch(14))
+        assert np.abs(batch["keypoints"] - expected[:, [1, 0, 2]]).max() < 1e-4
+    (batch,) = batches(plain.map(sp.RandomHorizontalFlip(1.0), sp.RandomVerticalFlip(1.0)).batch(14))
+    assert np.abs(batch["keypoints"][..., :2] - ([96, 64] - straight[..., :2])).max() < 1e-4
+
+
+def test_keypoints_without_sides_are_not_mirrored_in_silence(tmp_path: Path) -> None:
+    source = painted(tmp_path, 4, keypoints=True)
+    text = (tmp_path / "instances.json").read_text()
+    (tmp_path / "instances.json").write_text(text.replace("left_eye", "nose"))
+    # Names without left and right ones have no sides.
+    sp.Pipeline(source).map(sp.CenterCrop(32), sp.RandomHorizontalFlip()).batch(4).plan()
+    (tmp_path / "instances.json").write_text(
+        text.replace('"keypoints": ["nose", "left_eye", "right_eye"], ', "")
+    )
+    for flip in (
+        sp.RandomHorizontalFlip(),
+        sp.RandomApply([sp.RandomVerticalFlip()]),
+        sp.Views(a=[sp.RandomHorizontalFlip()]),
+    ):
+        pipeline = sp.Pipeline(source).map(sp.CenterCrop(32), flip).batch(4)
+        with pytest.raises(sp.PlanError, match=r"mirrors keypoints.*decode\(flip_pairs="):
+            pipeline.plan()
+        pipeline.decode(flip_pairs=()).plan()
+    sp.Pipeline(source).map(sp.CenterCrop(32)).batch(4).plan()
+    with pytest.raises(sp.PlanError, match="keypoints have the numbers 0 to 2"):
+        sp.Pipeline(source).map(sp.CenterCrop(32)).decode(flip_pairs=((1, 3),)).batch(4).plan()
+    for wrong in (5, (1, 2), [(1, 1)], [(1, -2)], [("a", "b")]):
+        with pytest.raises(sp.PlanError, match="give pairs of numbers of keypoints"):
+            sp.Pipeline(source).decode(flip_pairs=wrong)  # type: ignore[arg-type]
+
+
+def test_views_have_instances_of_their_own(tmp_path: Path) -> None:
+    source = painted(tmp_path, 8)
+    small = [sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.SanitizeBoundingBoxes(min_size=4)]
+    views = sp.Views(image=[sp.Resize((64, 96))], small=small, other=small[:2])
+    (batch,) = batches(sp.Pipeline(source, seed=4).map(views).batch(8))
+    (alone,) = batches(sp.Pipeline(source, seed=4).map(sp.Views(small=small)).batch(8))
+    (whole,) = batches(sp.Pipeline(source, seed=4).map(sp.Resize((64, 96))).batch(8))
+    for name in ("boxes", "labels", "batch_index", "instance_offsets", "to_original"):
+        assert (batch[name] == whole[name]).all()
+        assert (batch[f"small_{name}"] == alone[f"small_{name}"]).all()
+    assert len(batch["small_boxes"]) < len(batch["other_boxes"]) == len(batch["boxes"])
+    assert "boxes" not in alone
+    assert (batch["orig_size"] == whole["orig_size"]).all()
+
+
+def test_what_would_leave_instances_behind_is_refused(tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted(tmp_path, 4))
+    crop, drop = sp.CenterCrop(32), sp.SanitizeBoundingBoxes()
+    wrong: list[tuple[sp.Pipeline, str]] = [
+        (pipeline.map(drop, crop).batch(2), r"SanitizeBoundingBoxes\(.*\) comes before CenterCrop"),
+        (pipeline.map(crop, drop, drop).batch(2), "SanitizeBoundingBoxes twice"),
+        (pipeline.map(crop, sp.SanitizeBoundingBoxes(min_size=0)).batch(2), "min_size must be a number"),
+        (pipeline.map(crop, sp.SanitizeBoundingBoxes(min_visibility=2)).batch(2), "must be a fraction"),
+        (pipeline.map(crop, lambda sample: sample).batch(2), "whose boxes it wouldn't move"),
+        (pipeline.map(crop).batch(2).map_batch(lambda batch: batch), "workers call it before"),
+        (pipeline.map(crop).batch(2, collate_fn=lambda samples: samples), "workers call it before"),
+        (pipeline.map(sp.Views(a=sp.Repeat(2, [crop]))).batch(2), "Views with instances can't have Repeat"),
+        (pipeline.batch(2, collate={"image": list}), "instances need images of one size"),
+        (sp.Pipeline(sp.Arrays(image=np.zeros((2, 40, 40, 3), np.uint8))).map(crop, drop).batch(2), "none"),
+        (sp.Pipeline(sp.Arrays(x=np.zeros(4))).batch(2, instances=sp.Ragged()), "source has no instances"),
+    ]
+    for each, reason in wrong:
+        with pytest.raises(sp.PlanError, match=reason):
+            each.plan()
+    pipeline.map(drop, sp.ColorJitter(), sp.ClampBoundingBoxes()).map(sp.Normalize()).batch(2)
+
+
+def test_a_plan_says_what_instances_take(tmp_path: Path) -> None:
+    source = painted(tmp_path, 14)
+    plan = sp.Pipeline(source).map(sp.CenterCrop(32), sp.SanitizeBoundingBoxes()).batch(4).plan()
+    text = plan.explain()
+    assert "instances: 3.0 of a record on average, 111B; 6 at most, 222B" in text
+    assert "boxes: (≤24, 4) float32, room for 96" in text
+    assert "to_original: (4, 3, 3) float64" in text
+    more = sp.Pipeline(source).map(sp.CenterCrop(32)).batch(4, instances=sp.Ragged(max_values=5000)).plan()
+    slots = more.batch.layout.slot_bytes - plan.batch.layout.slot_bytes
+    assert slots >= (5000 - 24) * (16 + 8 + 4 + 1 + 8 + 8)
+    assert more.forecast.waiting - plan.forecast.waiting >= slots
+
+
+def test_a_recipe_has_the_form_of_instances(tmp_path: Path) -> None:
+    source = painted(tmp_path, 3)
+    pipeline = (
+        sp.Pipeline(source).map(sp.CenterCrop(32), sp.SanitizeBoundingBoxes(2)).decode(flip_pairs=((0, 1),))
+    )
+    for instances in (None, sp.Ragged(), sp.Pad(length=7, cut=True)):
+        described = pipeline.batch(2, instances=instances)
+        again = sp.Pipeline.from_dict(json.loads(json.dumps(described.to_dict())), source=source)
+        assert again == described
+        assert again.instances == instances

@@ -85,8 +85,8 @@ def test_label_files(tmp_path: Path) -> None:
     assert source.open().sizes(np.arange(3)).tolist() == [[30, 40]] * 3  # type: ignore[attr-defined]
     assert faults(source) == []
     assert source.describe() == f"YoloLabels('{tmp_path}/data/data.yaml')"
-    with pytest.raises(sp.PlanError, match="can't deliver instances yet"):
-        sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan()
+    plan = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan()
+    assert plan.fields["orig_size"] == sp.ArraySpec((2,), np.dtype(np.int64))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,7 @@ def test_keypoints(tmp_path: Path, shape: str, numbers: str, points: list[Any]) 
     yaml = f"train: images/train\nnames: [person]\nkpt_shape: {shape}\nflip_idx: [1, 0]"
     source = yolo(tmp_path, {"b": f"0 0.5 0.5 0.5 0.4 {numbers}\n0 0.5 0.5 0.5 0.3"}, yaml)
     assert instances(source)["keypoints"] == [[], [points], []]
+    assert source.open().flip_pairs == ((0, 1),)  # type: ignore[attr-defined]
     assert faults(source)[0].startswith("line that isn't of ")
     check_source(source)
 
@@ -201,6 +202,12 @@ def test_images_without_any_label_file(tmp_path: Path) -> None:
         ("train: images\nnames: {1: cat}", "names must be a list"),
         ("train: images\nnames: [a]\nkpt_shape: 5", "kpt_shape must be"),
         ("train: images\nnames: [a]\nkpt_shape: [2, 4]", "kpt_shape must be"),
+        ("train: images\nnames: [a]\nkpt_shape: [3, 3]\nflip_idx: [1, 0]", "flip_idx must have each number"),
+        (
+            "train: images\nnames: [a]\nkpt_shape: [3, 3]\nflip_idx: [1, 2, 0]",
+            "flip_idx must have each number",
+        ),
+        ("train: images\nnames: [a]\nkpt_shape: [2, 3]\nflip_idx: 5", "flip_idx must have each number"),
         ("train: nowhere\nnames: [a]", "can't read the folder .*nowhere"),
         ("[" * 5000, "isn't YAML"),
         ("train: !!python/object/apply:os.getcwd []", "isn't YAML"),

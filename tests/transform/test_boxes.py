@@ -15,6 +15,7 @@ from standpipe.transform.instances import mirrored, moved_boxes, moved_points, t
 
 pytest.importorskip("torch")
 import torch
+
 from torchvision_cpu import torchvision
 
 F = torchvision.transforms.v2.functional
@@ -164,7 +165,7 @@ def check(boxes: AnyArray, moves: AnyArray, expected: list[Boxes]) -> None:
     ours = moved_boxes(boxes, rows, moves)
     assert np.abs(ours - theirs.numpy()).max() < 1e-4
     size = tuple(int(side) for side in moves[0, -1, 9:])
-    # No whole numbers: torchvision's float32 decides about boxes of just that size.
+    # No integers: torchvision's float32 decides about boxes of just that size.
     for how in ({}, {"min_size": 4.03, "min_area": 30.3}):
         _, survive = F.sanitize_bounding_boxes(theirs.float(), format="XYXY", canvas_size=size, **how)
         kept = sp.SanitizeBoundingBoxes(**how).keeps(ours.astype(np.float32), None)

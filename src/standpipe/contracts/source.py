@@ -254,7 +254,8 @@ class OpenSource(Protocol):
 
     The engine calls it from its own threads, in the process that trains. It doesn't check the class. The
     protocols ``KeepsIndex``, ``HasInstances``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``,
-    ``ReadsRecords``, ``PythonSource`` and ``StreamSource`` are optional: a source satisfies one of them by having its attributes.
+    ``ReadsRecords``, ``PythonSource`` and ``StreamSource`` are optional: a source satisfies one
+    of them by having its attributes.
 
     Examples
     --------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from standpipe.batch.collate import Pad
 from standpipe.batch.instances import InstanceFields
 from standpipe.contracts import HasInstances, OpenSource, Transform
@@ -17,7 +19,7 @@ from standpipe.transform.kernels.views import Repeat, Views, transforms_of
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
 
-KEYPOINTS = "keypoints"
+BOXES, KEYPOINTS = "boxes", "keypoints"
 
 
 def ragged_fields(source: OpenSource) -> dict[str, RaggedSpec]:
@@ -39,6 +41,11 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
         ]:
             raise PlanError(f"{found[0].describe()} is for instances, and this source has none: leave it out")
         return None
+    if not isinstance(source, HasInstances) or columns.get(BOXES) != RaggedSpec((4,), np.dtype(np.float32)):
+        raise PlanError(
+            f"the fields {', '.join(sorted(columns))} have values of instances: the source needs the attributes of "
+            "contracts.HasInstances, and the field 'boxes', (M, 4) float32"
+        )
     _check_functions(pipeline)
     steps = () if samples.program is None else samples.program.steps
     if any(isinstance(step, NativeStep) and step.kernel is None for step in steps):
@@ -48,7 +55,6 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
         )
     pairs: tuple[tuple[int, int], ...] | None = ()
     if KEYPOINTS in columns:
-        assert isinstance(source, HasInstances)
         own = pipeline.pictures.flip_pairs
         pairs = source.flip_pairs if own is None else own
         _check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)

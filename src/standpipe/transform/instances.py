@@ -56,10 +56,10 @@ def mirrored(moves: Float64Array) -> NDArray[np.bool_]:
 
 def to_stored(moves: Float64Array) -> Float64Array:
     """Return the matrices from places in the results to places in the stored images, (rows, 3, 3)."""
-    whole: Float64Array = np.broadcast_to(np.eye(3), (len(moves), 3, 3))
-    for number in range(moves.shape[1]):
+    whole = _matrices(moves[:, 0])
+    for number in range(1, moves.shape[1]):
         whole = _matrices(moves[:, number]) @ whole
-    back: Float64Array = np.linalg.inv(whole)
+    back = np.asarray(np.linalg.inv(whole), np.float64)
     return back / back[:, 2:, 2:]
 
 

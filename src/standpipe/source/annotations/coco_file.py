@@ -39,6 +39,7 @@ class CocoFile:
         self._ids, self._image_ids, self._category_ids = array("q"), array("q"), array("q")
         self._boxes, self._areas, self._crowds = array("d"), array("f"), bytearray()
         self._points, self._points_each = array("f"), 0
+        self._points_named: set[tuple[str, ...]] = set()
 
     def _image(self, item: Any) -> None:
         name = item["file_name"]
@@ -61,6 +62,8 @@ class CocoFile:
         if number in self.categories:
             raise ValueError(f"two categories have the id {number}")
         array("q").append(number)  # it must fit into 64 bits
+        if points := item.get("keypoints"):
+            self._points_named.add(tuple(map(str, points)))
         self.categories[number] = path_text(name.encode("utf-8", "backslashreplace"))
 
     def _annotation(self, item: Any) -> None:
@@ -117,9 +120,22 @@ class CocoFile:
             sizes=np.frombuffer(self._sizes, np.int64).reshape(-1, 2)[order],
             columns={"image_id": ids},
             classes=self._classes(name, labels),
+            pairs=self._pairs(),
             **instances,
         )
         return found.of_images(has_file), missing
+
+    def _pairs(self) -> tuple[tuple[int, int], ...] | None:
+        """Return the numbers of left and right keypoints by their names; None unless categories have the same names."""
+        if len(self._points_named) != 1:
+            return None
+        (names,) = self._points_named
+        places = {name: number for number, name in enumerate(names)}
+        return tuple(
+            (places[name], places[f"right_{name[5:]}"])
+            for name in names
+            if name.startswith("left_") and f"right_{name[5:]}" in places
+        )
 
     def _without_repeats(
         self, kind: str, ids: Int64Array, text: Callable[[int], str], faults: Faults

@@ -66,7 +66,10 @@ class Format:
     fractions  True if boxes and keypoints are fractions of the image's sides
     values     dtype and shape of each further value of an instance, by name
     needed     True if an image without an annotation file is a fault
+    pairs      numbers of left and right keypoints; None: they aren't known
     """
+
+    pairs: tuple[tuple[int, int], ...] | None = None
 
     def __init__(
         self,
@@ -202,6 +205,7 @@ class _Table:
             values=values,
             columns={},
             classes=form.classes(),
+            pairs=form.pairs,
             place=lambda i: f"{path_text(files[kept[rows[i]]])}:{lines[i]}",
         )
 

@@ -20,6 +20,10 @@ MOST_YAML_BYTES = 1 << 20
 MOST_LIST_BYTES = 1 << 30
 IMAGES, LABELS = b"images", b"labels"
 
+# Number of keypoints, of numbers for each, and the numbers of left and right ones, or None if they aren't known.
+Points = tuple[int, int, tuple[tuple[int, int], ...] | None]
+NO_POINTS: Points = (0, 0, None)
+
 
 @dataclass(frozen=True, slots=True)
 class YoloLabels(AnnotationSource):
@@ -44,8 +48,9 @@ class YoloLabels(AnnotationSource):
     Parameters
     ----------
     data : path
-        The description, ``data.yaml``, with ``path``, ``train``, ``val``, ``names`` and perhaps ``kpt_shape``; or a
-        folder with the folders ``images`` and ``labels``. Without a description classes have no names.
+        The description, ``data.yaml``, with ``path``, ``train``, ``val``, ``names`` and perhaps ``kpt_shape`` and
+        ``flip_idx``; or a folder with the folders ``images`` and ``labels``. Without a description classes have no
+        names.
     split : str, default "train"
         The name of the split in the description: ``"train"``, ``"val"`` or ``"test"``. It may be a folder, a text file
         with a path on each line, or a list of those. A folder without a description has no splits.
@@ -65,7 +70,7 @@ class YoloLabels(AnnotationSource):
         """Return the images and label files, as the subject of an index."""
         path = absolute(self.data, field="YoloLabels' data")
         if os.path.isdir(path):  # noqa: PTH112 (bytes)
-            base, parts, names, points = os.path.join(path, b""), [IMAGES], None, None  # noqa: PTH118
+            base, parts, names, points = os.path.join(path, b""), [IMAGES], None, NO_POINTS  # noqa: PTH118
         else:
             base, parts, names, points = _description(path, self.split)
         pairs = partial(_pairs, base, parts)
@@ -75,8 +80,8 @@ class YoloLabels(AnnotationSource):
         )
 
 
-def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str], tuple[int, int] | None]:
-    """Read ``data.yaml``: return the base folder, the parts of the split, class names, and the shape of keypoints."""
+def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str], Points]:
+    """Read ``data.yaml``: return the base folder, the parts of the split, class names, and the form of keypoints."""
     try:
         import yaml
     except ImportError as error:
@@ -119,13 +124,22 @@ def _names(shown: str, names: Any) -> list[str]:
     ]
 
 
-def _points(shown: str, found: Mapping[Any, Any]) -> tuple[int, int] | None:
-    shape = found.get("kpt_shape")
+def _points(shown: str, found: Mapping[Any, Any]) -> Points:
+    shape, turned = found.get("kpt_shape"), found.get("flip_idx")
     if shape is None:
-        return None
+        return NO_POINTS
     match shape:
         case [int(count), 2 | 3 as each] if 0 < count <= MOST_POINTS:
-            return count, each
+            if turned is None:
+                return count, each, None
+            if isinstance(turned, list) and sorted(map(str, turned)) == sorted(map(str, range(count))):
+                pairs = tuple((left, right) for left, right in enumerate(turned) if left < right)
+                if all(turned[right] == left for left, right in pairs):
+                    return count, each, pairs
+            raise PlanError(
+                f"{shown}: flip_idx must have each number from 0 to {count - 1}, where left and right points swap, "
+                f"got {turned!r:.80}"
+            )
     raise PlanError(f"{shown}: kpt_shape must be [number of keypoints, 2 or 3], got {shape!r:.80}")
 
 
@@ -171,14 +185,14 @@ def _label_path(image: bytes) -> bytes:
 
 
 class YoloFormat(Format):
-    """Label files of the YOLO family. ``points``: number of keypoints, and of numbers for each; or None."""
+    """Label files of the YOLO family."""
 
-    def __init__(self, names: list[str] | None, points: tuple[int, int] | None) -> None:
-        shape = {} if points is None else {"keypoints": ("<f4", (points[0], 3))}
+    def __init__(self, names: list[str] | None, points: Points) -> None:
+        shape = {"keypoints": ("<f4", (points[0], 3))} if points[0] else {}
         super().__init__(names or [], fractions=True, values=shape, needed=False)
         self._classes = MOST_LABEL + 1 if names is None else len(names)
-        self._points = points
-        self._columns = 5 if points is None else 5 + points[0] * points[1]
+        self._numbers_each, self.pairs = points[1:]
+        self._columns = 5 + points[0] * points[1]
 
     def parse(self, content: bytes) -> Parsed:
         """Return the instances of a label file."""
@@ -199,7 +213,7 @@ class YoloFormat(Format):
             found.lines.append(number)
             found.labels.append(int(values[0]))
             found.boxes.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
-            if self._points is not None:
+            if self._numbers_each:
                 found.values["keypoints"].append(self._keypoints(values[5:]))
         return found
 
@@ -215,8 +229,7 @@ class YoloFormat(Format):
         return "line that comes twice" if is_repeated else None
 
     def _keypoints(self, values: list[float]) -> list[float]:
-        assert self._points is not None
-        if self._points[1] == 3:
+        if self._numbers_each == 3:
             return values
         pairs = zip(values[::2], values[1::2], strict=True)
         return [value for x, y in pairs for value in (x, y, 2.0 if x or y else 0.0)]
