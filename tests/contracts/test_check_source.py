@@ -95,18 +95,24 @@ RAGGED = {"boxes": RaggedSpec((4,), np.dtype(np.float32)), "area": RaggedSpec(()
         (np.zeros((3, 4), np.float32), [1, 2, 3], "ends of 'boxes' are int64 for each record"),
         (np.zeros((3, 4), np.float32), [1, 1, 1, 2], "the last end of 'boxes' is the number of its values"),
         (np.zeros((3, 4), np.float32), [0, 1, 2, 3], "'boxes' has as many values as"),
+        (np.zeros((3, 4), np.float32), [1, 1, 2, 3], "sizes are int64, a height and a width for each"),
+        (np.zeros((3, 4), np.float32), [1, 1, 2, 3], "a record has at most 0 instances"),
         (np.zeros((3, 4), np.float32), [1, 1, 2, 3], None),
     ],
 )
 def test_instances_that_break_a_promise(boxes: Any, ends: list[int], promise: str | None) -> None:
     def change(records: Records) -> Records:
+        if promise is None or not promise.startswith("sizes"):
+            records = replace(records, sizes=np.ones((len(records.index), 2), np.int64))
         area = RaggedRows(np.arange(3, dtype=np.float32), np.array([1, 1, 2, 3]))
         if np.array_equal(records.index, np.arange(4)):
             return replace(records, ragged={"boxes": RaggedRows(boxes, np.array(ends)), "area": area})
         right = {"boxes": RaggedRows(np.zeros((3, 4), np.float32), area.ends), "area": area}
         return replace(records, ragged={name: part.take(records.index) for name, part in right.items()})
 
-    altered = Altered(fields=lambda good: {**good.fields, **RAGGED}, locate=locates(change))
+    most = 0 if promise == "a record has at most 0 instances" else 1
+    facts = {"most_instances": most, "num_instances": 3, "flip_pairs": None}
+    altered = Altered(fields=lambda good: {**good.fields, **RAGGED}, locate=locates(change), **facts)
     if promise is None:
         check_source(altered)
         return

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from painted import painted
 from standpipe.contracts import Source, check_source
 from standpipe.source import Arrays, Concat, FileList, ImageFolder, TarShards
 from tars import shard
@@ -116,6 +117,14 @@ def idx_files(tmp_path: Path) -> Source:
     return sp.IdxFiles(image=tmp_path / "images", label=tmp_path / "labels")
 
 
+def annotated(tmp_path: Path) -> Source:
+    return painted(tmp_path / "data", 9, keypoints=True, index=tmp_path / "index")
+
+
+def annotated_twice(tmp_path: Path) -> Source:
+    return Concat(annotated(tmp_path / "a"), annotated(tmp_path / "b"))
+
+
 def mixed(tmp_path: Path) -> Source:
     parts = [sp.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
     return sp.Mixture({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
@@ -139,6 +148,8 @@ def mixed(tmp_path: Path) -> Source:
         tar_shards,
         fixed_records,
         idx_files,
+        annotated,
+        annotated_twice,
         mixed,
     ],
 )
@@ -153,6 +164,9 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
         FileList("/nowhere", right="/nowhere too"),
         TarShards("/nowhere-*.tar", fields={"image": "jpg"}),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
+        sp.Coco("/nowhere", "/nowhere.json"),
+        sp.YoloLabels("/nowhere"),
+        sp.PascalVoc("/nowhere"),
         Concat(FileList("/nowhere"), FileList("/nowhere")),
         sp.Mixture({sp.Pipeline(FileList("/nowhere")): 1, sp.Pipeline(ImageFolder("/nowhere")): 1}),
     ],

@@ -276,7 +276,11 @@ CONTRACTS = [
     Contract(sp.ToDtype("float32", scale=True), one(lambda image: v1.ToTensor()(image).numpy()), True),
     Contract(sp.ToLayout("NCHW"), one(lambda image: np.moveaxis(np.asarray(image), -1, 0)), True),
 ]
-ELSEWHERE = {sp.Views: "tests/transform/test_views.py compares each view with a pipeline of its own"}
+ELSEWHERE = {
+    sp.Views: "tests/transform/test_views.py compares each view with a pipeline of its own",
+    sp.ClampBoundingBoxes: "it leaves pixels as they are",
+    sp.SanitizeBoundingBoxes: "it leaves pixels as they are, and tests/transform/test_boxes.py has its boxes",
+}
 
 
 def test_every_public_transform_has_a_contract() -> None:

@@ -254,3 +254,35 @@ def test_a_warp_to_nothing_leaves_nothing() -> None:
     rows = np.zeros(1, np.int64)
     assert moved_boxes(np.array([[1, 2, 3, 4]], np.float32), rows, move).tolist() == [[0, 0, 0, 0]]
     assert moved_points(np.array([[[1, 2, 2]]], np.float32), rows, move).tolist() == [[[0, 0, 0]]]
+
+
+def test_torchvisions_transforms_of_boxes_are_converted() -> None:
+    v2 = torchvision.transforms.v2
+    composed = v2.Compose(
+        [
+            v2.RandomHorizontalFlip(),
+            v2.ClampBoundingBoxes(),
+            v2.CenterCrop(40),
+            v2.ToImage(),
+            v2.ToDtype(torch.float, scale=True),
+            v2.ConvertBoundingBoxFormat("XYXY"),
+            v2.SanitizeBoundingBoxes(min_size=3, min_area=20),
+            v2.ToPureTensor(),
+        ]
+    )
+    converted = sp.from_torchvision(composed)
+    assert not converted.python
+    assert converted.native == (
+        sp.RandomHorizontalFlip(),
+        sp.ClampBoundingBoxes(),
+        sp.CenterCrop((40, 40)),
+        sp.SanitizeBoundingBoxes(3.0, 20.0),
+        sp.ToDtype("float32", True),
+    )
+    for part, reason in (
+        (v2.ConvertBoundingBoxFormat("CXCYWH"), "boxes of a batch are XYXY"),
+        (v2.SanitizeBoundingBoxes(labels_getter=None), "labels_getter=None would leave the labels"),
+    ):
+        converted = sp.from_torchvision([v2.CenterCrop(40), part])
+        assert reason in str(converted)
+        assert converted.python == (part,)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from standpipe.contracts.source import Encoded, OpenSource, Records, Source
+from standpipe.contracts.source import Encoded, HasInstances, OpenSource, Records, Source
 from standpipe.spec import ArraySpec, RaggedSpec
 
 
@@ -111,6 +111,13 @@ def _check_ragged(opened: OpenSource, records: Records) -> None:
         _require(counts.sum() == len(rows.values), f"the last end of {name!r} is the number of its values")
         same = all(np.array_equal(ends, other.ends) for other in records.ragged.values())
         _require(same, f"{name!r} has as many values as the record has instances in other ragged fields")
+        most = opened.most_instances if isinstance(opened, HasInstances) else counts.max(initial=0)
+        _require(
+            counts.max(initial=0) <= most, f"a record has at most {most} instances, as most_instances says"
+        )
+    sizes = records.sizes
+    known = sizes is not None and sizes.dtype == np.int64 and sizes.shape == (len(records.index), 2)
+    _require(known or not records.ragged, "sizes are int64, a height and a width for each record")
 
 
 def _check_files(opened: OpenSource, records: Records, name: str) -> None:

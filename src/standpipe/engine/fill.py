@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.engine.instances import write_instances
+from standpipe.engine.instances import put_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
@@ -124,7 +124,7 @@ class Filler:
             failures += made.failures
         shapes = dict(made.shapes)
         if self._tracer is not None and not failures and complete:
-            more, failures = write_instances(plan, batch_records.assignment, self._ring.view(slot))
+            more, failures = put_instances(plan, batch_records.assignment, self._ring.view(slot))
             shapes |= more
         if self._mixes and not failures:
             layout = plan.layout_at(filling.at.epoch)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BOXES, KEYPOINTS = "boxes", "keypoints"
 
 
-def write_instances(
+def put_instances(
     plan: Plan, assignment: Assignment, slot: UInt8Array
 ) -> tuple[dict[str, Shape], list[Failure]]:
     """Write the instances of a batch into its slot.

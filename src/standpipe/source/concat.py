@@ -173,18 +173,25 @@ class OpenConcat:
     @property
     def most_instances(self) -> int:
         """The largest number of instances of a record of any part."""
-        return max(part.most_instances for part in self.parts if isinstance(part, HasInstances))
+        return max(part.most_instances for part in self._annotated())
 
     @property
     def num_instances(self) -> int:
         """The number of instances of all parts."""
-        return sum(part.num_instances for part in self.parts if isinstance(part, HasInstances))
+        return sum(part.num_instances for part in self._annotated())
 
     @property
     def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
         """The pairs of left and right keypoints, if they are the same for all parts."""
-        first, *others = {part.flip_pairs for part in self.parts if isinstance(part, HasInstances)}
+        first, *others = {part.flip_pairs for part in self._annotated()}
         return None if others else first
+
+    def _annotated(self) -> list[HasInstances]:
+        """Return the parts. Raises ``AttributeError`` unless all have instances, so that this object has none."""
+        found = [part for part in self.parts if isinstance(part, HasInstances)]
+        if len(found) < len(self.parts):
+            raise AttributeError("a part has no instances")
+        return found
 
     def skipped(self) -> Iterator[str]:
         """Yield the paths that the parts skipped."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from standpipe.errors import PlanError
 from standpipe.transform.converted.convert import (
     GROUPS,
+    OF_INSTANCES,
     PACKAGES,
     Unlike,
     by_channel,
@@ -17,6 +18,7 @@ from standpipe.transform.converted.convert import (
     erasing,
     filter_name,
     flat,
+    instances,
     is_compose,
     is_same_on_tensors,
     package,
@@ -26,6 +28,7 @@ from standpipe.transform.converted.recognised import RGB, keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize
+from standpipe.transform.pixels.instances import InstanceTransform
 from standpipe.transform.python.function import Tensors, check_tensors
 
 FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each may become the ones after it
@@ -186,7 +189,8 @@ def converted(transforms: Any, start: str, tensors: Tensors | None) -> Converted
     for number, part in enumerate(parts):
         try:
             state, made, notes[number] = _value(part, state, parts, number, tensors)
-            if start != "image" and not all(isinstance(each, ValueTransform) for each in made):
+            late = ValueTransform | InstanceTransform
+            if start != "image" and not all(isinstance(each, late) for each in made):
                 raise Unlike("an earlier map() made the image a tensor")
             for each in made:
                 each.check()
@@ -255,6 +259,8 @@ def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Te
         return Outcome(state, [RGB()])
     if name in UNCHANGED:
         return Outcome(state, [])
+    if name in OF_INSTANCES:
+        return Outcome(state, instances(part))
     if name in ("ConvertImageDtype", "ToDtype") and (state != "image" or tensors):
         return _floats(part, "tensor" if state == "image" else state, parts[:number])
     if state == "image":

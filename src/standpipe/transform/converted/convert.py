@@ -34,6 +34,7 @@ from standpipe.transform.pixels.geometry import (
     WarpInterpolation,
 )
 from standpipe.transform.pixels.groups import RandomApply, RandomChoice, RandomOrder
+from standpipe.transform.pixels.instances import ClampBoundingBoxes, SanitizeBoundingBoxes
 from standpipe.transform.pixels.timm_augment import ThreeAugment, TimmRandAugment
 from standpipe.transform.pixels.warps import RandomAffine, RandomPerspective, RandomRotation
 from standpipe.transform.pixels.window import PadImage, RandomCrop
@@ -54,6 +55,7 @@ INSTEAD = {
     "solari": "if it is Pillow's ImageOps.solarize, write RandomSolarize(128, p) in its place",
     "padifsmaller": "leave it out, and give RandomCrop pad_if_needed=True, which pads all sides",
 }
+OF_INSTANCES = ("ClampBoundingBoxes", "ConvertBoundingBoxFormat", "SanitizeBoundingBoxes")
 GROUPS = ("RandomApply", "RandomChoice", "RandomOrder")
 # Parts of which torchvision makes the same bytes of uint8 tensors and Pillow images.
 SAME_ON_TENSORS = frozenset(
@@ -321,6 +323,21 @@ def _window(part: Any) -> ImageTransform:
 
 def _sides(padding: Any) -> Any:
     return tuple(padding) if isinstance(padding, list) else padding
+
+
+def instances(part: Any) -> list[ImageTransform]:
+    """Return the native form of a part that changes only boxes. Raises ``Unlike``."""
+    match type(part).__name__:
+        case "ClampBoundingBoxes":
+            return [ClampBoundingBoxes()]
+        case "ConvertBoundingBoxFormat":
+            if getattr(part.format, "value", part.format) != "XYXY":
+                raise Unlike("boxes of a batch are XYXY: convert them in your loop")
+            return []
+        case _:
+            if part.labels_getter is None:
+                raise Unlike("labels_getter=None would leave the labels of dropped boxes")
+            return [SanitizeBoundingBoxes(float(part.min_size), float(part.min_area))]
 
 
 def _warp(part: Any) -> dict[str, Any]:
