@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from fleets import Makers
 from painted import painted
 
 MEMORY = "256MiB"
@@ -286,3 +287,35 @@ def test_a_recipe_has_the_form_of_instances(tmp_path: Path) -> None:
         again = sp.Pipeline.from_dict(json.loads(json.dumps(described.to_dict())), source=source)
         assert again == described
         assert again.instances == instances
+
+
+@pytest.mark.parametrize("instances", [sp.Ragged(), sp.Pad(length=8)], ids=["ragged", "padded"])
+def test_a_fleet_makes_the_images_and_the_trainer_moves_instances(tmp_path: Path, instances: Any) -> None:
+    source = painted(tmp_path, 45)
+    (tmp_path / "images/0007.jpg").write_bytes(b"no image")
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*RANDOM).batch(5, instances=instances)
+    pipeline = pipeline.on_error(sp.Replace(at_most=3))
+    plans = [pipeline.plan(memory=MEMORY, num_workers=1) for _ in range(2)]
+    expected = batches(pipeline)
+    for batch, other in zip(batches(pipeline, fleet=Makers(plans)), expected, strict=True):
+        assert batch.keys() == other.keys()
+        assert all((batch[name] == other[name]).all() for name in batch)
+
+
+def test_a_cache_and_a_schedule_change_nothing_or_what_they_say(tmp_path: Path) -> None:
+    pipeline = sp.Pipeline(painted(tmp_path / "data", 20)).shuffle(seed=3)
+    first, rest = sp.Resize((64, 72)), RANDOM
+    plain = sp.digest_epoch(pipeline.map(first, *rest).batch(4), memory=MEMORY)
+    cached = pipeline.map(first).cache(sp.Cache("boxes", memory="16MiB", directory=tmp_path)).map(*rest)
+    for _ in range(2):
+        assert sp.digest_epoch(cached.batch(4), memory=MEMORY).sha256 == plain.sha256
+    kept = pipeline.cache(sp.Cache("files", memory="16MiB", directory=tmp_path)).map(first, *rest)
+    assert sp.digest_epoch(kept.batch(4), memory=MEMORY).sha256 == plain.sha256
+
+    size = sp.Schedule({0: 32, 1: 64})
+    drops = sp.SanitizeBoundingBoxes(min_size=3)
+    scheduled = pipeline.map(sp.RandomResizedCrop(size), drops).batch(4)
+    for epoch, side in ((0, 32), (1, 64)):
+        fixed = pipeline.map(sp.RandomResizedCrop(side), drops).batch(4)
+        found = sp.digest_epoch(scheduled, epoch=epoch, memory=MEMORY)
+        assert found.sha256 == sp.digest_epoch(fixed, epoch=epoch, memory=MEMORY).sha256

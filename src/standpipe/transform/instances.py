@@ -11,7 +11,12 @@ from standpipe.spec import AnyArray, Float32Array, Int64Array
 
 Float64Array = NDArray[np.float64]
 
-CORNERS = np.array([[0, 1], [2, 1], [2, 3], [0, 3]])  # x and y in an xyxy box
+STRAIGHT = [
+    1,
+    3,
+    6,
+    7,
+]  # numbers of a matrix that are 0 where sides stay straight: in crops, pads, resizes and flips
 
 
 def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: bool = True) -> Float64Array:
@@ -24,13 +29,16 @@ def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: 
     moves  (rows, moves, 11): matrices, and heights and widths of their results
     cut    True: cut boxes off at the edges of each result, as torchvision does
     """
-    edges = boxes.astype(np.float64)
-    for matrix, size in _each(moves, rows):
-        corners = _moved(edges[:, CORNERS], matrix)
-        edges = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    edges = boxes.T.astype(np.float64)
+    for move in _each(moves, rows):
+        if (move[STRAIGHT] == 0).all():  # two corners are enough
+            x, y = _moved(edges[::2], edges[1::2], move)
+        else:
+            x, y = _moved(edges[[0, 2, 2, 0]], edges[[1, 1, 3, 3]], move)
+        edges = np.stack([x.min(axis=0), y.min(axis=0), x.max(axis=0), y.max(axis=0)])
         if cut:
-            np.clip(edges, 0, size[:, [1, 0, 1, 0]], out=edges)
-    return np.nan_to_num(edges, copy=False)
+            np.clip(edges, 0, move[[10, 9, 10, 9]], out=edges)
+    return np.nan_to_num(edges.T)
 
 
 def moved_points(points: AnyArray, rows: Int64Array, moves: Float64Array) -> Float32Array:
@@ -38,14 +46,11 @@ def moved_points(points: AnyArray, rows: Int64Array, moves: Float64Array) -> Flo
 
     points  (n, K, 3): x, y and visibility; ``rows`` and ``moves`` are those of ``moved_boxes``
     """
-    moved = points.astype(np.float32)
-    places = points[..., :2].astype(np.float64)
-    for matrix, size in _each(moves, rows):
-        places = _moved(places, matrix)
-        inside = (places >= 0) & (places <= size[:, None, ::-1])
-        moved[..., 2] *= inside.all(axis=-1)
-    moved[..., :2] = np.nan_to_num(places)
-    return moved
+    x, y, visibility = points.T.astype(np.float64)  # (K, n) each
+    for move in _each(moves, rows):
+        x, y = _moved(x, y, move)
+        visibility *= (x >= 0) & (x <= move[10]) & (y >= 0) & (y <= move[9])
+    return np.nan_to_num(np.stack([x, y, visibility]).T.astype(np.float32))
 
 
 def mirrored(moves: Float64Array) -> NDArray[np.bool_]:
@@ -63,17 +68,18 @@ def to_stored(moves: Float64Array) -> Float64Array:
     return back / back[:, 2:, 2:]
 
 
-def _each(moves: Float64Array, rows: Int64Array) -> Iterator[tuple[Float64Array, Float64Array]]:
-    """Yield each move's matrices (n, 3, 3) and sizes (n, 2), one for each of ``rows``."""
+def _each(moves: Float64Array, rows: Int64Array) -> Iterator[Float64Array]:
+    """Yield each move of ``rows``, (11, n)."""
     for number in range(moves.shape[1]):
-        move = moves[rows, number]
-        yield _matrices(move), move[:, 9:]
+        yield moves[:, number].T[:, rows]
 
 
-def _moved(places: Float64Array, matrices: Float64Array) -> Float64Array:
-    """Return places (n, k, 2) after matrices (n, 3, 3)."""
-    moved = places @ matrices[:, :, :2].transpose(0, 2, 1) + matrices[:, None, :, 2]
-    return moved[..., :2] / moved[..., 2:]
+def _moved(x: Float64Array, y: Float64Array, move: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return places (…, n) after a move, (11, n)."""
+    if (move[STRAIGHT] == 0).all():
+        return (move[0] * x + move[2]) / move[8], (move[4] * y + move[5]) / move[8]
+    x, y, depth = (row[0] * x + row[1] * y + row[2] for row in move[:9].reshape(3, 3, -1))
+    return x / depth, y / depth
 
 
 def _matrices(moves: Float64Array) -> Float64Array:
