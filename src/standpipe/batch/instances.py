@@ -12,7 +12,7 @@ import numpy as np
 from standpipe.batch.collate import Pad, Ragged, Region, Shape
 from standpipe.contracts import RaggedRows
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
+from standpipe.spec import SIZE, AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
 
 INDEX = "batch_index"  # the row of each instance
 OFFSETS = "instance_offsets"  # where each row's instances begin among all
@@ -34,6 +34,7 @@ class InstanceFields:
     room      the most instances of a batch, all rows together; with ``length`` not used
     length    instances of each row, with padding; None: rows are one after another
     cut       True: a row with more than ``length`` instances loses the last ones; False: it is a bad sample
+    made      True if workers hand over the instances with the samples, which Python code makes
     """
 
     columns: Mapping[str, RaggedSpec]
@@ -42,6 +43,12 @@ class InstanceFields:
     room: int
     length: int | None
     cut: bool
+    made: bool = False
+
+    @property
+    def handed_over(self) -> tuple[str, ...]:
+        """The values that workers hand over row by row: the ragged columns, and the size of the dataset's image."""
+        return (*self.columns, SIZE) if self.made else ()
 
     @property
     def fields(self) -> dict[str, ArraySpec]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.engine.instances import put_instances
+from standpipe.engine.instances import instances_of, put_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
@@ -40,6 +40,7 @@ class Filler:
         plan = run.queue.plan
         self._streams = plan.samples.stream is not None
         self._tracer = tracer_of(plan)
+        self._handed_over = () if plan.batch.instances is None else plan.batch.instances.handed_over
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
@@ -105,7 +106,7 @@ class Filler:
         records = located(plan, drawn.indices)
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
         traced = None
-        if self._tracer is not None:
+        if self._tracer is not None and records.sizes is not None:
             attempts = np.zeros(len(drawn.indices), np.int64)
             traced = self._tracer.trace(at.epoch, records, drawn.positions, attempts)
         assignment = Assignment(slot, at, records, drawn.positions, views, traced=traced)
@@ -117,13 +118,15 @@ class Filler:
         plan, job, batch_records = self._queue.plan, filling.job, filling.batch_records
         slot, rows = filling.slot, filling.rows
         failures = list(job.failures())
-        made = Collated(job.lists)
+        made = Collated({name: job.lists[name] for name in job.lists if name not in self._handed_over})
         complete = not batch_records.assignment.without
         if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
         shapes = dict(made.shapes)
         if self._tracer is not None and not failures and complete:
+            if self._handed_over:
+                batch_records.trace(instances_of(plan, job.lists, batch_records.indices))
             more, failures = put_instances(plan, batch_records.assignment, self._ring.view(slot))
             shapes |= more
         if self._mixes and not failures:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.batch.collate import Shape
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL
-from standpipe.contracts import RaggedRows
+from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.workers import Assignment, Failure
-from standpipe.spec import AnyArray, UInt8Array
+from standpipe.spec import SIZE, AnyArray, Int64Array, UInt8Array
 from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
 
 if TYPE_CHECKING:
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
 
 BOXES, KEYPOINTS = "boxes", "keypoints"
+
+
+def instances_of(plan: Plan, lists: Mapping[str, list[Any]], indices: Int64Array) -> Records:
+    """Return the instances of rows, and the sizes of their images, as workers handed them over."""
+    assert plan.batch.instances is not None
+    ends = np.cumsum([len(boxes) for boxes in lists[BOXES]])
+    columns = plan.batch.instances.columns
+    ragged = {name: RaggedRows(np.concatenate(lists[name]), ends) for name in columns}
+    return Records(indices, ragged=ragged, sizes=np.array(lists[SIZE], np.int64))
 
 
 def put_instances(

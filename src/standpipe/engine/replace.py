@@ -15,7 +15,7 @@ from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of,
 from standpipe.errors import SampleError, StandpipeError
 from standpipe.order import substitute
 from standpipe.plan.plan import Plan
-from standpipe.spec import Replace
+from standpipe.spec import Int64Array, Replace
 from standpipe.stats.bad_samples import BadSample, Ledger
 
 HOW_TO_REPLACE = "to replace bad samples: .on_error(sp.Replace(at_most=0.001))"
@@ -58,6 +58,19 @@ class BatchRecords:
         self.assignment = replace(assignment, without=self._left_out | {each.row for each in self._lost})
         return self.assignment
 
+    @property
+    def indices(self) -> Int64Array:
+        """The present record of each row, (rows,) int64."""
+        return np.array([self._index(row) for row in range(len(self.assignment.positions))], np.int64)
+
+    def trace(self, records: Records) -> None:
+        """Find what the transforms did to the images of all rows. ``records``: their instances, and images' sizes."""
+        assert self.tracer is not None
+        at, positions = self.assignment.at, self.assignment.positions
+        attempts = np.array([self._attempt(row) for row in range(len(positions))])
+        traced = self.tracer.trace(at.epoch, records, positions, attempts)
+        self.assignment = replace(self.assignment, traced=traced)
+
     def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
         """Return the error of the failed row with the lowest number, or None without failures."""
         failures = [*self._lost, *failures]
@@ -92,7 +105,7 @@ class BatchRecords:
             self.ledger.check(self.bad, self.error)
         self.assignment.views["index"][rows] = indices
         traced = None
-        if self.tracer is not None and self.assignment.traced is not None:
+        if self.tracer is not None and self.assignment.traced is not None and records.sizes is not None:
             positions = self.assignment.positions[rows]
             traced = self.tracer.trace(self.assignment.at.epoch, records, positions, attempts)
             self.assignment = replace(self.assignment, traced=self.assignment.traced.with_rows(rows, traced))

@@ -301,7 +301,10 @@ def _needs(
         whole=whole or described.options.round_robin,
         makers=0 if (fleet := described.options.fleet) is None else fleet.makers,
         side=has_encoded(source)
-        or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),
+        or (
+            described.executor is Executor.PROCESS
+            and (bool(batch.made_apart) or has_more_than_slots(pipeline, batch.contents))
+        ),
         frame=frame,
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from standpipe.batch.collate import Pad
+from standpipe.batch.collate import Pad, Ragged
 from standpipe.batch.instances import InstanceFields
-from standpipe.contracts import HasInstances, OpenSource, Transform
+from standpipe.contracts import HasInstances, OpenSource, PythonSource, Transform
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
 from standpipe.plan.parts import InstancePlan, SamplePlan
@@ -41,14 +41,17 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
         ]:
             raise PlanError(f"{found[0].describe()} is for instances, and this source has none: leave it out")
         return None
-    if not isinstance(source, HasInstances) or columns.get(BOXES) != RaggedSpec((4,), np.dtype(np.float32)):
+    if not isinstance(source, HasInstances | PythonSource) or columns.get(BOXES) != RaggedSpec(
+        (4,), np.dtype(np.float32)
+    ):
         raise PlanError(
             f"the fields {', '.join(sorted(columns))} have values of instances: the source needs the attributes of "
             "contracts.HasInstances, and the field 'boxes', (M, 4) float32"
         )
     _check_functions(pipeline)
     steps = () if samples.program is None else samples.program.steps
-    if any(isinstance(step, NativeStep) and step.kernel is None for step in steps):
+    native = [step for step in steps if isinstance(step, NativeStep)]
+    if any(step.kernel is None for step in native) or (samples.kernel is None and not native):
         raise PlanError(
             "instances need images of one size: add Resize((height, width)), RandomResizedCrop(size) or "
             "CenterCrop(size)"
@@ -56,7 +59,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     pairs: tuple[tuple[int, int], ...] | None = ()
     if KEYPOINTS in columns:
         own = pipeline.pictures.flip_pairs
-        pairs = source.flip_pairs if own is None else own
+        pairs = source.flip_pairs if own is None and isinstance(source, HasInstances) else own
         _check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
     return InstancePlan(filters=filters, pairs=pairs or ())
 
@@ -70,16 +73,22 @@ def instance_fields(
         if how is not None:
             raise PlanError(f"batch(instances={how!r}): this source has no instances. Leave it out")
         return None
-    assert isinstance(source, HasInstances)
-    most = max(source.most_instances, 1)
-    room, length, cut = rows * most, None, False
+    room, length, cut = 0, None, False
+    if isinstance(source, HasInstances):
+        room = rows * max(source.most_instances, 1)
+    elif how is None or how == Ragged():
+        raise PlanError(
+            "the most instances of a batch aren't known before samples are made: give "
+            "batch(instances=sp.Ragged(max_values=…)), or sp.Pad(length=…) for the most of a sample"
+        )
     if isinstance(how, Pad):
         assert isinstance(how.length, tuple)
         (length,), cut = how.length, how.cut
     elif how is not None and how.max_values is not None:
         room = how.max_values
     prefixes = {image: "" if image == "image" else f"{image}_" for image in samples.instances.filters}
-    return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut)
+    made = isinstance(source, PythonSource)
+    return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut, made)
 
 
 def _chains(transforms: Sequence[Transform]) -> Iterator[tuple[str, Sequence[Transform]]]:

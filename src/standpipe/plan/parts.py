@@ -127,7 +127,8 @@ class BatchPlan:
     @property
     def made_apart(self) -> tuple[str, ...]:
         """Fields that workers hand over value by value: lists, and what is collated."""
-        return (*self.listed, *self.collated)
+        instances = () if self.instances is None else self.instances.handed_over
+        return (*self.listed, *self.collated, *instances)
 
     @property
     def open(self) -> tuple[str, ...]:

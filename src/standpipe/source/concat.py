@@ -188,7 +188,7 @@ class OpenConcat:
 
     def _annotated(self) -> list[HasInstances]:
         """Return the parts. Raises ``AttributeError`` unless all have instances, so that this object has none."""
-        found = [part for part in self.parts if isinstance(part, HasInstances)]
+        found: list[HasInstances] = [part for part in self.parts if isinstance(part, HasInstances)]
         if len(found) < len(self.parts):
             raise AttributeError("a part has no instances")
         return found

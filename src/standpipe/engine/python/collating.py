@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from standpipe.batch.collate import Collate, Collation, Pad, Ragged, Shape, SlotOverflow
-from standpipe.engine.python.fields import instead_of_none
+from standpipe.batch.collate import Collation, Shape, SlotOverflow
+from standpipe.engine.python.fields import as_numbers, instead_of_none
 from standpipe.engine.workers import Failure
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.python.values import as_array
@@ -57,30 +55,15 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Collated:
     return Collated({name: lists[name] for name in plan.batch.listed}, shapes, failures)
 
 
-def with_arrays(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
-    """Return a sample in which lists of numbers are arrays, if their field is padded or joined."""
-    joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
-    return {name: _numbers(value) if name in joined else value for name, value in sample.items()}
-
-
-def _numbers(value: Any) -> Any:
-    """Return a list or tuple of numbers as an array; any other value unchanged."""
-    if not isinstance(value, list | tuple):
-        return value
-    try:
-        array = np.array(value) if value else np.empty(0, np.int64)
-    except ValueError:  # lists of different lengths
-        return value
-    return value if as_array(array) is None else array
-
-
 def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[AnyArray], list[Failure]]:
     arrays: list[AnyArray] = []
     bad: list[Failure] = []
     for row, value in enumerate(values):
         # An empty list says nothing of its axes.
         array = (
-            collation.empty() if isinstance(value, list | tuple) and not value else as_array(_numbers(value))
+            collation.empty()
+            if isinstance(value, list | tuple) and not value
+            else as_array(as_numbers(value))
         )
         if value is None:
             bad.append(Failure(row, "batch", f"{name!r} is None; {instead_of_none(name)}"))

@@ -121,7 +121,13 @@ def encoded_rows(
 
     steps  the steps of the setup's program
     """
-    if setup.dataset is None or setup.cache is not None or len(steps) != 1 or not setup.decodes:
+    if (
+        setup.dataset is None
+        or setup.cache is not None
+        or len(steps) != 1
+        or not setup.decodes
+        or setup.instances
+    ):
         return None
     (step,) = steps
     if not isinstance(step, NativeStep) or step.kernel is None or len(step.kernel.heads) > 1:

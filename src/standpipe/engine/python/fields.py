@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from standpipe.batch.collate import Collate, Pad, Ragged
+from standpipe.engine.python.instances import without_instances
+from standpipe.engine.python.worker_setup import WorkerSetup
 from standpipe.engine.rows import BatchRows, RowFailed, Sample
 from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import AnyArray, ArraySpec, Listed
@@ -17,11 +20,12 @@ from standpipe.transform.python.values import MOST_DEPTH, MOST_PARTS, as_array
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
-def measured(sample: Sample, moved: Sequence[Move]) -> MeasuredSample:
-    """Return the facts about a sample. Raises ``RowFailed`` for a sample without fields.
+def measured(sample: Sample, setup: WorkerSetup, moved: Sequence[Move]) -> MeasuredSample:
+    """Return the facts about a sample, without its instances. Raises ``RowFailed`` for one without fields.
 
     moved  the transforms that moved its image
     """
+    sample = with_arrays(without_instances(sample, setup.instances), setup.collate)
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
     for name in sample:
@@ -36,6 +40,23 @@ def measured(sample: Sample, moved: Sequence[Move]) -> MeasuredSample:
             else ArraySpec(array.shape, array.dtype.newbyteorder("="))
         )
     return MeasuredSample(specs, left_behind(moved, sample))
+
+
+def with_arrays(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
+    """Return a sample in which lists of numbers are arrays, if their field is padded or joined."""
+    joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
+    return {name: as_numbers(value) if name in joined else value for name, value in sample.items()}
+
+
+def as_numbers(value: Any) -> Any:
+    """Return a list or tuple of numbers as an array; any other value unchanged."""
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        array = np.array(value) if value else np.empty(0, np.int64)
+    except ValueError:  # lists of different lengths
+        return value
+    return value if as_array(array) is None else array
 
 
 def estimated_bytes(value: Any, depth: int = 0) -> int:

@@ -94,7 +94,8 @@ class ImageMaker:
         """
         seeds = self._setup.seed, key.epoch, key.position, key.attempt
         inputs = step.inputs_in(sample)
-        reference_px, field = sample.pop(SIZE, (0, 0)), ""
+        # Of a file, as annotations have it; a dataset's samples keep the size of their image.
+        reference_px, field = (0, 0) if self._setup.instances else sample.pop(SIZE, (0, 0)), ""
         value: UInt8Array | EncodedFile | EncodedBytes | None = None
         data: UInt8Array | None = None
         values = []
@@ -129,6 +130,8 @@ class ImageMaker:
             self.moved += moves(
                 step.transforms, sample, {each.field: each.kind for each in inputs}, reference_px
             )
+        if self._setup.instances:
+            sample.setdefault(SIZE, reference_px)
         try:
             return with_outputs(sample, kernel.reads, made)
         except PlanError as error:

@@ -18,7 +18,6 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE, as_kept, prove_kept
 from standpipe.engine.python.calls import PythonCall, python_call, row_failed, said
-from standpipe.engine.python.collating import with_arrays
 from standpipe.engine.python.columns import Columns, Uneven, in_turn, write_columns
 from standpipe.engine.python.draws import Draws
 from standpipe.engine.python.encoded import is_part_of_file, is_struct
@@ -26,6 +25,7 @@ from standpipe.engine.python.encoded_rows import encoded_rows
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, changed, marks
 from standpipe.engine.python.images import ImageMaker
+from standpipe.engine.python.instances import with_instances
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Sample
@@ -115,7 +115,7 @@ class SampleMaker:
             self._proves = self.setup.keeps_samples
             moved = self._images.moved = []
             try:
-                return measured(with_arrays(self.make(key, inputs.row(0), {}), self.setup.collate), moved)
+                return measured(self.make(key, inputs.row(0), {}), self.setup, moved)
             except Exception as error:
                 return row_failed(error).failure(0)
             finally:
@@ -318,7 +318,7 @@ class SampleMaker:
             sample |= self.call(self._dataset, key, key)
             if begin:
                 self.laps.step(0, begin)
-        return sample
+        return with_instances(sample, self.setup.instances) if self.setup.instances else sample
 
     def _through(
         self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]

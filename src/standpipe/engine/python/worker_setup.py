@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from standpipe import _native
@@ -13,7 +13,7 @@ from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
-from standpipe.spec import Decoding, ReadOptions
+from standpipe.spec import Decoding, RaggedSpec, ReadOptions
 from standpipe.stats.counters import Counts
 from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
 
@@ -38,6 +38,7 @@ class WorkerSetup:
     segments    the first epoch and the program of each segment, if parameters change by epoch. The programs differ from
                 ``program`` in native steps only
     round_robin     True if workers make whole batches in turn, and leave global generators to the user's code
+    instances   fields of instances that samples of the dataset have
     initializer a function that each worker process calls before its first sample; None: there is none
     """
 
@@ -56,6 +57,7 @@ class WorkerSetup:
     round_robin: bool = False
     segments: tuple[tuple[int, SampleProgram], ...] = ()
     initializer: Callable[[], object] | None = None
+    instances: Mapping[str, RaggedSpec] = field(default_factory=dict)
 
     def steps(self, epoch: int) -> tuple[Step, ...]:
         """Return the steps of an epoch's program."""

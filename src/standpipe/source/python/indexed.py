@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source.python.opened import OpenPython
-from standpipe.spec import BATCH_FIELDS, KEY, NAMES, AnyArray, ArraySpec, Int64Array
+from standpipe.spec import BATCH_FIELDS, KEY, NAMES, AnyArray, ArraySpec, Int64Array, RaggedSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +56,11 @@ class MapSource:
         ``decode(orientation="apply")`` turns photos as ``Image()`` does. Such bytes, a path or such a tuple may
         also be the whole sample, of one field. Other fields are as without ``encoded``.
         Default: images are pixels.
+    instances : tuple of str or mapping of str to ArraySpec, optional
+        The values of objects in the image, as torchvision's targets have them: ``("boxes", "labels")``. They are fields
+        of a sample, or of a dict in it that has ``boxes``: (M, 4), xyxy in pixels of the image as the dataset gives it.
+        A mapping has shape and dtype of one instance's value, such as ``{"keypoints": ArraySpec((17, 3), …)}``. The
+        batch needs a limit: ``batch(instances=sp.Ragged(max_values=…))`` or ``sp.Pad(length=…)``.
 
     Raises
     ------
@@ -90,6 +95,7 @@ class MapSource:
     share_lists: bool = True
     keys: Mapping[int, Any] | None = None
     encoded: str | tuple[str, ...] | None = None
+    instances: tuple[str, ...] | Mapping[str, ArraySpec] | None = None
 
     FIRST_KEY: ClassVar = FIRST_KEY
 
@@ -128,13 +134,24 @@ class MapSource:
             check_spec("MapSource", self.spec)
         encoded = _encoded_names(kind, self.encoded, self.spec)
         known = _columns(kind, self.columns, length)
+        ragged = _instances(kind, self.instances)
         return OpenIndexed(
-            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded
+            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded, ragged
         )
 
     def describe(self) -> str:
         """Return the dataset's class, for ``explain()``."""
         return f"MapSource({_class_name(self.dataset)})"
+
+
+# Shape and dtype of one instance's value, for names that torchvision's and COCO's targets have.
+FORMS: Mapping[str, ArraySpec] = {
+    "boxes": ArraySpec((4,), np.dtype(np.float32)),
+    "labels": ArraySpec((), np.dtype(np.int64)),
+    "area": ArraySpec((), np.dtype(np.float32)),
+    "iscrowd": ArraySpec((), np.dtype(np.bool_)),
+    "scores": ArraySpec((), np.dtype(np.float32)),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +161,7 @@ class OpenIndexed(OpenPython):
     known    columns by name, (num_records,) each
     keys     keys for ``dataset[key]`` by record number, or None
     encoded  names of the fields that have encoded bytes
+    ragged   the fields of instances
     """
 
     dataset: Any
@@ -154,11 +172,12 @@ class OpenIndexed(OpenPython):
     shares_lists: bool
     keys: Mapping[int, Any] | None = None
     encoded: tuple[str, ...] = ()
+    ragged: Mapping[str, RaggedSpec] = field(default_factory=dict)
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The declared fields, and the encoded images."""
-        return {**(self.declared or {}), **dict.fromkeys(self.encoded, Encoded())}
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+        """The declared fields, the encoded images, and the fields of instances."""
+        return {**(self.declared or {}), **dict.fromkeys(self.encoded, Encoded()), **self.ragged}
 
     @property
     def digest(self) -> str:
@@ -251,6 +270,25 @@ def _encoded_names(kind: str, encoded: object, spec: Mapping[str, ArraySpec] | N
             f"Leave {both[0]!r} out of spec"
         )
     return tuple(sorted(names))
+
+
+def _instances(kind: str, given: object) -> dict[str, RaggedSpec]:
+    """Return the fields of instances. Raises ``PlanError`` for names without a form, and without boxes."""
+    names = dict.fromkeys(given) if isinstance(given, tuple | list) else given or {}
+    specs = (
+        {name: spec or FORMS.get(name) for name, spec in names.items()} if isinstance(names, Mapping) else {}
+    )
+    found = {
+        name: RaggedSpec(spec.shape, spec.dtype)
+        for name, spec in specs.items()
+        if isinstance(spec, ArraySpec)
+    }
+    if given is not None and ("boxes" not in found or len(found) < len(specs)):
+        raise PlanError(
+            f"MapSource({kind}, instances={given!r:.80}): name 'boxes', and any of {', '.join(FORMS)}; other names "
+            "need a mapping to the ArraySpec of one instance's value"
+        )
+    return found
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:

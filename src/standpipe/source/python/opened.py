@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from standpipe.contracts import Encoded, Records
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 
 
 class OpenPython:
@@ -18,7 +18,7 @@ class OpenPython:
     declared: Mapping[str, ArraySpec] | None
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The declared fields."""
         return self.declared or {}
 
