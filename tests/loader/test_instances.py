@@ -13,6 +13,7 @@ from PIL import Image
 import standpipe as sp
 from fleets import Makers
 from painted import painted
+from photos import picture
 
 MEMORY = "256MiB"
 
@@ -319,3 +320,18 @@ def test_a_cache_and_a_schedule_change_nothing_or_what_they_say(tmp_path: Path) 
         fixed = pipeline.map(sp.RandomResizedCrop(side), drops).batch(4)
         found = sp.digest_epoch(scheduled, epoch=epoch, memory=MEMORY)
         assert found.sha256 == sp.digest_epoch(fixed, epoch=epoch, memory=MEMORY).sha256
+
+
+def test_torch_and_show_take_instances(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import standpipe.torch
+
+    pipeline = sp.Pipeline(painted(tmp_path, 8)).map(sp.CenterCrop(32)).batch(4)
+    (batch, _) = batches(pipeline)
+    with standpipe.torch.loader(pipeline, memory=MEMORY, fields=("image", "boxes", "batch_index")) as loader:
+        image, boxes, rows = next(iter(loader))
+    assert image.shape == (4, 32, 32, 3)
+    assert np.array_equal(boxes.numpy(), batch["boxes"])
+    assert np.array_equal(rows.numpy(), batch["batch_index"])
+    assert pipeline.show(8) is not None
+    assert len(pipeline.apply([picture(1)])["image"]) == 1

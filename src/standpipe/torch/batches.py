@@ -209,4 +209,5 @@ class BatchDataset(IterableDataset[Any]):
         self._part = part
         self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
         if not self._loader.plan.batch.open:
-            self._order.form.check(list(self._loader.plan.fields))
+            batch = self._loader.plan.batch
+            self._order.form.check([*batch.layout.in_slot, *batch.listed])

@@ -221,6 +221,8 @@ def _samples(
             loader.set_epoch(epoch)
             for given in loader:
                 batch = cast("Mapping[str, Any]", given)
+                if (instances := loader.plan.batch.instances) is not None:
+                    batch = instances.by_row(batch)
                 for row in range(len(batch["index"])):
                     if len(samples) == n or ("valid" in batch and not batch["valid"][row]):
                         break
