@@ -12,7 +12,7 @@ from PIL import Image
 
 import standpipe as sp
 from fleets import Makers
-from painted import painted
+from painted import RANDOM, painted
 from photos import picture
 
 MEMORY = "256MiB"
@@ -76,15 +76,6 @@ def test_painted_rectangles_stay_in_their_boxes(tmp_path: Path) -> None:
             assert top - 1 <= y.min() < y.max() + 1 <= bottom + 1
             seen += 1
     assert seen > 10
-
-
-RANDOM = [
-    sp.RandomResizedCrop(48),
-    sp.RandomHorizontalFlip(),
-    sp.RandomRotation(30),
-    sp.SanitizeBoundingBoxes(min_size=2, min_visibility=0.2),
-    sp.Normalize(),
-]
 
 
 @pytest.mark.parametrize("instances", [sp.Ragged(), sp.Pad(length=4, cut=True)], ids=["ragged", "padded"])

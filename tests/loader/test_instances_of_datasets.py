@@ -10,18 +10,11 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from painted import painted
+from painted import RANDOM, painted
 
 torch = pytest.importorskip("torch")
 
 MEMORY = "400MiB"
-TRANSFORMS = [
-    sp.RandomResizedCrop(48),
-    sp.RandomHorizontalFlip(),
-    sp.RandomRotation(30),
-    sp.SanitizeBoundingBoxes(min_size=2, min_visibility=0.2),
-    sp.Normalize(),
-]
 NAMES = ("boxes", "labels", "area", "iscrowd")
 
 
@@ -72,8 +65,8 @@ def batches(pipeline: sp.Pipeline, **options: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("executor", ["process", "thread", "inline"])
 def test_datasets_have_the_batches_of_annotation_files(tmp_path: Path, form: str, executor: Any) -> None:
     source = painted(tmp_path, 22)
-    pipeline = of_dataset(source, form).shuffle(seed=5).map(*TRANSFORMS)
-    expected = batches(sp.Pipeline(source).shuffle(seed=5).map(*TRANSFORMS).batch(6))
+    pipeline = of_dataset(source, form).shuffle(seed=5).map(*RANDOM)
+    expected = batches(sp.Pipeline(source).shuffle(seed=5).map(*RANDOM).batch(6))
     found = batches(pipeline.batch(6, instances=sp.Ragged(max_values=36)), executor=executor)
     for batch, other in zip(found, expected, strict=True):
         for name in (*NAMES, "batch_index", "instance_offsets", "orig_size", "to_original", "index"):
@@ -89,9 +82,9 @@ def test_padded_instances_and_replaced_samples(tmp_path: Path) -> None:
         3: {"boxes": np.array([[5.0, 5, 4, 9], [1, 1, 2, 2], [1, 1, 2, 2]])},
         5: {"labels": np.zeros(1, int)},
     }
-    pipeline = of_dataset(source, "encoded", changed=wrong).map(*TRANSFORMS)
+    pipeline = of_dataset(source, "encoded", changed=wrong).map(*RANDOM)
     pipeline = pipeline.batch(6, instances=sp.Pad(length=5)).on_error(sp.Replace(at_most=9))
-    plain = of_dataset(source, "encoded").map(*TRANSFORMS).batch(6, instances=sp.Pad(length=5, cut=True))
+    plain = of_dataset(source, "encoded").map(*RANDOM).batch(6, instances=sp.Pad(length=5, cut=True))
     straight = {
         row: value
         for batch in batches(plain)
@@ -122,7 +115,7 @@ def test_padded_instances_and_replaced_samples(tmp_path: Path) -> None:
 def test_targets_of_another_form_are_bad_samples(
     tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
-    pipeline = of_dataset(painted(tmp_path, 4), "encoded", changed={2: changed}).map(*TRANSFORMS)
+    pipeline = of_dataset(painted(tmp_path, 4), "encoded", changed={2: changed}).map(*RANDOM)
     with pytest.raises(sp.SampleError, match=reason) as caught:
         batches(pipeline.batch(4, instances=sp.Pad(length=9)), executor="thread")
     assert caught.value.index == 2
@@ -132,7 +125,7 @@ def test_boxes_of_another_format_are_refused(tmp_path: Path) -> None:
     from torchvision_cpu import torchvision
 
     boxes = torchvision.tv_tensors.BoundingBoxes(torch.ones(2, 4), format="CXCYWH", canvas_size=(9, 9))
-    pipeline = of_dataset(painted(tmp_path, 4), "encoded", changed={2: {"boxes": boxes}}).map(*TRANSFORMS)
+    pipeline = of_dataset(painted(tmp_path, 4), "encoded", changed={2: {"boxes": boxes}}).map(*RANDOM)
     with pytest.raises(sp.SampleError, match="'boxes' is CXCYWH: convert it, boxes are XYXY"):
         batches(pipeline.batch(4, instances=sp.Pad(length=9)), executor="thread")
 
@@ -154,7 +147,7 @@ def test_keypoints_of_a_dataset(tmp_path: Path) -> None:
 
 
 def test_what_a_plan_needs_to_know(tmp_path: Path) -> None:
-    pipeline = of_dataset(painted(tmp_path, 4), "encoded").map(*TRANSFORMS)
+    pipeline = of_dataset(painted(tmp_path, 4), "encoded").map(*RANDOM)
     for how in (None, sp.Ragged()):
         with pytest.raises(sp.PlanError, match=r"give batch\(instances=sp.Ragged\(max_values="):
             pipeline.batch(4, instances=how).plan()
@@ -164,3 +157,18 @@ def test_what_a_plan_needs_to_know(tmp_path: Path) -> None:
     plain = of_dataset(painted(tmp_path / "more", 4), "dict").batch(4, instances=sp.Pad(length=9))
     with pytest.raises(sp.PlanError, match="instances need images of one size"):
         plain.plan()
+
+
+def test_boxes_belong_to_the_first_image(tmp_path: Path) -> None:
+    source = painted(tmp_path, 4)
+    named = [
+        {"left": row["image"], **{name: row[name] for name in NAMES}}
+        for row in map(Targets(source, "encoded").__getitem__, range(4))
+    ]
+    how = {"instances": sp.Pad(length=9)}
+    (batch,) = batches(
+        sp.Pipeline(sp.MapSource(named, encoded="left", instances=NAMES)).map(*RANDOM).batch(4, **how)
+    )
+    (other,) = batches(sp.Pipeline(source).map(*RANDOM).batch(4, **how))
+    assert np.array_equal(batch["left"], other["image"])
+    assert np.array_equal(batch["boxes"], other["boxes"])

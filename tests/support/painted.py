@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+import standpipe as sp
 from standpipe.source.annotations.coco import Coco
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
+RANDOM = [
+    sp.RandomResizedCrop(48),
+    sp.RandomHorizontalFlip(),
+    sp.RandomRotation(30),
+    sp.SanitizeBoundingBoxes(min_size=2, min_visibility=0.2),
+    sp.Normalize(),
+]
 NAMES = ("nose", "left_eye", "right_eye")
 
 

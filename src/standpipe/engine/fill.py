@@ -105,13 +105,11 @@ class Filler:
             drawn = replace(drawn, indices=places)
         records = located(plan, drawn.indices)
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
-        traced = None
-        if self._tracer is not None and records.sizes is not None:
-            attempts = np.zeros(len(drawn.indices), np.int64)
-            traced = self._tracer.trace(at.epoch, records, drawn.positions, attempts)
-        assignment = Assignment(slot, at, records, drawn.positions, views, traced=traced)
-        job = self._workers.begin(assignment, self._ring)
+        assignment = Assignment(slot, at, records, drawn.positions, views)
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
+        if records.sizes is not None:
+            batch_records.trace(records)
+        job = self._workers.begin(batch_records.assignment, self._ring)
         return Filling(slot, at, len(drawn.indices), batch_records, job)
 
     def _made(self, filling: Filling) -> Filled | None:

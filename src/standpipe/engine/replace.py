@@ -64,8 +64,9 @@ class BatchRecords:
         return np.array([self._index(row) for row in range(len(self.assignment.positions))], np.int64)
 
     def trace(self, records: Records) -> None:
-        """Find what the transforms did to the images of all rows. ``records``: their instances, and images' sizes."""
-        assert self.tracer is not None
+        """Find what transforms do to the images of all rows. ``records``: their instances, and images' sizes."""
+        if self.tracer is None:
+            return
         at, positions = self.assignment.at, self.assignment.positions
         attempts = np.array([self._attempt(row) for row in range(len(positions))])
         traced = self.tracer.trace(at.epoch, records, positions, attempts)

@@ -108,7 +108,7 @@ def located(plan: Plan, indices: Int64Array) -> Records:
         elif rows is not None:
             fits = not rows.others or bool(np.all(sum(part.rows >= 0 for part in rows.parts) == 1))
         else:
-            fits = name in records.files or name in records.ragged
+            fits = name in records.files or (name in records.ragged and records.sizes is not None)
         if not fits:
             raise PlanError(
                 f"locate() of the source doesn't give {name!r}, {spec}, for each of {len(indices)} records. "

@@ -11,9 +11,10 @@ from standpipe.batch.instances import InstanceFields
 from standpipe.contracts import HasInstances, OpenSource, PythonSource, Transform
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
+from standpipe.plan.fields import picture_kinds
 from standpipe.plan.parts import InstancePlan, SamplePlan
 from standpipe.spec import RaggedSpec
-from standpipe.transform import Function, NativeStep
+from standpipe.transform import Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
@@ -33,7 +34,8 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     Raises ``PlanError`` for transforms that leave them behind or can't be where they are.
     """
     columns = ragged_fields(source)
-    chains = dict(_chains(pipeline.transforms))
+    reference = next(iter(picture_kinds(pipeline, source)))
+    chains = dict(_chains(pipeline.transforms, reference))
     filters = {image: _filter(chain) for image, chain in chains.items()}
     if not columns:
         if found := [
@@ -86,16 +88,17 @@ def instance_fields(
         (length,), cut = how.length, how.cut
     elif how is not None and how.max_values is not None:
         room = how.max_values
-    prefixes = {image: "" if image == "image" else f"{image}_" for image in samples.instances.filters}
+    reference = next(iter(picture_kinds(pipeline, source)))
+    prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     made = isinstance(source, PythonSource)
     return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut, made)
 
 
-def _chains(transforms: Sequence[Transform]) -> Iterator[tuple[str, Sequence[Transform]]]:
-    """Yield the name of each image that the transforms make, and the transforms that it went through."""
+def _chains(transforms: Sequence[Transform], reference: str) -> Iterator[tuple[str, Sequence[Transform]]]:
+    """Yield the name of each image that is made of the reference, and the transforms that it went through."""
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        yield "image", transforms
+        yield reference, transforms
         return
     before = transforms[: transforms.index(views)]
     for name, given in views.views.items():
