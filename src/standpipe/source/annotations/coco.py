@@ -65,6 +65,21 @@ class Coco(AnnotationSource):
     ------
     PlanError
         By ``plan()``, for a file that isn't JSON in COCO's format, with the place.
+
+    Examples
+    --------
+    >>> import json, pathlib
+    >>> content = {
+    ...     "images": [{"id": 7, "file_name": "cat/000.jpg", "height": 72, "width": 96}],
+    ...     "annotations": [{"id": 1, "image_id": 7, "category_id": 3, "bbox": [4, 5, 20, 10]}],
+    ...     "categories": [{"id": 3, "name": "cat"}],
+    ... }
+    >>> _ = pathlib.Path("instances.json").write_text(json.dumps(content))
+    >>> source = sp.Coco("photos", "instances.json", index="instances.index")
+    >>> with sp.Pipeline(source).map(sp.Resize((36, 48))).batch(1).loader() as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["boxes"].tolist(), batch["labels"].tolist(), batch["image_id"].tolist()
+    ([[2.0, 2.5, 12.0, 7.5]], [3], [7])
     """
 
     images: AnyPath

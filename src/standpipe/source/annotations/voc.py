@@ -51,6 +51,21 @@ class PascalVoc(AnnotationSource):
     ------
     PlanError
         By ``plan()``, for folders without images or XML files, and a list that can't be read.
+
+    Examples
+    --------
+    >>> import pathlib, shutil
+    >>> for folder in ("VOC2012/JPEGImages", "VOC2012/Annotations"):
+    ...     pathlib.Path(folder).mkdir(parents=True)
+    >>> _ = shutil.copy("photos/cat/000.jpg", "VOC2012/JPEGImages/a.jpg")  # 96 × 72 pixels
+    >>> box = "<xmin>1</xmin><ymin>3</ymin><xmax>48</xmax><ymax>72</ymax>"
+    >>> content = f"<annotation><object><name>cat</name><bndbox>{box}</bndbox></object></annotation>"
+    >>> _ = pathlib.Path("VOC2012/Annotations/a.xml").write_text(content)
+    >>> source = sp.PascalVoc("VOC2012", index="VOC2012.index")
+    >>> with sp.Pipeline(source).map(sp.Resize((36, 48))).batch(1).loader() as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["boxes"].tolist(), batch["labels"].tolist(), source.open().classes
+    ([[0.0, 1.0, 24.0, 36.0]], [0], ('cat',))
     """
 
     folder: AnyPath

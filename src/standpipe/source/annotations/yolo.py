@@ -61,6 +61,19 @@ class YoloLabels(AnnotationSource):
     ------
     PlanError
         By ``plan()``, for a description that can't be read, and for images without any label file.
+
+    Examples
+    --------
+    >>> import pathlib, shutil
+    >>> for folder in ("pets/images", "pets/labels"):
+    ...     pathlib.Path(folder).mkdir(parents=True)
+    >>> _ = shutil.copy("photos/cat/000.jpg", "pets/images/a.jpg")  # 96 × 72 pixels
+    >>> _ = pathlib.Path("pets/labels/a.txt").write_text("2 0.5 0.5 0.25 0.5")
+    >>> source = sp.YoloLabels("pets", index="pets.index")
+    >>> with sp.Pipeline(source).map(sp.Resize((36, 48))).batch(1).loader() as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["boxes"].tolist(), batch["labels"].tolist()
+    ([[18.0, 9.0, 30.0, 27.0]], [2])
     """
 
     data: AnyPath
