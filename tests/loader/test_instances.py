@@ -326,3 +326,10 @@ def test_torch_and_show_take_instances(tmp_path: Path) -> None:
     assert np.array_equal(rows.numpy(), batch["batch_index"])
     assert pipeline.show(8) is not None
     assert len(pipeline.apply([picture(1)])["image"]) == 1
+
+
+def test_only_instances_are_cut() -> None:
+    source = sp.MapSource([{"x": np.zeros(2)}], spec={"x": sp.ArraySpec((2,), np.dtype(np.float64))})
+    pipeline = sp.Pipeline(source).batch(1, collate={"x": sp.Pad(length=3, cut=True)})
+    with pytest.raises(sp.PlanError, match="cut=True is for batch"):
+        pipeline.plan()

@@ -172,3 +172,17 @@ def test_boxes_belong_to_the_first_image(tmp_path: Path) -> None:
     (other,) = batches(sp.Pipeline(source).map(*RANDOM).batch(4, **how))
     assert np.array_equal(batch["left"], other["image"])
     assert np.array_equal(batch["boxes"], other["boxes"])
+
+
+def test_epochs_of_a_dataset_have_one_digest(tmp_path: Path) -> None:
+    pipeline = of_dataset(painted(tmp_path, 23), "tuple").shuffle(seed=3).map(*RANDOM)
+    pipeline = pipeline.batch(4, instances=sp.Ragged(max_values=24), last_batch="pad")
+    whole = sp.digest_epoch(pipeline, epoch=1, executor="inline", memory=MEMORY)
+    ways: list[dict[str, Any]] = [
+        {"num_workers": 1},
+        {"num_workers": 3, "stop_at": [2]},
+        {"executor": "thread", "num_workers": 2, "ranks": [1, 2], "stop_at": [3]},
+        {"executor": "thread", "num_workers": 1, "ranks": 2},
+    ]
+    for way in ways:
+        assert sp.digest_epoch(pipeline, epoch=1, memory=MEMORY, **way).sha256 == whole.sha256, way

@@ -286,3 +286,9 @@ def test_torchvisions_transforms_of_boxes_are_converted() -> None:
         converted = sp.from_torchvision([v2.CenterCrop(40), part])
         assert reason in str(converted)
         assert converted.python == (part,)
+
+
+def test_no_boxes_stay_no_boxes() -> None:
+    assert moved_boxes(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), traced([TURN])).shape == (0, 4)
+    points = moved_points(np.zeros((0, 5, 3), np.float32), np.zeros(0, np.int64), traced([TURN]))
+    assert points.shape == (0, 5, 3)

@@ -80,14 +80,12 @@ class Tracer:
         done[..., :9], done[:, 0, 9:] = np.eye(3).ravel(), records.sizes
         for program in programs[:-1]:  # one before a cache has one output
             done = _then(done, program, 0, seed, epoch, keys)
-        moves = {"image": done}
-        if kernels:
-            heads = kernels[-1].heads
-            moves = {
-                head.field: _then(done, programs[-1], number, seed, epoch, keys)
-                for number, head in enumerate(heads)
-                if head.input == heads[0].input
-            }
+        heads = kernels[-1].heads
+        moves = {
+            head.field: _then(done, programs[-1], number, seed, epoch, keys)
+            for number, head in enumerate(heads)
+            if head.input == heads[0].input
+        }
         return Traced(records.sizes, moves, records.ragged)
 
 

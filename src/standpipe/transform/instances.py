@@ -11,6 +11,7 @@ from standpipe.spec import AnyArray, Float32Array, Int64Array
 
 Float64Array = NDArray[np.float64]
 
+AT_ONCE = 2048  # boxes that are moved together, so that what lies between takes little memory
 STRAIGHT = [
     1,
     3,
@@ -29,6 +30,12 @@ def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: 
     moves  (rows, moves, 11): matrices, and heights and widths of their results
     cut    True: cut boxes off at the edges of each result, as torchvision does
     """
+    parts = [slice(first, first + AT_ONCE) for first in range(0, len(boxes), AT_ONCE)]
+    moved = [_moved_boxes(boxes[part], rows[part], moves, cut) for part in parts]
+    return np.concatenate([np.zeros((0, 4)), *moved])
+
+
+def _moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, cut: bool) -> Float64Array:
     edges = boxes.T.astype(np.float64)
     for move in _each(moves, rows):
         if (move[STRAIGHT] == 0).all():  # two corners are enough
