@@ -33,7 +33,7 @@ Enum numbered(int number, Enum last) {
 Filter filter_of(int number) { return numbered(number, Filter::lanczos); }
 
 using Sides = std::tuple<int, int, int, int>;  // left, top, right, bottom
-using Pair = std::tuple<double, double>;
+using Pair = std::pair<double, double>;
 
 Padding padding_of(const Sides& sides, int mode, const Colour& fill) {
     const auto [left, top, right, bottom] = sides;
@@ -41,6 +41,13 @@ Padding padding_of(const Sides& sides, int mode, const Colour& fill) {
         if (side < 0 || side > kMostPx)
             throw nb::value_error(("padding must be from 0 to " + std::to_string(kMostPx)).c_str());
     return {left, top, right, bottom, numbered(mode, PadMode::symmetric), fill};
+}
+
+// Mirrors that a stage has already come before the step that is added.
+GeometryStage& after_mirrors(GeometryStage& stage) {
+    stage.early_mirrors.insert(stage.early_mirrors.end(), stage.mirrors.begin(), stage.mirrors.end());
+    stage.mirrors.clear();
+    return stage;
 }
 
 int channels_of(size_t number) {
@@ -87,6 +94,7 @@ std::shared_ptr<Program> program_of(std::vector<Input> inputs, std::vector<Head>
 
 void bind_stages(nb::module_& m) {
     m.attr("MOST_PX") = kMostPx;
+    m.attr("MOST_ZOOM") = kMostZoom;
     m.attr("MOST_SHUFFLED") = kMostShuffled;
     m.attr("MOST_CHAINS") = kMostChains;
     m.attr("MOST_CHANNELS") = kMostChannels;
@@ -95,6 +103,15 @@ void bind_stages(nb::module_& m) {
     m.attr("MOST_KERNEL_PX") = kMostKernel;
     nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms, done in a single pass.")
         .def(nb::init<>())
+        .def(
+            "zoom_out",
+            [](GeometryStage& s, uint32_t op, double p, const Pair& times, const Colour& fill) {
+                s.zoom_out = {op, p, times.first, times.second, fill};
+                if (!(times.first >= 1 && times.second >= times.first && times.second <= kMostZoom))
+                    throw nb::value_error("times: from 1 to MOST_ZOOM");
+            },
+            "op"_a, "p"_a, "times"_a, "fill"_a,
+            "Put the picture at a random place of a larger one. ``times``: the range of its sides.")
         .def(
             "crop",
             [](GeometryStage& s, uint32_t op, std::tuple<double, double> scale,
@@ -106,7 +123,7 @@ void bind_stages(nb::module_& m) {
         .def(
             "resize",
             [](GeometryStage& s, int height, int width, int filter) {
-                s.resize = GeometryStage::Resize::exact;
+                after_mirrors(s).resize = GeometryStage::Resize::exact;
                 s.target = {height, width};
                 s.filter = filter_of(filter);
             },
@@ -114,7 +131,7 @@ void bind_stages(nb::module_& m) {
         .def(
             "resize_shorter",
             [](GeometryStage& s, int size, int max_size, int filter) {
-                s.resize = GeometryStage::Resize::shorter_side;
+                after_mirrors(s).resize = GeometryStage::Resize::shorter_side;
                 s.target = {size, size};
                 s.max_size = max_size;
                 s.filter = filter_of(filter);
@@ -125,7 +142,7 @@ void bind_stages(nb::module_& m) {
             [](GeometryStage& s, uint32_t op, int first, int end, int filter) {
                 if (first < 1 || end <= first)
                     throw nb::value_error("sizes must be above 0, and end above first");
-                s.resize = GeometryStage::Resize::shorter_side;
+                after_mirrors(s).resize = GeometryStage::Resize::shorter_side;
                 s.target = {first, first};
                 s.random_end = end;
                 s.resize_op = op;
@@ -134,12 +151,36 @@ void bind_stages(nb::module_& m) {
             "op"_a, "first"_a, "end"_a, "filter"_a,
             "Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.")
         .def(
+            "resize_jitter",
+            [](GeometryStage& s, uint32_t op, int height, int width, const Pair& scale, int filter) {
+                after_mirrors(s).resize = GeometryStage::Resize::jitter;
+                s.target = {height, width};
+                s.scale_low = scale.first;
+                s.scale_high = scale.second;
+                s.resize_op = op;
+                s.filter = filter_of(filter);
+            },
+            "op"_a, "height"_a, "width"_a, "scale"_a, "filter"_a,
+            "Resize both sides by one factor: what fits into the target, times a random number in ``scale``.")
+        .def(
+            "resize_listed",
+            [](GeometryStage& s, uint32_t op, std::vector<int> lengths, int max_size, int filter) {
+                if (lengths.empty()) throw nb::value_error("lengths: at least one");
+                after_mirrors(s).resize = GeometryStage::Resize::listed;
+                s.lengths = std::move(lengths);
+                s.max_size = max_size;
+                s.resize_op = op;
+                s.filter = filter_of(filter);
+            },
+            "op"_a, "lengths"_a, "max_size"_a, "filter"_a,
+            "Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no limit.")
+        .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
             "Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.")
         .def(
             "window",
             [](GeometryStage& s, int height, int width, uint8_t fill) {
-                s.has_window = true;
+                after_mirrors(s).has_window = true;
                 s.window = {Window::Place::centred, {height, width}, {}, false, 0};
                 s.window.padding.fill.fill(fill);
             },
@@ -147,7 +188,7 @@ void bind_stages(nb::module_& m) {
         .def(
             "pad",
             [](GeometryStage& s, const Sides& sides, int mode, const Colour& fill) {
-                s.has_window = true;
+                after_mirrors(s).has_window = true;
                 s.window = {Window::Place::everything, {}, padding_of(sides, mode, fill), false, 0};
             },
             "sides"_a, "mode"_a, "fill"_a, "Pad by ``sides``: left, top, right and bottom, in pixels.")
@@ -155,12 +196,20 @@ void bind_stages(nb::module_& m) {
             "random_window",
             [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
                int mode, const Colour& fill) {
-                s.has_window = true;
+                after_mirrors(s).has_window = true;
                 s.window = {
                     Window::Place::random, {height, width}, padding_of(sides, mode, fill), pad_if_needed, op};
             },
             "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
             "Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.")
+        .def(
+            "diagonal_window",
+            [](GeometryStage& s, uint32_t op, int height, int width, int mode, const Colour& fill) {
+                after_mirrors(s).has_window = true;
+                s.window = {Window::Place::diagonal, {height, width}, padding_of({}, mode, fill), false, op};
+            },
+            "op"_a, "height"_a, "width"_a, "mode"_a, "fill"_a,
+            "Cut out a window at a random share of both axes; what a picture lacks is padded right and below.")
         .def(
             "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
             "p"_a);

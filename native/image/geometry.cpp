@@ -88,10 +88,51 @@ Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcep
 // A resize to more than this along one side is refused.
 constexpr int kMaxSide = 1 << 24;
 
+int truncated(double x) noexcept { return static_cast<int>(std::min(x, 2.0 * kMaxSide)); }
+
+// torchvision's RandomZoomOut.make_params.
+void draw_zoom_out(const ZoomOut& zoom, const SampleKey& key, Cut& cut) noexcept {
+    Draws draws(key.op(zoom.op));
+    if (draws.uniform() >= zoom.p) return;
+    const double times = draws.uniform(zoom.low, zoom.high);
+    const auto side = [&](int of_source) {
+        return std::clamp(truncated(of_source * times), of_source, std::max(of_source, kMaxSide));
+    };
+    cut.canvas = {side(cut.source.height), side(cut.source.width)};
+    cut.left = truncated((cut.canvas.width - cut.source.width) * draws.uniform());
+    cut.top = truncated((cut.canvas.height - cut.source.height) * draws.uniform());
+}
+
+// A resize of both sides by one factor, which truncates them, as torchvision's ScaleJitter and
+// RandomShortestSize do.
+Size times(Size source, double factor) noexcept {
+    return {std::max(truncated(source.height * factor), 1), std::max(truncated(source.width * factor), 1)};
+}
+
+// torchvision's ScaleJitter takes the target's height for the width, and so do we.
+Size jittered(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
+    const double fits = std::min(static_cast<double>(stage.target.width) / source.height,
+                                 static_cast<double>(stage.target.height) / source.width);
+    return times(source, fits * Draws(key.op(stage.resize_op)).uniform(stage.scale_low, stage.scale_high));
+}
+
+Size of_listed_length(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
+    const double length = stage.lengths[Draws(key.op(stage.resize_op)).below(stage.lengths.size())];
+    double factor = length / std::min(source.height, source.width);
+    if (stage.max_size > 0)
+        factor = std::min(factor, static_cast<double>(stage.max_size) / std::max(source.height, source.width));
+    return times(source, factor);
+}
+
 }  // namespace
 
-Box crop_box(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
-    return stage.has_crop ? draw_crop(stage.crop, source, key) : Box{0, 0, source.width, source.height};
+Cut cut_of(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
+    Cut cut{source, source, 0, 0, {}, false};
+    if (stage.zoom_out.p > 0) draw_zoom_out(stage.zoom_out, key, cut);
+    cut.box = {0, 0, cut.canvas.width, cut.canvas.height};
+    if (stage.has_crop) cut.box = draw_crop(stage.crop, cut.canvas, key);
+    cut.mirrored = draw_mirror(stage.early_mirrors, key);
+    return cut;
 }
 
 bool is_too_large(Size whole) noexcept { return whole.height > kMaxSide || whole.width > kMaxSide; }
@@ -104,8 +145,13 @@ bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexc
 
 // torchvision's rule for a shorter side: the longer one is truncated, and a cap on it shrinks both.
 Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept {
-    if (stage.resize == GeometryStage::Resize::none) return source;
-    if (stage.resize == GeometryStage::Resize::exact) return stage.target;
+    switch (stage.resize) {
+        case GeometryStage::Resize::none: return source;
+        case GeometryStage::Resize::exact: return stage.target;
+        case GeometryStage::Resize::jitter: return jittered(stage, source, key);
+        case GeometryStage::Resize::listed: return of_listed_length(stage, source, key);
+        case GeometryStage::Resize::shorter_side: break;
+    }
     const bool portrait = source.width <= source.height;
     const int64_t shorter = portrait ? source.width : source.height,
                   longer = portrait ? source.height : source.width;
@@ -166,7 +212,12 @@ void place_window(const Window& window, Size whole, int grid, const SampleKey& k
     const Size size = padded(window, whole);
     int top = 0, left = 0;
     out.out = size;
-    if (window.place == Window::Place::random) {
+    if (window.place == Window::Place::diagonal) {
+        const double share = Draws(key.op(window.op)).uniform();
+        out.out = window.size;
+        top = static_cast<int>(std::max(size.height - window.size.height, 0) * share);
+        left = static_cast<int>(std::max(size.width - window.size.width, 0) * share);
+    } else if (window.place == Window::Place::random) {
         Draws draws(key.op(window.op));
         out.out = window.size;
         const auto place = [&](int surplus) {
@@ -190,6 +241,40 @@ void place_window(const Window& window, Size whole, int grid, const SampleKey& k
         padding.mode == PadMode::constant && (hides(out.y, out.out.height) || hides(out.x, out.out.width));
 }
 
+// Narrows a span to the outputs that depend on a pixel of the source, [at, at + length) of the canvas, or to
+// the nearest one. Returns whether there are any. `axis`: of the span.
+bool narrow(WindowSpan& span, const AxisResize& axis, double support, int at, int length) noexcept {
+    const double scale = (axis.high - axis.low) / axis.virtual_size;
+    const double reach = support * std::max(scale, 1.0) + 1;
+    const double end = span.first + span.count;
+    const double first = std::floor((at - reach - axis.low) / scale - 0.5),
+                 last = std::ceil((at + length + reach - axis.low) / scale - 0.5);
+    const bool sees = first < end && last >= span.first;
+    const int begin = static_cast<int>(std::clamp(first, 1.0 * span.first, end - 1));
+    span.count = static_cast<int>(std::clamp(last + 1, begin + 1.0, end)) - begin;
+    span.pad += begin - span.first;
+    span.first = begin;
+    return sees;
+}
+
+bool leaves(const WindowSpan& span, int wanted) noexcept {
+    return span.offset < 0 || span.offset + wanted > span.length;
+}
+
+// Leaves the outputs that have nothing but the colour around the source to the padding, where that is of the
+// same colour.
+void leave_out_surround(const Colour& colour, SampleGeometry& out) noexcept {
+    Geometry& g = out.resample;
+    const bool pads = leaves(out.x, out.out.width) || leaves(out.y, out.out.height);
+    if (pads && (out.mode != PadMode::constant || out.fill != colour)) return;
+    const double support = filter_support(g.filter);
+    const bool x = narrow(out.x, g.x, support, g.surround.left, g.surround.width),
+               y = narrow(out.y, g.y, support, g.surround.top, g.surround.height);
+    out.hidden |= !x || !y;
+    out.mode = PadMode::constant;
+    out.fill = colour;
+}
+
 Filter filter_of(const GeometryStage& stage, const SampleKey& key) noexcept {
     if (stage.filter_op == 0) return stage.filter;
     return Draws(key.op(stage.filter_op)).below(2) == 0 ? Filter::bilinear : Filter::bicubic;
@@ -197,24 +282,41 @@ Filter filter_of(const GeometryStage& stage, const SampleKey& key) noexcept {
 
 }  // namespace
 
-SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
-                               Size decoded) noexcept {
-    const Size whole = resized(stage, {box.height, box.width}, key);
-    const bool mirror = draw_mirror(stage.mirrors, key);
+SampleGeometry sample_geometry(const GeometryStage& stage, const Cut& cut, const SampleKey& key,
+                               int denominator) noexcept {
+    Box box = cut.box;
+    const Size whole = resized(stage, box.size(), key);
     SampleGeometry out;
     out.out = whole;
     out.y = {0, whole.height, 0, 0, whole.height};
     out.x = {0, whole.width, 0, 0, whole.width};
     if (stage.has_window) place_window(stage.window, whole, stage.grid, key, out);
-    const WindowSpan &x = out.x, &y = out.y;
-    out.pad_top = y.pad;
-    // A mirrored picture has its odd column of padding on the other side.
-    out.pad_left = mirror ? out.out.width - x.count - x.pad : x.pad;
     Geometry& g = out.resample;
     g.filter = filter_of(stage, key);
-    g.mirror = mirror;
-    g.x = axis_of(box.x, box.width, whole.width, x.first, x.count, denominator, decoded.width);
-    g.y = axis_of(box.y, box.height, whole.height, y.first, y.count, denominator, decoded.height);
+    g.mirror = draw_mirror(stage.mirrors, key);
+    int left = cut.left;
+    if (cut.mirrored) {  // the canvas with all that is in it
+        left = cut.canvas.width - left - cut.source.width;
+        box.x = cut.canvas.width - box.x - box.width;
+    }
+    const auto set_axes = [&] {
+        const auto decoded = [&](int side) { return (side + denominator - 1) / denominator; };
+        g.x = axis_of(box.x, box.width, whole.width, out.x.first, out.x.count, denominator,
+                      decoded(cut.canvas.width));
+        g.y = axis_of(box.y, box.height, whole.height, out.y.first, out.y.count, denominator,
+                      decoded(cut.canvas.height));
+    };
+    set_axes();
+    if (cut.is_framed())
+        g.surround = {true,           cut.mirrored,        left, cut.top, cut.source.width,
+                      cut.source.height, stage.zoom_out.fill};
+    if (cut.canvas != cut.source) {
+        leave_out_surround(stage.zoom_out.fill, out);
+        set_axes();
+    }
+    out.pad_top = out.y.pad;
+    // A mirrored picture has its odd column of padding on the other side.
+    out.pad_left = g.mirror ? out.out.width - out.x.count - out.x.pad : out.x.pad;
     const auto resizes = [](const AxisResize& axis) {
         return axis.high - axis.low != axis.virtual_size || axis.low != axis.clip_low;
     };
@@ -225,11 +327,12 @@ SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const Sample
     return out;
 }
 
-int scale_denominator(const GeometryStage& stage, Box box, const SampleKey& key) noexcept {
-    const Size whole = resized(stage, {box.height, box.width}, key);
+int scale_denominator(const GeometryStage& stage, const Cut& cut, const SampleKey& key) noexcept {
+    if (cut.is_framed()) return 1;
+    const Size whole = resized(stage, cut.box.size(), key);
     for (int denominator : {8, 4, 2})
-        if (box.width >= static_cast<int64_t>(whole.width) * denominator &&
-            box.height >= static_cast<int64_t>(whole.height) * denominator)
+        if (cut.box.width >= static_cast<int64_t>(whole.width) * denominator &&
+            cut.box.height >= static_cast<int64_t>(whole.height) * denominator)
             return denominator;
     return 1;
 }

@@ -31,6 +31,14 @@ struct Mirror {
     double p = 0.5;
 };
 
+// RandomZoomOut: the picture becomes a part of a larger one, whose sides are `low` to `high` times as long.
+struct ZoomOut {
+    uint32_t op = 0;
+    double p = 0, low = 1, high = 4;  // p 0: the stage has none
+    Colour fill{};
+};
+
+constexpr int kMostZoom = 256;   // times as long, of a side
 constexpr int kMostPx = 65535;  // along a side, and of padding there
 
 // The ways to continue a picture beyond its border, with the names of numpy.pad.
@@ -44,28 +52,35 @@ struct Padding {
 
 // The part of the resized and padded picture that is wanted.
 struct Window {
-    enum class Place : uint8_t { centred, random, everything };
+    // diagonal: as far along one axis as along the other, in shares; what it lacks is padded behind.
+    enum class Place : uint8_t { centred, random, diagonal, everything };
 
     Place place = Place::centred;
     Size size;  // unused for everything
     Padding padding;
     bool pad_if_needed = false;  // random: a picture that is too small gets what it lacks on both sides
-    uint32_t op = 0;             // random: part of the key of random numbers
+    uint32_t op = 0;             // random and diagonal: part of the key of random numbers
 };
 
 // Adjacent geometric transforms that one pass over the pixels can do:
-// [random crop] → [resize] → [window with padding] → [mirror …].
+// [zoom out] → [random crop] → [mirror …] → [resize] → [window with padding] → [mirror …].
 struct GeometryStage {
-    enum class Resize : uint8_t { none, exact, shorter_side };
+    // jitter: as large as fits into the target, times a random scale. listed: the shorter side has one of
+    // several lengths.
+    enum class Resize : uint8_t { none, exact, shorter_side, jitter, listed };
 
+    ZoomOut zoom_out;
     bool has_crop = false;
     RandomCrop crop;
+    std::vector<Mirror> early_mirrors;
     Resize resize = Resize::none;
-    Size target;       // exact: both; shorter_side: `height` is its length
-    int max_size = 0;  // shorter_side: cap of the longer one; 0: none
+    Size target;       // exact and jitter: both; shorter_side: `height` is its length
+    int max_size = 0;  // shorter_side and listed: cap of the longer one; 0: none
+    double scale_low = 1, scale_high = 1;  // jitter
+    std::vector<int> lengths;              // listed: at least one
     // shorter_side: the side's length is drawn from [target.height, random_end); 0: it isn't.
     int random_end = 0;
-    uint32_t resize_op = 0;
+    uint32_t resize_op = 0;  // shorter_side, jitter and listed: part of the key of random numbers
     Filter filter = Filter::bilinear;
     uint32_t filter_op = 0;  // above 0: the filter is drawn, bilinear or bicubic
     bool has_window = false;
@@ -93,12 +108,25 @@ struct SampleGeometry {
     WindowSpan x, y;      // for modes other than constant
 };
 
-// Draws the stage's crop and mirror for an image of `source`. `key`: the sample's.
 struct Box {
     int x = 0, y = 0, width = 0, height = 0;
+
+    Size size() const noexcept { return {height, width}; }
 };
-// The part of an image of `source` that a stage resizes: all of it without a crop.
-Box crop_box(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
+
+// What a stage resizes: a box of a canvas that has the source in it.
+struct Cut {
+    Size source;
+    Size canvas;            // the source's size, unless the stage zooms out
+    int left = 0, top = 0;  // of the source in the canvas
+    Box box;                // all of the canvas without a crop
+    bool mirrored = false;  // the box, before it is resized
+
+    bool is_framed() const noexcept { return mirrored || canvas != source; }
+};
+
+// Draws what a stage does before the resize to a picture of `source`. `key`: the sample's.
+Cut cut_of(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 
 // Returns whether a resize to this size is refused: positions would leave Pillow's single-precision boxes.
@@ -113,14 +141,14 @@ bool fits(const GeometryStage& stage, Size whole) noexcept;
 // The pixel that stands at `place` along an axis of `length` pixels, where `mode` isn't constant.
 int inside(PadMode mode, int place, int length) noexcept;
 
-// `box` in pixels of the full-size image; `denominator` 1, 2, 4 or 8: the image was decoded at 1/denominator,
-// which makes it `decoded`.
-SampleGeometry sample_geometry(const GeometryStage& stage, Box box, const SampleKey& key, int denominator,
-                               Size decoded) noexcept;
+// `cut` in pixels of the full-size image; `denominator` 1, 2, 4 or 8: the image was decoded at 1/denominator.
+SampleGeometry sample_geometry(const GeometryStage& stage, const Cut& cut, const SampleKey& key,
+                               int denominator) noexcept;
 
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept;
 
-// The largest of 8, 4, 2 and 1 at which the decoded box is still at least as large as what it is resized to.
-int scale_denominator(const GeometryStage& stage, Box box, const SampleKey& key) noexcept;
+// The largest of 8, 4, 2 and 1 at which the decoded box is still at least as large as what it is resized to;
+// 1 for a framed one.
+int scale_denominator(const GeometryStage& stage, const Cut& cut, const SampleKey& key) noexcept;
 
 }  // namespace standpipe

@@ -58,7 +58,8 @@ size_t Resampler::scratch_bytes(const Geometry& g, int channels) noexcept {
     const size_t window = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 1;
     const size_t row = g.vertical_first ? in : out;
     const size_t ring = ring_rows(window) * (row + sizeof(uint8_t*));
-    return ring + 2 * row + 2 * out + weight_bytes(g.x, taps) + weight_bytes(g.y, window) +
+    const size_t frames = g.surround.is_there ? 3 * in : 0;
+    return ring + frames + 2 * row + 2 * out + weight_bytes(g.x, taps) + weight_bytes(g.y, window) +
            plan_bytes(static_cast<size_t>(g.x.count), taps, channels);
 }
 
@@ -72,6 +73,7 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, int chan
     if (geometry.resize_y) compute_weights(geometry.filter, geometry.y, y_weights_);
     else identity(geometry.y, y_weights_);
     region_ = {x_weights_.begin(), y_weights_.begin(), x_weights_.end(), y_weights_.end()};
+    place_source();
     if (geometry.resize_x)
         plan_.prepare(x_weights_, region_.x0, region_.width(), channels, geometry.mirror, kernels_->splits);
 
@@ -90,7 +92,53 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, int chan
     restart();
 }
 
+// Finds the pixels of the source that are in the region: at least one, though it may be unused.
+void Resampler::place_source() {
+    const Surround& around = geometry_.surround;
+    source_ = region_;
+    if (!around.is_there) return;
+    const auto part = [](int& from, int& to, int at, int length) {
+        from = std::clamp(from - at, 0, length - 1);
+        to = std::clamp(to - at, from + 1, length);
+    };
+    part(source_.x0, source_.x1, around.left, around.width);
+    part(source_.y0, source_.y1, around.top, around.height);
+    if (around.mirror)
+        source_ = {around.width - source_.x1, source_.y0, around.width - source_.x0, source_.y1};
+    const auto pixel = static_cast<size_t>(channels_), width = static_cast<size_t>(region_.width());
+    refit(frames_, 3 * (whole_lines(pixel * width) + kSlack));
+    for (size_t row = 0; row < 3; ++row)
+        for (size_t i = 0; i < pixel * width; ++i)
+            frames_[row * frames_.size() / 3 + i] = around.colour[i % pixel];
+}
+
+// Adds a row of the picture around the source: a row of the source, or null for one that has none.
+void Resampler::frame(const uint8_t* row) noexcept {
+    const Surround& around = geometry_.surround;
+    const auto pixel = static_cast<size_t>(channels_), stride = frames_.size() / 3;
+    const int begin = around.mirror ? around.width - source_.x1 : source_.x0;
+    const int at = around.left + begin - region_.x0;
+    uint8_t* const frames[2] = {frames_.data(), frames_.data() + stride};
+    const int held = (framed_ - region_.y0) % 2;
+    if (at >= 0 && at + source_.width() <= region_.width()) {
+        uint8_t* const to = frames[held] + pixel * static_cast<size_t>(at);
+        if (!row) std::memcpy(to, frames_.data() + 2 * stride, pixel * static_cast<size_t>(source_.width()));
+        else if (around.mirror) mirror_pixels(row, source_.width(), channels_, to);
+        else std::memcpy(to, row, pixel * static_cast<size_t>(source_.width()));
+    }
+    if (++framed_ == region_.y1 || held == 1) push_some(frames, held + 1);
+}
+
 void Resampler::push(const uint8_t* const* rows, int count) noexcept {
+    if (geometry_.surround.is_there) {
+        for (int i = 0; i < count; ++i) {
+            const int y = geometry_.surround.top + next_source_++;
+            while (framed_ < std::min(y, region_.y1)) frame(nullptr);
+            if (framed_ == y && y < region_.y1) frame(rows[i]);
+            while (next_source_ == source_.y1 && framed_ < region_.y1) frame(nullptr);
+        }
+        return;
+    }
     for (int i = 0; i < count; i += 2) push_some(rows + i, std::min(count - i, 2));
 }
 

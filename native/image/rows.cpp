@@ -104,7 +104,8 @@ namespace {
 
 // Returns whether every pixel keeps its value, and none is added or removed.
 bool only_mirrors(const GeometryStage& stage) noexcept {
-    return !stage.has_crop && stage.resize == GeometryStage::Resize::none && !stage.has_window;
+    return stage.zoom_out.p == 0 && !stage.has_crop && stage.resize == GeometryStage::Resize::none &&
+           !stage.has_window;
 }
 
 }  // namespace
@@ -113,7 +114,8 @@ bool only_copies(const Program& program, Size size) noexcept {
     if (program.heads.size() != 1) return false;
     const RowFormat& format = program.format();
     const bool changes = std::ranges::any_of(program.heads.front().passes, [](const Pass& pass) {
-        return !only_mirrors(pass.geometry) || !pass.geometry.mirrors.empty() || !pass.pixels.empty();
+        return !only_mirrors(pass.geometry) || !pass.geometry.mirrors.empty() ||
+               !pass.geometry.early_mirrors.empty() || !pass.pixels.empty();
     });
     return !changes && program.heads.front().erasing.p <= 0 && format.type == ElementType::u8 &&
            (!format.planar || format.channels == 1) && format.channels == program.inputs.front().channels &&
@@ -164,7 +166,7 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
         const GeometryStage& stage = program.heads[h].passes.front().geometry;
         SampleKey& own = scratch_->of(h).key;
         own = key.salted(program.heads[h].salt);
-        if (first > 1) first = std::min(first, scale_denominator(stage, crop_box(stage, source, own), own));
+        if (first > 1) first = std::min(first, scale_denominator(stage, cut_of(stage, source, own), own));
     }
     scratch_->denominator = first;
     for (const size_t h : program.heads_of(input)) {
@@ -174,18 +176,15 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
         Size from = source;
         for (size_t i = 0; i < passes.size(); ++i) {
             const GeometryStage& stage = passes[i].geometry;
-            const Box box = crop_box(stage, from, own.key);
-            const Size whole = resized(stage, {box.height, box.width}, own.key);
+            const Cut cut = cut_of(stage, from, own.key);
+            const Size whole = resized(stage, cut.box.size(), own.key);
             if (is_too_large(whole))
                 return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
                                              " × " + std::to_string(whole.height) + " pixels");
             if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
-            const int denominator = i == 0 ? first : 1;
-            const Size decoded{(from.height + denominator - 1) / denominator,
-                               (from.width + denominator - 1) / denominator};
             SampleGeometry& geometry = own.geometries[i];
-            geometry = sample_geometry(stage, box, own.key, denominator, decoded);
-            own.mirrored ^= geometry.resample.mirror;
+            geometry = sample_geometry(stage, cut, own.key, i == 0 ? first : 1);
+            own.mirrored ^= geometry.resample.mirror ^ cut.mirrored;
             bytes += pass_bytes(geometry, passes[i].pixels, program.inputs[input].channels,
                                 i + 1 == passes.size());
             from = geometry.out;

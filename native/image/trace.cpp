@@ -10,11 +10,14 @@ void add(std::vector<Move>& moves, double scale_x, double by_x, double scale_y, 
     moves.push_back({{scale_x, 0, by_x, 0, scale_y, by_y, 0, 0, 1}, after.height, after.width});
 }
 
-// Adds the moves of a stage: [crop] → [resize] → [window] → [mirror], those that it has.
-void add_stage(const GeometryStage& stage, Box box, Size whole, const SampleGeometry& made,
+// Adds the moves of a stage, those that it makes.
+void add_stage(const GeometryStage& stage, const Cut& cut, Size whole, const SampleGeometry& made,
                std::vector<Move>& moves) {
-    if (stage.has_crop) add(moves, 1, -box.x, 1, -box.y, {box.height, box.width});
-    if (whole != Size{box.height, box.width})
+    const Box& box = cut.box;
+    if (cut.canvas != cut.source) add(moves, 1, cut.left, 1, cut.top, cut.canvas);
+    if (stage.has_crop) add(moves, 1, -box.x, 1, -box.y, box.size());
+    if (cut.mirrored) add(moves, -1, box.width, 1, 0, box.size());
+    if (whole != box.size())
         add(moves, static_cast<double>(whole.width) / box.width, 0,
             static_cast<double>(whole.height) / box.height, 0, whole);
     if (stage.has_window) add(moves, 1, -made.x.offset, 1, -made.y.offset, made.out);
@@ -29,14 +32,14 @@ void trace(const Program& program, size_t head, Size source, const SampleKey& ke
     const SampleKey own = key.salted(program.heads[head].salt);
     for (const Pass& pass : program.heads[head].passes) {
         const GeometryStage& stage = pass.geometry;
-        const Box box = crop_box(stage, source, own);
-        const Size whole = resized(stage, {box.height, box.width}, own);
+        const Cut cut = cut_of(stage, source, own);
+        const Size whole = resized(stage, cut.box.size(), own);
         if (is_too_large(whole) || !fits(stage, whole)) {
             moves.clear();
             return;
         }
-        const SampleGeometry made = sample_geometry(stage, box, own, 1, source);
-        add_stage(stage, box, whole, made, moves);
+        const SampleGeometry made = sample_geometry(stage, cut, own, 1);
+        add_stage(stage, cut, whole, made, moves);
         source = made.out;
         Canvas canvas(*program.kernels, source.height, source.width, moves);
         for (const PixelStage& each : pass.pixels) {

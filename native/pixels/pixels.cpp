@@ -5,14 +5,14 @@
 namespace standpipe {
 
 extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
-    kGrayscale, kHue, kInvert, kLevel, kPerspective, kPillowBlur, kPosterize, kRandomAffine, kRotation,
+    kGrayscale, kHue, kInvert, kLevel, kPermute, kPerspective, kPillowBlur, kPosterize, kRandomAffine, kRotation,
     kSaturation, kSharpness, kSolarize;
 
 namespace {
 
 constexpr std::array kKinds{&kAffine,   &kAutocontrast, &kBrightness, &kContrast,  &kEqualize,
                             &kFlip,     &kGaussianBlur, &kGrayscale,  &kHue,       &kInvert,
-                            &kLevel,    &kPerspective,  &kPillowBlur, &kPosterize, &kRandomAffine,
+                            &kLevel,    &kPermute, &kPerspective,  &kPillowBlur, &kPosterize, &kRandomAffine,
                             &kRotation, &kSaturation,   &kSharpness,  &kSolarize,  &kToGrey};
 
 }  // namespace

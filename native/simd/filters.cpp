@@ -40,18 +40,6 @@ double sinc(double x) noexcept {
 
 double lanczos(double x) noexcept { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
 
-double filter_support(Filter filter) noexcept {
-    switch (filter) {
-        case Filter::nearest: return 0.0;
-        case Filter::box: return 0.5;
-        case Filter::bilinear:
-        case Filter::hamming: return 1.0;
-        case Filter::bicubic: return 2.0;
-        case Filter::lanczos: return 3.0;
-    }
-    return 0.0;
-}
-
 int32_t to_fixed(double weight) noexcept {
     double scaled = weight * (1 << kWeightBits);
     return static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled);
@@ -116,6 +104,18 @@ void nearest(const AxisResize& axis, AxisWeights& out) {
 }
 
 }  // namespace
+
+double filter_support(Filter filter) noexcept {
+    switch (filter) {
+        case Filter::nearest: return 0.0;
+        case Filter::box: return 0.5;
+        case Filter::bilinear:
+        case Filter::hamming: return 1.0;
+        case Filter::bicubic: return 2.0;
+        case Filter::lanczos: return 3.0;
+    }
+    return 0.0;
+}
 
 int max_taps(Filter filter, const AxisResize& axis) noexcept {
     if (filter == Filter::nearest) return 1;

@@ -116,8 +116,15 @@ from standpipe.transform.pixels.color import (
     RandomEqualize as RandomEqualize,
     RandomGrayscale as RandomGrayscale,
     RandomInvert as RandomInvert,
+    RandomPhotometricDistort as RandomPhotometricDistort,
     RandomPosterize as RandomPosterize,
     RandomSolarize as RandomSolarize,
+)
+from standpipe.transform.pixels.detection import (
+    FixedSizeCrop as FixedSizeCrop,
+    RandomShortestSize as RandomShortestSize,
+    RandomZoomOut as RandomZoomOut,
+    ScaleJitter as ScaleJitter,
 )
 from standpipe.transform.pixels.element import (
     Normalize as Normalize,

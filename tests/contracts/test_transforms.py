@@ -84,6 +84,62 @@ def randomly_cropped(image: Picture, sample: Sample) -> Results:
     return [np.asarray(padded.crop((left, top, left + 15, top + 14)))]
 
 
+def zoomed_out(image: Picture, sample: Sample) -> Results:
+    """torchvision's own code, with standpipe's random numbers."""
+    draws, peer = sample.draws(sp.RandomZoomOut.draw_kind << 16), v2.RandomZoomOut(FILL)
+    if draws.uniform() >= 0.7:
+        return [np.asarray(image)]
+    times = draws.uniform(1.5, 3.5)
+    across, down = (int(side * times) - side for side in image.size)
+    left, top = int(across * draws.uniform()), int(down * draws.uniform())
+    padding = [left, top, across - left, down - top]
+    return [np.asarray(peer.transform(image, {"padding": padding}))]
+
+
+def by_factor(image: Picture, factor: float) -> Results:
+    size = max(int(image.height * factor), 1), max(int(image.width * factor), 1)
+    return [np.asarray(v2.ScaleJitter((1, 1)).transform(image, {"size": size}))]
+
+
+def jittered(image: Picture, sample: Sample) -> Results:
+    scale = sample.draws(sp.ScaleJitter.draw_kind << 16).uniform(0.1, 2.0)
+    return by_factor(image, min(30 / image.height, 20 / image.width) * scale)
+
+
+def of_a_length(image: Picture, sample: Sample) -> Results:
+    length = (9, 13)[sample.draws(sp.RandomShortestSize.draw_kind << 16).below(2)]
+    return by_factor(image, min(length / min(image.size), 30 / max(image.size)))
+
+
+def cut_to_size(image: Picture, sample: Sample) -> Results:
+    """The rule of torchvision's references: one random number for both places, and padding behind."""
+    share = sample.draws(sp.FixedSizeCrop.draw_kind << 16).uniform()
+    top, left = (int(max(side - wanted, 0) * share) for side, wanted in ((image.height, 14), (image.width, 15)))
+    part = F.crop(image, top, left, min(image.height, 14), min(image.width, 15))
+    return [np.asarray(filled(part, (0, 0, 15 - part.width, 14 - part.height), "constant"))]
+
+
+def distorted(image: Picture, sample: Sample) -> Results:
+    """torchvision's own code, with standpipe's random numbers."""
+    draws, peer = sample.draws(sp.RandomPhotometricDistort.draw_kind << 16), v2.RandomPhotometricDistort()
+    draws.uniform()
+    first = draws.uniform() < 0.5
+    names = ["brightness", "contrast", "saturation", "hue"]
+    order = names if first else [names[0], *names[2:], names[1]]
+    drawn = {
+        f"{name}_factor": draws.uniform(*getattr(peer, name)) if draws.uniform() < 0.5 else None
+        for name in order
+    }
+    permutation = None
+    if draws.uniform() < 0.5:
+        permutation = [0, 1, 2]
+        for place in (0, 1):
+            other = place + draws.below(3 - place)
+            permutation[place], permutation[other] = permutation[other], permutation[place]
+    drawn |= {"contrast_before": first, "channel_permutation": permutation}
+    return [np.asarray(peer.transform(image, drawn))]
+
+
 def boxed(crop: sp.RandomResizedCrop) -> Callable[[Picture, Sample], Results]:
     def results(image: Picture, sample: Sample) -> Results:
         box = crop_box(crop, image.size, sample.draws(sp.RandomResizedCrop.draw_kind << 16))
@@ -213,6 +269,11 @@ CONTRACTS = [
         sp.RandomResize(13, 14),
         one(lambda image: image.resize(resized(sp.Resize(13), image.size), FILTERS["bilinear"])),
     ),
+    Contract(sp.RandomZoomOut(FILL, (1.5, 3.5), 0.7), zoomed_out),
+    Contract(sp.ScaleJitter((20, 30)), jittered),
+    Contract(sp.RandomShortestSize((9, 13), 30), of_a_length),
+    Contract(sp.FixedSizeCrop((14, 15), FILL), cut_to_size),
+    Contract(sp.RandomPhotometricDistort(), distorted),
     Contract(sp.CenterCrop((8, 25)), one(lambda image: centred(np.asarray(image), 8, 25))),
     Contract(sp.RandomCrop((14, 15), padding=13, padding_mode="edge"), randomly_cropped),
     *(

@@ -77,6 +77,13 @@ def changed(transform: Any, picture: Picture, draws: Draws) -> Picture:
         case sp.RandomResize():
             side = transform.min_size + draws.below(transform.max_size - transform.min_size)
             return changed(sp.Resize(side, interpolation=transform.interpolation), picture, draws)
+        case sp.RandomZoomOut():
+            return zoomed_out(transform, picture, draws)
+        case sp.ScaleJitter() | sp.RandomShortestSize():
+            size = scaled(transform, picture.size, draws)
+            return by_pillow(picture, transform, lambda each, how: each.resize(size, how))
+        case sp.FixedSizeCrop():
+            return window_of(transform, picture, draws)
         case sp.Resize():
             size = resized(transform, picture.size)
             return by_pillow(picture, transform, lambda each, how: each.resize(size, how))
@@ -170,6 +177,41 @@ def cropped(crop: sp.RandomCrop, picture: Picture, draws: Draws) -> Picture:
     return whole.by(lambda each: each[y : y + height, x : x + width])
 
 
+def zoomed_out(zoom: sp.RandomZoomOut, picture: Picture, draws: Draws) -> Picture:
+    """A canvas with the picture anywhere in it."""
+    if draws.uniform() >= zoom.p:
+        return picture
+    width, height = picture.size
+    times = draws.uniform(*zoom.side_range)
+    across, down = int(width * times) - width, int(height * times) - height
+    left, top = int(across * draws.uniform()), int(down * draws.uniform())
+    sides = left, top, across - left, down - top
+    return picture.by(lambda each: padded(each, sides, "constant", fill_of(zoom, each)))
+
+
+def scaled(resize: Any, size: tuple[int, int], draws: Draws) -> tuple[int, int]:
+    """(width, height) after a resize by one factor."""
+    width, height = size
+    if isinstance(resize, sp.ScaleJitter):
+        factor = min(resize.target_size[1] / height, resize.target_size[0] / width)
+        factor *= draws.uniform(*resize.scale_range)
+    else:
+        lengths = [resize.min_size] if isinstance(resize.min_size, int) else resize.min_size
+        factor = lengths[draws.below(len(lengths))] / min(size)
+        factor = min(factor, (resize.max_size or math.inf) / max(size))
+    return max(int(width * factor), 1), max(int(height * factor), 1)
+
+
+def window_of(crop: sp.FixedSizeCrop, picture: Picture, draws: Draws) -> Picture:
+    """A crop on the diagonal, padded behind."""
+    height, width = crop.output_px
+    share = draws.uniform()
+    top, left = int(max(picture.size[1] - height, 0) * share), int(max(picture.size[0] - width, 0) * share)
+    part = picture.by(lambda each: each[top : top + height, left : left + width])
+    sides = 0, 0, width - part.size[0], height - part.size[1]
+    return part.by(lambda each: padded(each, sides, crop.padding_mode, fill_of(crop, each)))
+
+
 def rotated(turn: sp.RandomRotation, picture: Picture, draws: Draws) -> Picture:
     draws.uniform()  # whether it takes place
     degrees = turn.degrees if isinstance(turn.degrees, tuple) else (-turn.degrees, turn.degrees)
@@ -223,6 +265,8 @@ CHANGES: dict[type, Callable[[Any, Image.Image], Image.Image]] = {
 
 def coloured(transform: Any, image: UInt8Array, draws: Draws) -> UInt8Array:
     """The image after a transform that moves no pixel."""
+    if isinstance(transform, sp.RandomPhotometricDistort):
+        return distorted(transform, image, draws)
     if isinstance(transform, sp.ColorJitter):
         return jittered(transform, image, draws)
     takes_place = draws.uniform() < getattr(transform, "p", 1)
@@ -248,6 +292,26 @@ def jittered(jitter: sp.ColorJitter, image: UInt8Array, draws: Draws) -> UInt8Ar
         factor = draws.uniform(*around)
         picture = turned_hue(picture, factor) if name == "hue" else ENHANCERS[name](picture).enhance(factor)
     return np.asarray(picture)
+
+
+def distorted(distort: sp.RandomPhotometricDistort, image: UInt8Array, draws: Draws) -> UInt8Array:
+    """Apply SSD's changes: contrast second or last, and then another order of channels."""
+    draws.uniform()  # whether it takes place
+    names = ["brightness", "contrast", "saturation", "hue"]
+    if draws.uniform() >= 0.5:
+        names = ["brightness", "saturation", "hue", "contrast"]
+    picture = Image.fromarray(image)
+    for name in names:
+        if draws.uniform() < distort.p:
+            factor = draws.uniform(*getattr(distort, name))
+            picture = turned_hue(picture, factor) if name == "hue" else ENHANCERS[name](picture).enhance(factor)
+    if draws.uniform() >= distort.p:
+        return np.asarray(picture)
+    order = [0, 1, 2]
+    for place in (0, 1):
+        other = place + draws.below(3 - place)
+        order[place], order[other] = order[other], order[place]
+    return np.asarray(picture)[..., order]
 
 
 ENHANCERS: dict[str, Any] = {

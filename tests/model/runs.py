@@ -197,7 +197,9 @@ def side(draw: random.Random) -> int:
 
 def sizing(draw: random.Random) -> Any:
     size, how = (side(draw), side(draw)), draw.choice(("nearest", "bilinear", "bicubic", "box", "lanczos"))
-    match draw.randrange(5):
+    match draw.randrange(6):
+        case 5:
+            return sp.FixedSizeCrop(size, draw.choice((0, (9, 90, 200))))
         case 0 | 1:
             ratio, scale = draw.choice(((3 / 4, 4 / 3), (0.2, 5))), draw.choice(((0.08, 1.0), (0.001, 0.3)))
             return sp.RandomResizedCrop(size, scale, ratio, draw.choice((how, "random")))
@@ -215,6 +217,9 @@ def of_any_size(draw: random.Random) -> Any:
     ways = [
         sp.Resize(side(draw), max_size=draw.choice((None, 40)), interpolation=how),
         sp.RandomResize(8, 30, how),
+        sp.RandomZoomOut(draw.choice((0, (9, 90, 200))), draw.choice(((1.0, 4.0), (2.0, 2.5)))),
+        sp.ScaleJitter((side(draw), side(draw)), draw.choice(((0.1, 2.0), (0.7, 0.8))), how),
+        sp.RandomShortestSize(draw.choice((side(draw), (8, 20, 23))), draw.choice((None, 30)), how),
         sp.PadImage(draw.choice((2, (1, 3), (0, 1, 2, 3))), draw.choice((0, (9, 90, 200)))),
         sp.RandomHorizontalFlip(),
         sp.RandomVerticalFlip(),
@@ -248,6 +253,7 @@ def colour(draw: random.Random) -> Any:
     ways = [
         sp.ColorJitter(0.4, 0.4, 0.4, 0.1),
         sp.ColorJitter(brightness=0.4, saturation=0.9),
+        sp.RandomPhotometricDistort(),
         sp.RandomInvert(),
         sp.RandomPosterize(draw.randrange(1, 9)),
         sp.RandomSolarize(draw.randrange(256)),

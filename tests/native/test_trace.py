@@ -34,6 +34,11 @@ COMPOSITIONS: list[list[Any]] = [
         sp.CenterCrop(40),
     ],
     [sp.RandomResize(40, 70), sp.RandomCrop(40)],
+    [sp.RandomZoomOut(side_range=(1.0, 2.5), p=0.8), sp.RandomHorizontalFlip(), sp.Resize((40, 52))],
+    [sp.RandomZoomOut(side_range=(1.0, 2.0)), sp.RandomResizedCrop(40), sp.RandomVerticalFlip()],
+    [sp.ScaleJitter((50, 60), (0.6, 1.6)), sp.FixedSizeCrop((48, 52)), sp.RandomHorizontalFlip()],
+    [sp.RandomHorizontalFlip(), sp.RandomShortestSize((40, 55, 70), 90), sp.FixedSizeCrop(60)],
+    [sp.RandomHorizontalFlip(), sp.CenterCrop((40, 70)), sp.RandomHorizontalFlip()],
 ]
 
 

@@ -36,6 +36,11 @@ KINDS = {  # the upper half of an op's number; the lower half is its place
     sp.RandomResize: 24,
     sp.RandomRotation: 25,
     sp.PillowGaussianBlur: 48,
+    sp.RandomZoomOut: 49,
+    sp.ScaleJitter: 50,
+    sp.RandomShortestSize: 51,
+    sp.FixedSizeCrop: 52,
+    sp.RandomPhotometricDistort: 53,
 }
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 

@@ -7,6 +7,7 @@ small picture shows which one was chosen, or in which order. Seeds are fixed: no
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -156,6 +157,34 @@ def test_resizes_have_every_length_equally_often() -> None:
     for batch in transformed(white, sp.RandomResize(7, 29), crop):
         seen.update((batch[:, 0, :, 0] > 0).sum(axis=1).tolist())
     check_counts(seen, [(1 / 22, length) for length in range(7, 29)])
+
+
+def test_each_listed_length_comes_equally_often() -> None:
+    """torchvision's ``RandomShortestSize`` takes ``torch.randint(len(min_size))``: a length twice, twice as often."""
+    white = np.full((12, 12, 3), 255, np.uint8)
+    seen: Counter[Any] = Counter()
+    for batch in transformed(white, sp.RandomShortestSize((7, 9, 12, 9)), sp.FixedSizeCrop((1, 30))):
+        seen.update((batch[:, 0, :, 0] > 0).sum(axis=1).tolist())
+    check_counts(seen, [(1 / 4, 7), (1 / 2, 9), (1 / 4, 12)])
+
+
+def test_distortions_are_independent_and_in_one_of_two_orders() -> None:
+    """Each of five changes has its own probability; contrast comes second or last; channels in all six orders."""
+    picture = np.array([[(200, 90, 30), (20, 160, 240)]], np.uint8)
+    change, p = sp.RandomPhotometricDistort((0.8, 0.8), (1.4, 1.4), (0.4, 0.4), (0.2, 0.2), 0.3), 0.3
+    peer = v2.RandomPhotometricDistort()
+    law = []
+    for taken in itertools.product((False, True), repeat=4):
+        names = [f"{name}_factor" for name in ("brightness", "contrast", "saturation", "hue")]
+        factors = dict(zip(names, (0.8, 1.4, 0.4, 0.2), strict=True))
+        drawn = {name: factors[name] if yes else None for name, yes in zip(names, taken, strict=True)}
+        part = math.prod(p if yes else 1 - p for yes in taken)
+        for first, order in itertools.product((False, True), [None, *itertools.permutations(range(3))]):
+            of_order = 1 - p if order is None else p / 6
+            more = {"contrast_before": first, "channel_permutation": order}
+            pixels = np.asarray(peer.transform(Image.fromarray(picture), drawn | more))
+            law.append((part / 2 * of_order, pixels.tobytes()))
+    check_counts(pictures(picture, change), law)
 
 
 def test_translations_are_rounded_as_torchvisions() -> None:

@@ -59,6 +59,11 @@ COMPARED: dict[type, str] = {
     sp.ThreeAugment: HERE,
     sp.RandomErasing: f"{HERE}; its values: test_erasing.py",
     sp.RandomResize: CHOICES,
+    sp.RandomShortestSize: CHOICES,
+    sp.RandomZoomOut: HERE,
+    sp.ScaleJitter: HERE,
+    sp.FixedSizeCrop: HERE,
+    sp.RandomPhotometricDistort: f"{HERE}; what it applies: {CHOICES}",
     sp.RandomRotation: HERE,
     sp.RandomAffine: f"{HERE}; its translations: {CHOICES}",
     sp.RandomPerspective: CHOICES,
@@ -110,6 +115,49 @@ def test_boxes_are_torchvisions(scale: Any, ratio: Any) -> None:
         check_alike(read(boxes), read(theirs), levels=100)
 
 
+def test_canvases_are_torchvisions() -> None:
+    """The canvas' width and height, and the picture's place in it."""
+    zoom, white = sp.RandomZoomOut(side_range=(1.0, 3.0), p=1), np.full((31, 39, 3), 255, np.uint8)
+    window = sp.FixedSizeCrop((93, 117), fill=7)  # larger than every canvas, which is in its corner
+    found = []
+    for batch in transformed(white, zoom, window):
+        edge = [(batch[:, 0, :, 0] != 7).sum(axis=1), (batch[:, :, 0, 0] != 7).sum(axis=1)]
+        is_white = batch[..., 0] == 255
+        left, top = is_white.any(axis=1).argmax(axis=1), is_white.any(axis=2).argmax(axis=1)
+        found.append(np.column_stack([*edge, left, top]))
+    ours = np.concatenate(found)
+    image = Image.new("RGB", (39, 31))
+    drawn = [each["padding"] for each in parameters(v2.RandomZoomOut(p=1, side_range=(1, 3)), image)]
+    theirs = np.array([[39 + left + right, 31 + top + below, left, top] for left, top, right, below in drawn])
+    for number in range(4):
+        check_alike(ours[:, number], theirs[:, number], levels=60)
+
+
+def test_scales_are_torchvisions() -> None:
+    white = np.full((100, 120, 3), 255, np.uint8)
+    jitter = sp.ScaleJitter((45, 75), (0.1, 2.0), "nearest")
+    found = [
+        np.column_stack([(batch[:, 0, :, 0] > 0).sum(axis=1), (batch[:, :, 0, 0] > 0).sum(axis=1)])
+        for batch in transformed(white, jitter, sp.FixedSizeCrop((76, 91)))
+    ]
+    ours = np.concatenate(found)
+    drawn = [each["size"] for each in parameters(v2.ScaleJitter((45, 75)), Image.new("RGB", (120, 100)))]
+    theirs = np.array([[width, height] for height, width in drawn])
+    for number in range(2):
+        check_alike(ours[:, number], theirs[:, number], levels=70)
+
+
+def test_windows_are_those_of_torchvisions_references() -> None:
+    """One uniform number for both places: the window's place is int(share x what is left over)."""
+    found = np.concatenate(
+        [batch[:, 0, 0, :2].astype(int) - 1 for batch in transformed(places(91, 171), sp.FixedSizeCrop(1))]
+    )
+    share = torch.rand(PEERS, generator=torch.Generator().manual_seed(11)).numpy()
+    assert (np.abs(found[:, 1] - found[:, 0] / 90 * 170) <= 2).all()
+    for number, left_over in enumerate((90, 170)):
+        check_alike(found[:, number], (left_over * share).astype(int), levels=90)
+
+
 def spread(*colours: tuple[int, int, int]) -> UInt8Array:
     return np.array([colours], np.uint8)
 
@@ -131,6 +179,19 @@ def test_factors_of_jitter_are_torchvisions(name: str) -> None:
     image = Image.fromarray(picture)
     theirs = np.stack([np.asarray(change(image, each[f"{name}_factor"])) for each in drawn]).astype(int)
     check_alike(ours, read(theirs), levels=40)
+
+
+@pytest.mark.parametrize("name", JITTERED)
+def test_factors_of_distortions_are_torchvisions(name: str) -> None:
+    picture, between, read = JITTERED[name]
+    nothing: dict[str, Any] = {each: (0, 0) if each == "hue" else (1, 1) for each in JITTERED}
+    # The order of channels has the same probability whatever the factor is.
+    ours = values(picture, read, sp.RandomPhotometricDistort(**{**nothing, name: between}, p=1.0))
+    peer = v2.RandomPhotometricDistort(**{**nothing, name: between}, p=1.0)
+    image, found = Image.fromarray(picture), []
+    for each in parameters(peer, image):
+        found.append(np.asarray(peer.transform(image, each)))
+    check_alike(ours, read(np.stack(found).astype(int)), levels=40)
 
 
 def test_ranges_of_jitter_are_torchvisions() -> None:

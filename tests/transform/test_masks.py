@@ -54,6 +54,21 @@ MOVING = {
         sp.RandomChoice([sp.RandomAffine(0, scale=(0.5, 0.9)), sp.RandomRotation((80, 100))], p=[1, 2]),
         sp.RandomOrder([sp.RandomRotation(9), sp.RandomVerticalFlip(), sp.RandomApply([sp.RandomAffine(9)])]),
     ],
+    "RandomZoomOut": [
+        sp.RandomZoomOut(side_range=(1.0, 2.5), p=0.8),
+        sp.RandomHorizontalFlip(),
+        sp.Resize((30, 36), interpolation="nearest"),
+    ],
+    "ScaleJitter": [
+        sp.ScaleJitter((40, 40), (0.3, 1.8), "nearest"),
+        sp.FixedSizeCrop((38, 30)),
+        sp.RandomHorizontalFlip(),
+    ],
+    "RandomShortestSize": [
+        sp.RandomHorizontalFlip(),
+        sp.RandomShortestSize((12, 30), 50, "nearest"),
+        sp.FixedSizeCrop(30),
+    ],
     "crop again": [
         sp.RandomResizedCrop(40, interpolation="nearest"),
         sp.RandomVerticalFlip(),

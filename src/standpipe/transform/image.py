@@ -185,19 +185,23 @@ class AtRandom(ImageTransform):
 class GeometricStep(IntEnum):
     """The steps of a geometric pass, numbered in the order in which the pass does them."""
 
-    RESIZE = 1
-    WINDOW = 2
-    FLIP = 3  # the only step that a pass may do several times
+    ZOOM_OUT = 1
+    CROP = 2
+    RESIZE = 3
+    WINDOW = 4
+    FLIP = 5  # a pass may do several, before a resize or window, or behind everything
 
 
 class GeometricTransform(ImageTransform):
     """The base class of transforms that move pixels: crops, resizes and flips.
 
-    step  the kind of step that the transform adds to a native pass; one pass does several steps, row by row
+    step        the kind of step that the transform adds to a native pass; one pass does several steps, row by row
+    first_step  the kind of its first step, if it adds several
     """
 
     __slots__ = ()
     step: ClassVar[GeometricStep]
+    first_step: ClassVar[GeometricStep | None] = None
 
     @property
     def moves(self) -> tuple[str, ...]:

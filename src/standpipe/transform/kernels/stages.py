@@ -13,7 +13,7 @@ from standpipe.transform.image import GeometricStep, GeometricTransform, ImageTr
 
 @dataclass(frozen=True, slots=True)
 class GeometryStage:
-    """One pass that moves pixels, row by row: [random crop] → [resize] → [centred window] → [flips].
+    """One pass that moves pixels, row by row: [zoom out] → [crop] → [flips] → [resize] → [window] → [flips].
 
     parts  the pass's transforms in pipeline order, each with its part of the key of random numbers
     """
@@ -22,8 +22,13 @@ class GeometryStage:
 
     def takes(self, transform: GeometricTransform) -> bool:
         """Return True if this pass can do ``transform`` after the steps that the pass has."""
-        last = max((part.step for part, _ in self.parts), default=0)
-        return transform.step > last or transform.step is GeometricStep.FLIP
+        if transform.step is GeometricStep.FLIP:
+            return True
+        steps = [part.step for part, _ in self.parts]
+        last = max((each for each in steps if each is not GeometricStep.FLIP), default=0)
+        first = transform.first_step or transform.step
+        flips = GeometricStep.FLIP in steps
+        return first > last and (not flips or last < GeometricStep.RESIZE <= first)
 
     def extended(self, transform: GeometricTransform, op: int) -> GeometryStage:
         """Return a pass with ``transform`` added. ``op`` is the transform's part of the key of random numbers."""

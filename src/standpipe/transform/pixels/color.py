@@ -335,9 +335,7 @@ class ColorJitter(PixelTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        for name in ("brightness", "contrast", "saturation"):
-            self._range(name, middle=1.0, least=0.0, most=MOST_FACTOR)
-        self._range("hue", middle=0.0, least=-MOST_TURN, most=MOST_TURN)
+        _ranges(self)
 
     @property
     def is_random(self) -> bool:
@@ -352,25 +350,97 @@ class ColorJitter(PixelTransform):
 
     def _ranges(self) -> dict[str, tuple[float, float]]:
         """Return (lowest, highest) of each change that changes anything."""
-        ranges = {
-            name: self._range(name, middle=1.0, least=0.0, most=MOST_FACTOR)
-            for name in ("brightness", "contrast", "saturation")
-        }
-        ranges["hue"] = self._range("hue", middle=0.0, least=-MOST_TURN, most=MOST_TURN)
+        ranges = _ranges(self)
         nothing = {name: (0.0, 0.0) if name == "hue" else (1.0, 1.0) for name in ranges}
         return {name: pair for name, pair in ranges.items() if pair != nothing[name]}
 
-    def _range(self, name: str, *, middle: float, least: float, most: float) -> tuple[float, float]:
-        """Return (lowest, highest) of a parameter. Raises ``PlanError`` if it is no range in [least, most]."""
-        value = getattr(self, name)
-        if is_number(value):
-            if value < 0:
-                self.refuse(name, "at least 0, or a pair (lowest, highest)")
-            low, high = max(middle - value, least), middle + value
-        elif is_pair(value):
-            low, high = value
-        else:
-            self.refuse(name, "a number, or a pair (lowest, highest)")
-        if not least <= low <= high <= most:
-            self.refuse(name, f"within {least:g} to {most:g}, the lowest value first")
-        return float(low), float(high)
+
+@dataclass(frozen=True, slots=True)
+class RandomPhotometricDistort(AtRandom, PixelTransform):
+    """Change colours at random as SSD does, like ``torchvision.transforms.v2.RandomPhotometricDistort``.
+
+    Brightness, contrast, saturation and hue are changed in this order, or contrast last: both with the same probability.
+    Then the channels get a random order, which may be the one that they have. Pixels are those of ``ColorJitter``.
+    Images of one channel have no saturation, hue or order of channels to change.
+
+    Parameters
+    ----------
+    brightness : float or (float, float), default (0.875, 1.125)
+        Range of the factor, as for ``ColorJitter``.
+    contrast : float or (float, float), default (0.5, 1.5)
+        Likewise.
+    saturation : float or (float, float), default (0.5, 1.5)
+        Likewise.
+    hue : float or (float, float), default (-0.05, 0.05)
+        Range of the turn, as for ``ColorJitter``.
+    p : float, default 0.5
+        Probability of each of the five changes.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for an invalid range, or if ``p`` isn't in [0, 1].
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.RandomPhotometricDistort()).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 53
+    takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
+
+    brightness: Range = (0.875, 1.125)
+    contrast: Range = (0.5, 1.5)
+    saturation: Range = (0.5, 1.5)
+    hue: Range = (-0.05, 0.05)
+    p: float = 0.5
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        _ranges(self)
+
+    @property
+    def is_random(self) -> bool:
+        """True unless ``p`` is 0."""
+        return self.p != 0
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform: one of two orders, in which each change has its probability."""
+        made = {name: _native.PixelStage(name, 0, self.p, pair) for name, pair in _ranges(self).items()}
+        others = [made["saturation"], made["hue"]]
+        orders = [[made["contrast"], *others], [*others, made["contrast"]]]
+        permuted = _native.PixelStage("permute", 0, self.p, [])
+        lists = [[made["brightness"], *order, permuted] for order in orders]
+        return _native.PixelStage.choice(op, 1.0, [0.5, 1.0], lists)
+
+
+def _ranges(transform: ColorJitter | RandomPhotometricDistort) -> dict[str, tuple[float, float]]:
+    """Return (lowest, highest) of each change. Raises ``PlanError`` for an invalid range."""
+    ranges = {
+        name: _range(transform, name, middle=1.0, least=0.0, most=MOST_FACTOR)
+        for name in ("brightness", "contrast", "saturation")
+    }
+    return {**ranges, "hue": _range(transform, "hue", middle=0.0, least=-MOST_TURN, most=MOST_TURN)}
+
+
+def _range(
+    transform: PixelTransform, name: str, *, middle: float, least: float, most: float
+) -> tuple[float, float]:
+    """Return (lowest, highest) of a parameter. Raises ``PlanError`` if it is no range in [least, most]."""
+    value = getattr(transform, name)
+    if is_number(value):
+        if value < 0:
+            transform.refuse(name, "at least 0, or a pair (lowest, highest)")
+        low, high = max(middle - value, least), middle + value
+    elif is_pair(value):
+        low, high = value
+    else:
+        transform.refuse(name, "a number, or a pair (lowest, highest)")
+    if not least <= low <= high <= most:
+        transform.refuse(name, f"within {least:g} to {most:g}, the lowest value first")
+    return float(low), float(high)

@@ -81,6 +81,7 @@ class RandomResizedCrop(SizedTransform):
 
     draw_kind: ClassVar[int] = 1
     filter_draw_kind: ClassVar[int] = 45  # of the random filter
+    first_step: ClassVar[GeometricStep] = GeometricStep.CROP
     step: ClassVar[GeometricStep] = GeometricStep.RESIZE
 
     size: int | tuple[int, int]
@@ -100,7 +101,7 @@ class RandomResizedCrop(SizedTransform):
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
         drawn = self.interpolation == "random"
-        stage.resize(height=height, width=width, filter=_filter("bilinear" if drawn else self.interpolation))
+        stage.resize(height=height, width=width, filter=filter_number("bilinear" if drawn else self.interpolation))
         if drawn:
             stage.random_filter(op=self.filter_draw_kind << 16 | op & 0xFFFF)
 
@@ -189,11 +190,11 @@ class Resize(GeometricTransform):
         """Add a resize to a native pass, to an exact size or by the shorter side."""
         if isinstance(self.size, int):
             stage.resize_shorter(
-                size=self.size, max_size=self.max_size or 0, filter=_filter(self.interpolation)
+                size=self.size, max_size=self.max_size or 0, filter=filter_number(self.interpolation)
             )
         else:
             height, width = side_pair("Resize", "size", self.size)
-            stage.resize(height=height, width=width, filter=_filter(self.interpolation))
+            stage.resize(height=height, width=width, filter=filter_number(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ class RandomResize(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
-        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=_filter(self.interpolation))
+        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=filter_number(self.interpolation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,5 +417,6 @@ def _range(owner: str, name: str, value: tuple[float, float], most: float | None
         raise PlanError(f"{owner}({name}={value!r}): {name} must be two numbers, 0 < low ≤ high{limit}")
 
 
-def _filter(name: str) -> int:
+def filter_number(name: str) -> int:
+    """Return the number by which native code knows an interpolation."""
     return INTERPOLATIONS.index(name)

@@ -1,0 +1,278 @@
+"""Transforms of detection recipes that change the scale of an image, or its size to one of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from standpipe import _native
+from standpipe.transform.image import (
+    MASK_FILL,
+    AtRandom,
+    GeometricStep,
+    GeometricTransform,
+    Size,
+    is_pair,
+)
+from standpipe.transform.pixels.geometry import (
+    INTERPOLATIONS,
+    MOST_PX,
+    InterpolationName,
+    SizedTransform,
+    check_mask_fill,
+    filter_number,
+    side_pair,
+)
+from standpipe.transform.pixels.window import MODES, Colour, PaddingMode, colour_of
+from standpipe.units import is_count
+
+
+@dataclass(frozen=True, slots=True)
+class RandomZoomOut(AtRandom, GeometricTransform):
+    """Put an image at a random place of a larger canvas, like ``torchvision.transforms.v2.RandomZoomOut``.
+
+    Before a crop or resize, the canvas is never made: only the rows that the result needs are put together. All
+    images of a batch have one size, so a resize or crop to a fixed size must follow. It moves the fields ``image`` and
+    ``mask``.
+
+    Parameters
+    ----------
+    fill : int or tuple of int, default 0
+        Level of all channels or of each, 0 to 255, of the canvas.
+    side_range : (float, float), default (1.0, 4.0)
+        The canvas' sides are so many times as long as the image's, truncated to integers: one random number for
+        both sides, from 1 to 256.
+    p : float, default 0.5
+        Probability of the change.
+    mask_fill : int, default 255
+        Class number of the canvas in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos")).map(sp.RandomZoomOut(fill=(123, 117, 104)), sp.Resize((48, 48)))
+    >>> with photos.batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 48, 48, 3)
+    """
+
+    draw_kind: ClassVar[int] = 49
+    step: ClassVar[GeometricStep] = GeometricStep.ZOOM_OUT
+
+    fill: int | Colour = 0
+    side_range: tuple[float, float] = (1.0, 4.0)
+    p: float = 0.5
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    @property
+    def is_random(self) -> bool:
+        """True unless ``p`` is 0."""
+        return self.p != 0
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        AtRandom.check(self)
+        colour_of("RandomZoomOut", self.fill)
+        check_mask_fill("RandomZoomOut", self.mask_fill)
+        most = _native.MOST_ZOOM
+        if not is_pair(self.side_range) or not 1 <= self.side_range[0] <= self.side_range[1] <= most:
+            self.refuse("side_range", f"two numbers from 1 to {most}, the smaller one first")
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return None: images differ in size, unless ``p`` is 0."""
+        return size if self.p == 0 else None
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the canvas to a native pass."""
+        stage.zoom_out(op=op, p=self.p, times=self.side_range, fill=colour_of("RandomZoomOut", self.fill))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleJitter(GeometricTransform):
+    """Resize an image to a target size times a random scale, like ``torchvision.transforms.v2.ScaleJitter``.
+
+    Both sides are multiplied by min(target_size[1] ÷ height, target_size[0] ÷ width) × scale, as torchvision's code
+    does, and truncated to integers; none is below one pixel. Images are always antialiased. All images of a batch have
+    one size, so ``FixedSizeCrop`` or a similar transform must follow. It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    target_size : (int, int)
+        The size in pixels that an image of scale 1 just fits into.
+    scale_range : (float, float), default (0.1, 2.0)
+        Range of the scale, uniform.
+    interpolation : str, default "bilinear"
+        One of the filters of ``RandomResizedCrop``, except ``"random"``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> train = photos.map(sp.ScaleJitter((64, 64)), sp.FixedSizeCrop((64, 64), fill=114)).batch(4)
+    >>> with train.loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 64, 64, 3)
+    """
+
+    draw_kind: ClassVar[int] = 50
+    step: ClassVar[GeometricStep] = GeometricStep.RESIZE
+
+    target_size: tuple[int, int]
+    scale_range: tuple[float, float] = (0.1, 2.0)
+    interpolation: InterpolationName = "bilinear"
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        self.check_choice("interpolation", INTERPOLATIONS)
+        if isinstance(self.target_size, int):
+            self.refuse("target_size", f"a pair such as {(self.target_size, self.target_size)}")
+        side_pair("ScaleJitter", "target_size", self.target_size)
+        if not is_pair(self.scale_range) or not 0 < self.scale_range[0] <= self.scale_range[1]:
+            self.refuse("scale_range", "two numbers above 0, the smaller one first")
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the resize to a native pass."""
+        height, width = self.target_size
+        stage.resize_jitter(
+            op=op,
+            height=height,
+            width=width,
+            scale=self.scale_range,
+            filter=filter_number(self.interpolation),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomShortestSize(GeometricTransform):
+    """Resize an image's shorter side to one of several lengths, like ``torchvision.transforms.v2.RandomShortestSize``.
+
+    Both sides are multiplied by min(length ÷ shorter side, ``max_size`` ÷ longer side) and truncated to integers, so
+    rounding may leave one pixel less than the length, as in torchvision; none is below one pixel. Images are always
+    antialiased. All images of a batch have one size, so ``FixedSizeCrop`` or a similar transform must follow. It moves
+    the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    min_size : int or sequence of int
+        Lengths of the shorter side in pixels, each with the same probability.
+    max_size : int, optional
+        Limit of the longer side in pixels.
+    interpolation : str, default "bilinear"
+        One of the filters of ``RandomResizedCrop``, except ``"random"``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> train = photos.map(sp.RandomShortestSize((48, 64), 96), sp.FixedSizeCrop((96, 96))).batch(4)
+    >>> with train.loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 96, 96, 3)
+    """
+
+    draw_kind: ClassVar[int] = 51
+    step: ClassVar[GeometricStep] = GeometricStep.RESIZE
+
+    min_size: int | Sequence[int]
+    max_size: int | None = None
+    interpolation: InterpolationName = "bilinear"
+
+    @property
+    def is_random(self) -> bool:
+        """True if there are several lengths."""
+        return len(self._lengths) > 1
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        self.check_choice("interpolation", INTERPOLATIONS)
+        if not self._lengths or not all(is_count(each, 1, MOST_PX) for each in self._lengths):
+            self.refuse("min_size", f"an integer, or a list of integers, each from 1 to {MOST_PX} pixels")
+        if self.max_size is not None:
+            self.check_integer("max_size", 1, MOST_PX)
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(self.min_size) if isinstance(self.min_size, tuple | list) else (self.min_size,)  # type: ignore[arg-type, return-value]
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the resize to a native pass."""
+        stage.resize_listed(
+            op=op,
+            lengths=list(self._lengths),
+            max_size=self.max_size or 0,
+            filter=filter_number(self.interpolation),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeCrop(SizedTransform):
+    """Crop a window of fixed size, and pad what is too small, like ``FixedSizeCrop`` of torchvision's references.
+
+    Where an image is larger than the window, the window is at a random place: one random number in [0, 1) is the share
+    of what is left over that lies in front of it, along both axes. Where it is smaller, padding is added on the right
+    and at the bottom. Only the window's pixels are decoded and resized. It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Output (height, width) in pixels; an int means a square.
+    fill, padding_mode, mask_fill
+        What the padding has, as for ``PadImage``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters.
+
+    Examples
+    --------
+    >>> images = np.ones((4, 24, 32, 3), np.uint8)
+    >>> with sp.Pipeline(sp.Arrays(image=images)).map(sp.FixedSizeCrop(28, fill=9)).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"][0, 22:26, 0, 0].tolist())
+    [1, 1, 9, 9]
+    """
+
+    draw_kind: ClassVar[int] = 52
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+
+    size: int | tuple[int, int]
+    fill: int | Colour = 0
+    padding_mode: PaddingMode = "constant"
+    mask_fill: int = field(default=MASK_FILL, repr=False)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        side_pair("FixedSizeCrop", "size", self.size)
+        self.check_choice("padding_mode", MODES)
+        colour_of("FixedSizeCrop", self.fill)
+        check_mask_fill("FixedSizeCrop", self.mask_fill)
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the window to a native pass."""
+        height, width = self.output_px
+        stage.diagonal_window(
+            op=op,
+            height=height,
+            width=width,
+            mode=MODES.index(self.padding_mode),
+            fill=colour_of("FixedSizeCrop", self.fill),
+        )
