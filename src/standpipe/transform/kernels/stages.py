@@ -27,8 +27,8 @@ class GeometryStage:
         steps = [part.step for part, _ in self.parts]
         last = max((each for each in steps if each is not GeometricStep.FLIP), default=0)
         first = transform.first_step or transform.step
-        flips = GeometricStep.FLIP in steps
-        return first > last and (not flips or last < GeometricStep.RESIZE <= first)
+        follows_flip = steps[-1:] == [GeometricStep.FLIP]
+        return first > last and (not follows_flip or last < GeometricStep.RESIZE <= first)
 
     def extended(self, transform: GeometricTransform, op: int) -> GeometryStage:
         """Return a pass with ``transform`` added. ``op`` is the transform's part of the key of random numbers."""
