@@ -21,6 +21,7 @@ namespace standpipe {
 namespace {
 
 using Table64 = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
+using Windows = nb::ndarray<const int32_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -122,6 +123,13 @@ void attach_sizes(SubmittedJob& s, Table64 sizes) {
             {static_cast<int>(sizes.data()[2 * i]), static_cast<int>(sizes.data()[2 * i + 1])});
 }
 
+void attach_windows(SubmittedJob& s, Windows windows) {
+    check_rows(windows.shape(0), s.job->rows, "windows: those of each row");
+    if (!s.job->program || windows.shape(1) != 4 * s.job->program->windows)
+        throw nb::value_error("windows: four numbers for each");
+    s.job->windows.assign(windows.data(), windows.data() + windows.size());
+}
+
 void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
               std::shared_ptr<Program> program, const std::vector<std::tuple<size_t, size_t>>& outputs,
               uint64_t seed, uint64_t epoch, std::optional<Column<int64_t>> slot_rows,
@@ -183,6 +191,7 @@ void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int
     if (before &&
         (before->heads.size() != 1 || before->format().type != ElementType::u8 || before->format().planar))
         throw nb::value_error("cache: what is kept is (height, width, channels) uint8");
+    if (before && before->windows > 0) throw nb::value_error("cache: no boxes decide what is kept");
     if (before && before->format().channels != s.job->program->inputs.front().channels)
         throw nb::value_error("cache: the program takes another number of channels");
     s.job->cache = JobCache{std::move(store), records.data(), std::move(before), checks};
@@ -253,6 +262,9 @@ void bind_job(nb::module_& m) {
         .def("sizes", &attach_sizes, "sizes"_a,
              "Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) "
              "int64.")
+        .def("windows", &attach_windows, "windows"_a,
+             "Make the rows with crops that boxes have decided. ``windows``: (rows, 4 × windows) int32 of "
+             "``trace``.")
         .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
              "Make an input of the rows from an array, (records, H, W, C) or (records, H, W).\n"
              "``partial``: a row -1 is in another array.")

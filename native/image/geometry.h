@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "image/resample.h"
@@ -24,6 +26,22 @@ struct RandomCrop {
     uint32_t op = 0;
     double scale_low = 0.08, scale_high = 1.0;
     double ratio_low = 0.75, ratio_high = 4.0 / 3.0;
+};
+
+struct Box {
+    int x = 0, y = 0, width = 0, height = 0;
+
+    Size size() const noexcept { return {height, width}; }
+};
+
+// RandomIoUCrop: a crop that the picture's boxes decide. A trace draws it, and the row is given it.
+struct CropByBoxes {
+    uint32_t op = 0;
+    double scale_low = 0.3, scale_high = 1.0;
+    double ratio_low = 0.5, ratio_high = 2.0;
+    std::vector<double> overlaps;  // least overlap with a box, one at random; from 1 on: there is no crop
+    int trials = 40;
+    size_t number = 0;  // among the crops of the row
 };
 
 struct Mirror {
@@ -63,7 +81,7 @@ struct Window {
 };
 
 // Adjacent geometric transforms that one pass over the pixels can do:
-// [zoom out] → [random crop] → [mirror …] → [resize] → [window with padding] → [mirror …].
+// [zoom out] → [random crop, or one by boxes] → [mirror …] → [resize] → [window with padding] → [mirror …].
 struct GeometryStage {
     // jitter: as large as fits into the target, times a random scale. listed: the shorter side has one of
     // several lengths.
@@ -72,6 +90,7 @@ struct GeometryStage {
     ZoomOut zoom_out;
     bool has_crop = false;
     RandomCrop crop;
+    std::optional<CropByBoxes> crop_by_boxes;
     std::vector<Mirror> early_mirrors;
     Resize resize = Resize::none;
     Size target;       // exact and jitter: both; shorter_side: `height` is its length
@@ -108,12 +127,6 @@ struct SampleGeometry {
     WindowSpan x, y;      // for modes other than constant
 };
 
-struct Box {
-    int x = 0, y = 0, width = 0, height = 0;
-
-    Size size() const noexcept { return {height, width}; }
-};
-
 // What a stage resizes: a box of a canvas that has the source in it.
 struct Cut {
     Size source;
@@ -125,7 +138,18 @@ struct Cut {
     bool is_framed() const noexcept { return mirrored || canvas != source; }
 };
 
-// Draws what a stage does before the resize to a picture of `source`. `key`: the sample's.
+// The edges of a box in a picture: left, top, right, bottom.
+using Edges = std::array<double, 4>;
+
+// Returns whether a box's centre is in a window, and not on its edge.
+bool has_centre(const Box& window, const Edges& box) noexcept;
+
+// Draws a crop of a picture of `size` that has these boxes: all of it, if none is found.
+Box draw_crop_by_boxes(const CropByBoxes& crop, Size size, std::span<const Edges> boxes,
+                       const SampleKey& key) noexcept;
+
+// Draws what a stage does before the resize to a picture of `source`. `key`: the sample's, with the windows of
+// crops by boxes.
 Cut cut_of(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 

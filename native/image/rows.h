@@ -63,6 +63,7 @@ struct Program : std::enable_shared_from_this<Program> {
     std::vector<Input> inputs{1};
     std::vector<Head> heads{1};  // those of one input follow each other, in the order of inputs
     const Kernels* kernels = &best_kernels();
+    size_t windows = 0;  // crops that boxes decide: a row has so many
 
     // Returns the format of the first head.
     const RowFormat& format() const noexcept { return heads.front().format; }

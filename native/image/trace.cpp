@@ -1,21 +1,24 @@
 #include "image/trace.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace standpipe {
 namespace {
 
 // Adds a move of each axis by itself: times `scale`, and then `by` pixels.
-void add(std::vector<Move>& moves, double scale_x, double by_x, double scale_y, double by_y, Size after) {
-    moves.push_back({{scale_x, 0, by_x, 0, scale_y, by_y, 0, 0, 1}, after.height, after.width});
+void add(std::vector<Move>& moves, double scale_x, double by_x, double scale_y, double by_y, Size after,
+         bool drops = false) {
+    moves.push_back({{scale_x, 0, by_x, 0, scale_y, by_y, 0, 0, 1}, after.height, after.width, drops});
 }
 
-// Adds the moves of a stage, those that it makes.
+// Adds the moves of a stage from its crop on, those that it makes.
 void add_stage(const GeometryStage& stage, const Cut& cut, Size whole, const SampleGeometry& made,
                std::vector<Move>& moves) {
     const Box& box = cut.box;
-    if (cut.canvas != cut.source) add(moves, 1, cut.left, 1, cut.top, cut.canvas);
-    if (stage.has_crop) add(moves, 1, -box.x, 1, -box.y, box.size());
+    const bool by_boxes = stage.crop_by_boxes && box.size() != cut.canvas;
+    if (stage.has_crop || by_boxes) add(moves, 1, -box.x, 1, -box.y, box.size(), by_boxes);
     if (cut.mirrored) add(moves, -1, box.width, 1, 0, box.size());
     if (whole != box.size())
         add(moves, static_cast<double>(whole.width) / box.width, 0,
@@ -24,15 +27,64 @@ void add_stage(const GeometryStage& stage, const Cut& cut, Size whole, const Sam
     if (made.resample.mirror) add(moves, -1, made.out.width, 1, 0, made.out);
 }
 
+// The boxes of a picture, and the windows that they decide.
+struct BoxesOfRow {
+    std::span<Edges> boxes;
+    std::span<int32_t> windows;
+    size_t moved = 0;  // moves that the boxes have made
+
+    void decide(const CropByBoxes& crop, Size canvas, const SampleKey& key, const std::vector<Move>& moves) {
+        for (; moved < moves.size(); ++moved) move_boxes(moves[moved], boxes);
+        const Box window = draw_crop_by_boxes(crop, canvas, boxes, key);
+        int32_t* const out = windows.data() + 4 * crop.number;
+        out[0] = window.x, out[1] = window.y, out[2] = window.width, out[3] = window.height;
+    }
+};
+
 }  // namespace
 
-void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves) {
+void move_boxes(const Move& move, std::span<Edges> boxes) noexcept {
+    const auto& m = move.matrix;
+    for (Edges& box : boxes) {
+        constexpr double kNone = std::numeric_limits<double>::infinity();
+        Edges hull{kNone, kNone, -kNone, -kNone};
+        for (const auto [i, j] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3), std::pair(0, 3)}) {
+            const double x = box[static_cast<size_t>(i)], y = box[static_cast<size_t>(j)];
+            const double w = m[6] * x + m[7] * y + m[8];
+            const double to[2] = {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
+            for (size_t axis = 0; axis < 2; ++axis) {
+                hull[axis] = std::min(hull[axis], to[axis]);
+                hull[axis + 2] = std::max(hull[axis + 2], to[axis]);
+            }
+        }
+        if (!(hull[0] <= hull[2])) {  // all places became one
+            box.fill(std::numeric_limits<double>::quiet_NaN());
+            continue;
+        }
+        const bool stays = !move.drops || has_centre({0, 0, move.width, move.height}, hull);
+        for (size_t side = 0; side < 4; ++side) {
+            const double limit = side % 2 == 0 ? move.width : move.height;
+            box[side] = stays ? std::clamp(hull[side], 0.0, limit) : 0;
+        }
+    }
+}
+
+namespace {
+
+void trace_row(const Program& program, size_t head, Size source, const SampleKey& key,
+               std::vector<Move>& moves, BoxesOfRow* of_row) {
     moves.clear();
     std::vector<uint8_t> scratch;  // of stages that change values: they get a picture of one pixel
-    const SampleKey own = key.salted(program.heads[head].salt);
+    SampleKey own = key.salted(program.heads[head].salt);
+    if (of_row) own.windows = of_row->windows.data();
     for (const Pass& pass : program.heads[head].passes) {
         const GeometryStage& stage = pass.geometry;
-        const Cut cut = cut_of(stage, source, own);
+        Cut cut = cut_of(stage, source, own);
+        if (cut.canvas != cut.source) add(moves, 1, cut.left, 1, cut.top, cut.canvas);
+        if (of_row && stage.crop_by_boxes) {
+            of_row->decide(*stage.crop_by_boxes, cut.canvas, own, moves);
+            cut = cut_of(stage, source, own);
+        }
         const Size whole = resized(stage, cut.box.size(), own);
         if (is_too_large(whole) || !fits(stage, whole)) {
             moves.clear();
@@ -49,6 +101,18 @@ void trace(const Program& program, size_t head, Size source, const SampleKey& ke
     }
     const RowFormat& format = program.heads[head].format;
     if (source != Size{format.height, format.width}) moves.clear();
+}
+
+}  // namespace
+
+void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves) {
+    trace_row(program, head, source, key, moves, nullptr);
+}
+
+void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves,
+           std::span<Edges> boxes, std::span<int32_t> windows) {
+    BoxesOfRow of_row{boxes, windows};
+    trace_row(program, head, source, key, moves, &of_row);
 }
 
 }  // namespace standpipe

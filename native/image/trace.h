@@ -1,6 +1,7 @@
 // The moves of a picture's pixels on their way to a row, without the pixels.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "image/rows.h"
@@ -8,7 +9,15 @@
 namespace standpipe {
 
 // Sets `moves` to what the geometric transforms of a head do to a picture of `source`, in order. None, if it
-// can't be made into a row.
+// can't be made into a row. Crops by boxes are those that the key has.
 void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves);
+
+// Draws the crops by boxes as well, and sets those of the head in `windows`, four numbers for each of the
+// program's. `boxes`: of the picture; they become those in front of the last of these crops.
+void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves,
+           std::span<Edges> boxes, std::span<int32_t> windows);
+
+// Sets boxes to where a move takes them: the hull of their corners, inside its result.
+void move_boxes(const Move& move, std::span<Edges> boxes) noexcept;
 
 }  // namespace standpipe

@@ -119,6 +119,7 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
+    std::vector<int32_t> windows;  // of the crops that boxes decide: as many for each row
     std::vector<Size> annotated;   // of each row's first input, as its annotations say; empty: they say none
     std::vector<Size> sizes;       // of each input of each row, once it is known; empty with a single input
     std::vector<Output> outputs;   // of each head of `program`
@@ -126,7 +127,8 @@ struct Job {
 
     SampleKey key(int row) const {
         const auto i = static_cast<size_t>(row);
-        return {epoch_key, positions[i], attempts ? (*attempts)[i] : 0};
+        const size_t each = windows.size() / positions.size();
+        return {epoch_key, positions[i], attempts ? (*attempts)[i] : 0, each ? &windows[each * i] : nullptr};
     }
     size_t slot_row(int row) const {
         const auto i = static_cast<size_t>(row);

@@ -26,6 +26,8 @@ struct SampleKey {
     uint64_t epoch_key;  // mix(mix(0, seed), epoch)
     uint64_t position;
     uint64_t attempt;
+    // Left, top, width and height of each crop that boxes decide, in pixels; null: there are none.
+    const int32_t* windows = nullptr;
 
     constexpr uint64_t op(uint32_t id) const noexcept {
         return mix(mix(mix(epoch_key, position), id), attempt);
@@ -33,7 +35,7 @@ struct SampleKey {
 
     // Returns the key for one of several outputs of the sample; 0: the sample's own.
     constexpr SampleKey salted(uint64_t salt) const noexcept {
-        return salt == 0 ? *this : SampleKey{mix(epoch_key, salt), position, attempt};
+        return salt == 0 ? *this : SampleKey{mix(epoch_key, salt), position, attempt, windows};
     }
 };
 

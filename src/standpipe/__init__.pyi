@@ -122,6 +122,7 @@ from standpipe.transform.pixels.color import (
 )
 from standpipe.transform.pixels.detection import (
     FixedSizeCrop as FixedSizeCrop,
+    RandomIoUCrop as RandomIoUCrop,
     RandomShortestSize as RandomShortestSize,
     RandomZoomOut as RandomZoomOut,
     ScaleJitter as ScaleJitter,

@@ -22,6 +22,7 @@ NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 
 UInt8Array = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
+Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]

@@ -341,6 +341,7 @@ ELSEWHERE = {
     sp.Views: "tests/transform/test_views.py compares each view with a pipeline of its own",
     sp.ClampBoundingBoxes: "it leaves pixels as they are",
     sp.SanitizeBoundingBoxes: "it leaves pixels as they are, and tests/transform/test_boxes.py has its boxes",
+    sp.RandomIoUCrop: "tests/transform/test_iou_crop.py compares it with torchvision's code, boxes included",
 }
 
 

@@ -37,9 +37,9 @@ def test_rows_made_again_have_the_moves_of_their_attempt(tmp_path: Path) -> None
     source, positions = traces.plan.source, np.arange(ROWS)
     records = source.locate(np.arange(ROWS))
     whole = traces.trace(1, records, positions, np.zeros(ROWS, np.int64))
-    assert whole.moves["image"].shape[::2] == (ROWS, 11)
-    assert (whole.moves["image"][:, 0, 9:] == whole.sizes).all()
-    assert (whole.moves["image"][:, -1, 9:] == 32).all()
+    assert whole.moves["image"].shape[::2] == (ROWS, 12)
+    assert (whole.moves["image"][:, 0, 9:11] == whole.sizes).all()
+    assert (whole.moves["image"][:, -1, 9:11] == 32).all()
 
     rows, indices, attempts = np.array([1, 5]), np.array([6, 2]), np.array([1, 2])
     again = traces.trace(1, source.locate(indices), positions[rows], attempts)

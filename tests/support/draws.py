@@ -41,6 +41,7 @@ KINDS = {  # the upper half of an op's number; the lower half is its place
     sp.RandomShortestSize: 51,
     sp.FixedSizeCrop: 52,
     sp.RandomPhotometricDistort: 53,
+    sp.RandomIoUCrop: 54,
 }
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 

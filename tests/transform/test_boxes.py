@@ -123,8 +123,8 @@ def traced(transforms: list[Any]) -> AnyArray:
     kernel = pipeline.map(*transforms).batch(ROWS).plan(memory="256MiB").samples.kernel
     assert kernel is not None
     keys = np.arange(ROWS, dtype=np.uint64), np.zeros(ROWS, np.uint64)
-    flat = kernel.compile(pipeline.decoding).trace(0, [SIZE] * ROWS, SEED, EPOCH, *keys)
-    return np.asarray(flat).reshape(ROWS, -1, 11)
+    flat, _ = kernel.compile(pipeline.decoding).trace(0, [SIZE] * ROWS, SEED, EPOCH, *keys)
+    return np.asarray(flat).reshape(ROWS, -1, 12)
 
 
 def random_boxes() -> AnyArray:
@@ -146,7 +146,7 @@ def stepped(boxes: Boxes, moves: AnyArray) -> Boxes:
     """Boxes after crops, pads, resizes and flips: what each is shows in its matrix."""
     for move in moves:
         (sx, _, tx), (_, sy, ty), _ = move[:9].reshape(3, 3)
-        height, width = (int(side) for side in move[9:])
+        height, width = (int(side) for side in move[9:11])
         if (sx, sy) == (-1, 1):
             boxes = F.horizontal_flip(boxes)
         elif (sx, sy) == (1, -1):
@@ -164,7 +164,7 @@ def check(boxes: AnyArray, moves: AnyArray, expected: list[Boxes]) -> None:
     theirs = torch.cat([each.as_subclass(torch.Tensor) for each in expected])
     ours = moved_boxes(boxes, rows, moves)
     assert np.abs(ours - theirs.numpy()).max() < 1e-4
-    size = tuple(int(side) for side in moves[0, -1, 9:])
+    size = tuple(int(side) for side in moves[0, -1, 9:11])
     # No integers: torchvision's float32 decides about boxes of just that size.
     for how in ({}, {"min_size": 4.03, "min_area": 30.3}):
         _, survive = F.sanitize_bounding_boxes(theirs.float(), format="XYXY", canvas_size=size, **how)
@@ -249,8 +249,8 @@ def test_visibility_is_the_part_of_the_moved_box_that_is_left() -> None:
 
 
 def test_a_warp_to_nothing_leaves_nothing() -> None:
-    move = np.full((1, 1, 11), np.nan)
-    move[..., 9:] = 40
+    move = np.full((1, 1, 12), np.nan)
+    move[..., 9:] = 40, 40, 0
     rows = np.zeros(1, np.int64)
     assert moved_boxes(np.array([[1, 2, 3, 4]], np.float32), rows, move).tolist() == [[0, 0, 0, 0]]
     assert moved_points(np.array([[[1, 2, 2]]], np.float32), rows, move).tolist() == [[[0, 0, 0]]]

@@ -20,6 +20,7 @@ import standpipe as sp
 from distributions import COUNT, check_alike, check_counts, transformed, values
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform
+from standpipe.transform.kernels.fuse import fuse
 from standpipe.transform.python.mixing import beta, cut_box
 
 pytest.importorskip("torch")
@@ -29,7 +30,7 @@ from torchvision_cpu import torchvision
 
 timm = pytest.importorskip("timm.data")
 
-v2 = torchvision.transforms.v2
+v2, tv_tensors = torchvision.transforms.v2, torchvision.tv_tensors
 PEERS = 10_000
 CHOICES = "tests/transform/test_choices.py"
 HERE = "this file"
@@ -63,6 +64,7 @@ COMPARED: dict[type, str] = {
     sp.RandomZoomOut: HERE,
     sp.ScaleJitter: HERE,
     sp.FixedSizeCrop: HERE,
+    sp.RandomIoUCrop: HERE,
     sp.RandomPhotometricDistort: f"{HERE}; what it applies: {CHOICES}",
     sp.RandomRotation: HERE,
     sp.RandomAffine: f"{HERE}; its translations: {CHOICES}",
@@ -156,6 +158,33 @@ def test_windows_are_those_of_torchvisions_references() -> None:
     assert (np.abs(found[:, 1] - found[:, 0] / 90 * 170) <= 2).all()
     for number, left_over in enumerate((90, 170)):
         check_alike(found[:, number], (left_over * share).astype(int), levels=90)
+
+
+@pytest.mark.parametrize(
+    ("how", "boxes"),
+    [({}, [(5, 8, 60, 90), (70, 20, 110, 50)]), ({"sampler_options": [0.3, 0.6]}, [(30, 30, 80, 95)])],
+    ids=["usual", "two overlaps"],
+)
+def test_windows_by_boxes_are_torchvisions(how: Any, boxes: Any) -> None:
+    kernel = fuse([sp.RandomIoUCrop(**how), sp.Resize((8, 8))], None)
+    program = kernel.compile(sp.Pipeline(sp.Arrays(image=np.zeros((1, 1, 1, 3), np.uint8))).decoding)
+    keys, ends = np.arange(COUNT, dtype=np.uint64), np.arange(1, COUNT + 1) * len(boxes)
+    of_all = np.tile(np.array(boxes, np.float32), (COUNT, 1))
+    _, windows = program.trace(0, [(100, 120)] * COUNT, 5, 0, keys, np.zeros_like(keys), of_all, ends)
+    ours = np.asarray(windows).reshape(COUNT, 4)
+    given = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(100, 120), dtype=torch.float32)
+    torch.manual_seed(11)
+    peer, drawn = v2.RandomIoUCrop(**how), []
+    for _ in range(PEERS):
+        each = peer.make_params([Image.new("RGB", (120, 100)), given])
+        drawn.append([each.get(name, whole) for name, whole in WHOLE.items()])
+    for number in range(4):
+        check_alike(ours[:, number], np.array(drawn)[:, number], levels=20)
+    # The place and the size together.
+    check_alike(ours[:, :2].sum(axis=1) + ours[:, 2] * 1.0, np.array(drawn)[:, :3].sum(axis=1), levels=50)
+
+
+WHOLE = {"left": 0, "top": 0, "width": 120, "height": 100}
 
 
 def spread(*colours: tuple[int, int, int]) -> UInt8Array:

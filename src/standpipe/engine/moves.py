@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import RaggedRows, Records
-from standpipe.spec import Int64Array, UInt64Array
+from standpipe.spec import AnyArray, Int32Array, Int64Array, UInt64Array
 from standpipe.transform import NativeKernel, NativeStep
+from standpipe.transform.instances import moved_boxes
 
 if TYPE_CHECKING:
     from standpipe import _native
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 Moves = NDArray[np.float64]
 
-MOVE_NUMBERS = 11  # of a move: its matrix of three rows, and the height and width of its result
+MOVE_NUMBERS = 12  # of a move: its matrix of three rows, its result's height and width, and whether it drops boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,19 @@ class Traced:
     """The instances of n rows, and what geometric transforms do to the rows' images.
 
     sizes      (n, 2) int64: height and width of the stored images in pixels
-    moves      (n, moves, 11) float64 for each output of the image, by the output's name; at least one move. A move is
+    moves      (n, moves, 12) float64 for each output of the image, by the output's name; at least one move. A move is
                a matrix of three rows, from a place in the picture before it to one in the result, in pixels from the
-               upper left corner; and the result's height and width
+               upper left corner; the result's height and width; and 1 if boxes whose centre isn't in the result become
+               empty
     instances  the source's ragged columns, by name
+    windows    (n, 4 × windows) int32: left, top, width and height of each crop that boxes decide, in pixels of the
+               picture before it; None without any
     """
 
     sizes: Int64Array
     moves: Mapping[str, Moves]
     instances: Mapping[str, RaggedRows]
+    windows: Int32Array | None = None
 
     def with_rows(self, rows: Int64Array, other: Traced) -> Traced:
         """Return the same with other records in the rows ``rows``, (k,) int64; ``other`` has k rows."""
@@ -48,9 +53,11 @@ class Traced:
             for name, own in self.instances.items()
         }
         moves = {name: _joined(own, other.moves[name])[order] for name, own in self.moves.items()}
-        return replace(
-            self, sizes=np.concatenate([self.sizes, other.sizes])[order], moves=moves, instances=merged
-        )
+        windows = None
+        if self.windows is not None and other.windows is not None:
+            windows = np.concatenate([self.windows, other.windows])[order]
+        sizes = np.concatenate([self.sizes, other.sizes])[order]
+        return Traced(sizes, moves, merged, windows)
 
 
 class Tracer:
@@ -77,16 +84,20 @@ class Tracer:
         kernels, programs = self._kernels[segment], self._programs[segment]
         count = len(records.index)
         done = np.zeros((count, 1, MOVE_NUMBERS))  # the first move changes nothing
-        done[..., :9], done[:, 0, 9:] = np.eye(3).ravel(), records.sizes
+        done[..., :9], done[:, 0, 9:11] = np.eye(3).ravel(), records.sizes
         for program in programs[:-1]:  # one before a cache has one output
-            done = _then(done, program, 0, seed, epoch, keys)
-        heads = kernels[-1].heads
-        moves = {
-            head.field: _then(done, programs[-1], number, seed, epoch, keys)
+            done, _ = _then(done, program, 0, seed, epoch, keys)
+        last, heads, windows = programs[-1], kernels[-1].heads, None
+        boxes = _boxes_at(records, done) if last.windows else None
+        found = {
+            head.field: _then(done, last, number, seed, epoch, keys, boxes)
             for number, head in enumerate(heads)
             if head.input == heads[0].input
         }
-        return Traced(records.sizes, moves, records.ragged)
+        moves = {field: moved for field, (moved, _) in found.items()}
+        if last.windows:  # each output has its own, beside zeros
+            windows = np.maximum.reduce([drawn for _, drawn in found.values()])
+        return Traced(records.sizes, moves, records.ragged, windows)
 
 
 def tracer_of(plan: Plan) -> Tracer | None:
@@ -102,13 +113,31 @@ def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKer
     return [step.kernel for step in steps if isinstance(step, NativeStep) and step.kernel is not None]
 
 
+def _boxes_at(records: Records, done: Moves) -> RaggedRows:
+    """Return the boxes of the records after the moves ``done``."""
+    boxes = records.ragged["boxes"]
+    rows = np.repeat(np.arange(len(boxes.ends)), np.diff(boxes.ends, prepend=0))
+    return RaggedRows(np.ascontiguousarray(moved_boxes(boxes.values, rows, done), np.float32), boxes.ends)
+
+
 def _then(
-    done: Moves, program: _native.Program, head: int, seed: int, epoch: int, keys: Sequence[UInt64Array]
-) -> Moves:
-    """Return the moves ``done``, and behind them those of a program's head."""
-    sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:]]
-    flat = program.trace(head, sizes, seed, epoch, *keys)
-    return np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
+    done: Moves,
+    program: _native.Program,
+    head: int,
+    seed: int,
+    epoch: int,
+    keys: Sequence[UInt64Array],
+    boxes: RaggedRows | None = None,
+) -> tuple[Moves, AnyArray]:
+    """Return the moves ``done``, and behind them those of a program's head; and the windows of the head.
+
+    boxes  where boxes are after ``done``; None if no window depends on them
+    """
+    sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:11]]
+    of_rows = () if boxes is None else (boxes.values, boxes.ends)
+    flat, windows = program.trace(head, sizes, seed, epoch, *keys, *of_rows)
+    moves = np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
+    return moves, np.asarray(windows).reshape(len(done), -1)
 
 
 def _joined(one: Moves, other: Moves) -> Moves:
@@ -119,5 +148,5 @@ def _joined(one: Moves, other: Moves) -> Moves:
 
 def _with_moves(moves: Moves, most: int) -> Moves:
     more = np.zeros((len(moves), most - moves.shape[1], MOVE_NUMBERS))
-    more[..., :9], more[..., 9:] = np.eye(3).ravel(), moves[:, -1:, 9:]
+    more[..., :9], more[..., 9:11] = np.eye(3).ravel(), moves[:, -1:, 9:11]
     return np.concatenate([moves, more], axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from standpipe.spec import RaggedSpec
 from standpipe.transform import Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
+from standpipe.transform.pixels.detection import RandomIoUCrop
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
 
@@ -36,6 +37,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     columns = ragged_fields(source)
     reference = next(iter(picture_kinds(pipeline, source)))
     chains = dict(_chains(pipeline.transforms, reference))
+    _check_boxes(chains.values(), columns)
     filters = {image: _filter(chain) for image, chain in chains.items()}
     if not columns:
         if found := [
@@ -119,6 +121,17 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
                 "that move pixels. Once is enough"
             )
     return found
+
+
+def _check_boxes(chains: Iterable[Sequence[Transform]], columns: Mapping[str, RaggedSpec]) -> None:
+    """Raise ``PlanError`` for a crop that boxes decide, if the source has none."""
+    for chain in chains:
+        for each in chain:
+            if isinstance(each, RandomIoUCrop) and BOXES not in columns:
+                raise PlanError(
+                    f"{each.describe()} crops by boxes, and this source has no field 'boxes': use a source such as "
+                    "Coco, or another crop"
+                )
 
 
 def _check_functions(pipeline: Description) -> None:

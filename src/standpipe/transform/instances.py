@@ -27,7 +27,8 @@ def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: 
 
     boxes  (n, 4) xyxy in pixels of the stored images
     rows   (n,) the row of each box
-    moves  (rows, moves, 11): matrices, and heights and widths of their results
+    moves  (rows, moves, 12): matrices, heights and widths of their results, and whether boxes whose centre is
+           outside become (0, 0, 0, 0)
     cut    True: cut boxes off at the edges of each result, as torchvision does
     """
     parts = [slice(first, first + AT_ONCE) for first in range(0, len(boxes), AT_ONCE)]
@@ -44,6 +45,9 @@ def _moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, cut: bo
             x, y = _moved(edges[[0, 2, 2, 0]], edges[[1, 1, 3, 3]], move)
         edges = np.stack([x.min(axis=0), y.min(axis=0), x.max(axis=0), y.max(axis=0)])
         if cut:
+            x, y = (edges[:2] + edges[2:]) / 2
+            inside = (x > 0) & (x < move[10]) & (y > 0) & (y < move[9])
+            edges[:, (move[11] > 0) & ~inside] = 0
             np.clip(edges, 0, move[[10, 9, 10, 9]], out=edges)
     return np.nan_to_num(edges.T)
 
@@ -76,13 +80,13 @@ def to_stored(moves: Float64Array) -> Float64Array:
 
 
 def _each(moves: Float64Array, rows: Int64Array) -> Iterator[Float64Array]:
-    """Yield each move of ``rows``, (11, n)."""
+    """Yield each move of ``rows``, (12, n)."""
     for number in range(moves.shape[1]):
         yield moves[:, number].T[:, rows]
 
 
 def _moved(x: Float64Array, y: Float64Array, move: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return places (…, n) after a move, (11, n)."""
+    """Return places (…, n) after a move, (12, n)."""
     if (move[STRAIGHT] == 0).all():
         return (move[0] * x + move[2]) / move[8], (move[4] * y + move[5]) / move[8]
     x, y, depth = (row[0] * x + row[1] * y + row[2] for row in move[:9].reshape(3, 3, -1))

@@ -33,7 +33,7 @@ from standpipe.engine.workers import (
 from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy, read_threads
-from standpipe.spec import AnyArray, Int64Array
+from standpipe.spec import AnyArray, Int32Array, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
 from standpipe.transform import as_bytes
@@ -129,7 +129,12 @@ class NativeWorkers(Workers):
         some = rows if assignment.without else None
         if some is not None:
             records, positions = records.take(some), positions[some]
-        native = self._native_job(assignment, ring, records, positions, some) if len(rows) else None
+        windows = None if assignment.traced is None else assignment.traced.windows
+        if windows is not None and some is not None:
+            windows = windows[some]
+        native = (
+            self._native_job(assignment, ring, records, positions, some, windows=windows) if len(rows) else None
+        )
         return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
@@ -138,7 +143,10 @@ class NativeWorkers(Workers):
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
-        job.native = self._native_job(assignment, ring, new.records, positions, new.rows, new.attempts)
+        windows = None if new.traced is None else new.traced.windows
+        job.native = self._native_job(
+            assignment, ring, new.records, positions, new.rows, new.attempts, windows=windows
+        )
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self.submit(job, first=True)
 
@@ -156,6 +164,8 @@ class NativeWorkers(Workers):
         positions: Int64Array,
         slot_rows: Int64Array | None = None,
         attempts: Int64Array | None = None,
+        *,
+        windows: Int32Array | None = None,
     ) -> _native.Job:
         """Return the native job of an assignment, which knows where it finds all fields."""
         epoch, slot = assignment.at.epoch, assignment.slot
@@ -178,6 +188,8 @@ class NativeWorkers(Workers):
                 job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
         if records.sizes is not None:
             job.sizes(records.sizes)
+        if windows is not None:
+            job.windows(windows)
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -13,6 +14,7 @@ from standpipe.transform.image import (
     GeometricStep,
     GeometricTransform,
     Size,
+    is_number,
     is_pair,
 )
 from standpipe.transform.pixels.geometry import (
@@ -275,4 +277,84 @@ class FixedSizeCrop(SizedTransform):
             width=width,
             mode=MODES.index(self.padding_mode),
             fill=colour_of("FixedSizeCrop", self.fill),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomIoUCrop(GeometricTransform):
+    """Crop a window that overlaps with a box as SSD does, like ``torchvision.transforms.v2.RandomIoUCrop``.
+
+    A least overlap (intersection over union) with a box is drawn. Then up to ``trials`` windows are tried: one is taken
+    if its ratio is in range, and if at least one box has its centre inside and that overlap. Without such a window,
+    another overlap is drawn. An instance whose centre is outside gets an empty box, which ``SanitizeBoundingBoxes``
+    drops. An image without boxes stays whole, and so does one for which 1,000 overlaps gave no window, where
+    torchvision would try for ever.
+
+    It needs a source with the field ``boxes``. All images of a batch have one size, so a resize to a fixed size must
+    follow. It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    min_scale, max_scale : float, default 0.3 and 1.0
+        Range of the window's width and height, as fractions of the image's: a random number for each.
+    min_aspect_ratio, max_aspect_ratio : float, default 0.5 and 2.0
+        Range of the window's width ÷ height.
+    sampler_options : list of float, optional
+        Least overlaps, each with the same probability; a number of 1 or more leaves the image whole. Default: 0, 0.1,
+        0.3, 0.5, 0.7, 0.9 and 1.
+    trials : int, default 40
+        Windows that are tried for each overlap.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, for a source without boxes, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> steps = [sp.RandomIoUCrop(), sp.RandomHorizontalFlip(), sp.Resize((300, 300)), sp.SanitizeBoundingBoxes()]
+    >>> pipeline = sp.Pipeline(sp.ImageFolder("photos")).map(*steps)  # a source with boxes, such as sp.Coco
+    """
+
+    draw_kind: ClassVar[int] = 54
+    step: ClassVar[GeometricStep] = GeometricStep.CROP
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: Sequence[float] | None = None
+    trials: int = 40
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        for name, largest, most in (
+            ("min_scale", "max_scale", 1.0),
+            ("min_aspect_ratio", "max_aspect_ratio", math.inf),
+        ):
+            pair = getattr(self, name), getattr(self, largest)
+            if not is_pair(pair) or not 0 < pair[0] <= pair[1] <= most:
+                limit = " and at most 1" if most == 1 else ""
+                self.refuse(name, f"above 0, and {largest}={pair[1]!r} not below it{limit}")
+        if not self._overlaps or not all(map(is_number, self._overlaps)):
+            self.refuse("sampler_options", "a list of at least one number")
+        self.check_integer("trials", 1, 10_000)
+
+    @property
+    def _overlaps(self) -> tuple[float, ...]:
+        if self.sampler_options is None:
+            return 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0
+        return tuple(self.sampler_options) if isinstance(self.sampler_options, tuple | list) else ()
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the crop to a native pass."""
+        stage.crop_by_boxes(
+            op=op,
+            scale=(self.min_scale, self.max_scale),
+            ratio=(self.min_aspect_ratio, self.max_aspect_ratio),
+            overlaps=list(self._overlaps),
+            trials=self.trials,
         )
