@@ -12,6 +12,7 @@ from PIL import Image
 
 import standpipe as sp
 from draws import Draws, Sample
+from fleets import Makers
 from painted import annotation, painted, written
 from reference import in_order
 from standpipe.spec import AnyArray
@@ -140,6 +141,28 @@ def test_epochs_have_one_digest(tmp_path: Path) -> None:
     ]
     for way in ways:
         assert sp.digest_epoch(pipeline, epoch=1, memory=MEMORY, **way).sha256 == whole, way
+
+
+def test_makers_outside_draw_the_same_windows(tmp_path: Path) -> None:
+    source = painted(tmp_path, 30)
+    (tmp_path / "images" / "0009.jpg").write_bytes(b"no image")
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*SSD).batch(6).on_error(sp.Replace(at_most=1))
+    plans = [pipeline.plan(num_workers=1, memory=MEMORY) for _ in range(2)]
+    expected = batches(pipeline)
+    for batch, other in zip(batches(pipeline, fleet=Makers(plans)), expected, strict=True):
+        for name, values in other.items():
+            assert np.array_equal(batch[name], values), name
+
+
+def test_a_cache_before_it_changes_nothing(tmp_path: Path) -> None:
+    pipeline, first, rest = sp.Pipeline(painted(tmp_path, 20)).shuffle(seed=3), sp.Resize((80, 70)), SSD[1:]
+    plain = sp.digest_epoch(pipeline.map(first, *rest).batch(4), memory=MEMORY).sha256
+    cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
+    cached = pipeline.map(first).cache(cache).map(*rest).batch(4)
+    for _ in range(2):
+        assert sp.digest_epoch(cached, memory=MEMORY).sha256 == plain
+    with pytest.raises(sp.PlanError, match="random"):
+        pipeline.map(*rest).cache(cache).batch(4).plan()
 
 
 def test_rows_that_replace_bad_samples_have_their_own_window(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class Tracer:
             [kernel.compile(plan.pipeline.decoding) for kernel in kernels] for kernels in self._kernels
         ]
 
+    @property
+    def has_windows(self) -> bool:
+        """True if boxes decide crops of the images."""
+        return any(program.windows for programs in self._programs for program in programs)
+
     def trace(self, epoch: int, records: Records, positions: Int64Array, attempts: Int64Array) -> Traced:
         """Return the moves of rows that are made from ``records``, and their instances.
 
@@ -103,6 +108,12 @@ class Tracer:
 def tracer_of(plan: Plan) -> Tracer | None:
     """Return the tracer of a plan; None if nothing in its batches depends on where pixels go."""
     return None if plan.samples.instances is None else Tracer(plan)
+
+
+def tracer_of_windows(plan: Plan) -> Tracer | None:
+    """Return the tracer of a plan; None if its rows are made without windows that boxes decide."""
+    tracer = tracer_of(plan)
+    return tracer if tracer is not None and tracer.has_windows else None
 
 
 def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKernel]:

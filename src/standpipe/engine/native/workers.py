@@ -170,12 +170,12 @@ class NativeWorkers(Workers):
         """Return the native job of an assignment, which knows where it finds all fields."""
         epoch, slot = assignment.at.epoch, assignment.slot
         plan, layout = self._plan, self._plan.layout_at(epoch)
-        kernel = plan.samples_at(epoch).kernel
+        kernel, program = plan.samples_at(epoch).kernel, self._programs[plan.segment(epoch)]
         job = _native.Job(
             ring=ring,
             slot=slot,
             positions=positions,
-            program=self._programs[plan.segment(epoch)],
+            program=program,
             outputs=[] if kernel is None else kernel.places(layout.offsets),
             seed=plan.pipeline.seed,
             epoch=epoch,
@@ -188,7 +188,7 @@ class NativeWorkers(Workers):
                 job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
         if records.sizes is not None:
             job.sizes(records.sizes)
-        if windows is not None:
+        if windows is not None and program is not None and program.windows:
             job.windows(windows)
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Sequence
 
 from standpipe import _native
+from standpipe.engine.moves import tracer_of_windows
 from standpipe.engine.remote.jobs import RemoteJob
 from standpipe.engine.remote.messages import assigned
 from standpipe.engine.start import started
 from standpipe.engine.watchdog.watch import Watch
-from standpipe.engine.workers import Failure, Workers
+from standpipe.engine.workers import Assignment, Failure, Substitutes, Workers
 from standpipe.errors import StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
@@ -36,13 +37,14 @@ class Local:
         self._lock = threading.Lock()  # guards the three below
         self.workers, self.exist = workers or Workers(bell), workers is not None
         self._closed = False
+        self._tracer = tracer_of_windows(plan)
         self._jobs: list[RemoteJob] = []
 
     def make(self, job: RemoteJob) -> None:
         """Make a batch with these workers. If they can't be started, the job fails with the reason."""
         try:
             workers = self.workers if self.exist else self._started(job.assignment.at)
-            assignment, job.again = assigned(self._plan, job.task, job.assignment.slot, job.assignment.views)
+            assignment, job.again = self._assigned(job)
             begun = workers.begin(assignment, self.ring)
         except Exception as error:
             job.fail(error)
@@ -51,6 +53,9 @@ class Local:
         job.local = begun
         self._jobs = [*(each for each in self._jobs if not each.done), job]
         workers.submit(begun)
+
+    def _assigned(self, job: RemoteJob) -> tuple[Assignment, Substitutes | None]:
+        return assigned(self._plan, job.task, job.assignment.slot, job.assignment.views, self._tracer)
 
     def _started(self, at: Cursor) -> Workers:
         """Start the workers, and return them. If the run is closed during the start, end them, and raise an error."""
@@ -69,7 +74,7 @@ class Local:
     def exchange(self, job: RemoteJob) -> None:
         """Make the rows of a finished job again whose records were replaced."""
         assert job.local is not None
-        _, again = assigned(self._plan, job.task, job.assignment.slot, job.assignment.views)
+        _, again = self._assigned(job)
         assert again is not None
         job.again = None
         self.workers.exchange(job.local, again, self.ring)

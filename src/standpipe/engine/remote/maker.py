@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 
 from standpipe import _native
+from standpipe.engine.moves import tracer_of_windows
 from standpipe.engine.remote.messages import Answer, Task, assigned
 from standpipe.engine.start import started
 from standpipe.engine.start_common import refusals
@@ -54,6 +55,7 @@ class BatchMaker:
         self._bell = _native.Bell()
         self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
         self._plan, self._workers, self._ring = started(plan, Cursor(), self._bell, self._watch)
+        self._tracer = tracer_of_windows(self._plan)
         self._awaited: set[_Wanted] = set()  # whose caller waits
         self._ended: StandpipeError | None = None  # why no thread makes batches any more
         self._tasks: deque[_Wanted] = deque()
@@ -167,7 +169,9 @@ class BatchMaker:
             "the thread that makes batches",
             end=wanted.outcome.put,
         ):
-            assignment, again = assigned(plan, task, slot, layout.views(self._ring.view(slot), rows))
+            assignment, again = assigned(
+                plan, task, slot, layout.views(self._ring.view(slot), rows), self._tracer
+            )
         return self._workers.begin(assignment, self._ring), again
 
     def _collect(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.engine.moves import Tracer
 from standpipe.engine.rows import located
 from standpipe.engine.workers import Assignment, BatchMade, Failure, Substitutes
 from standpipe.order import Cursor
@@ -58,11 +59,12 @@ class Answer:
 
 
 def assigned(
-    plan: Plan, task: Task, slot: int, views: Mapping[str, AnyArray]
+    plan: Plan, task: Task, slot: int, views: Mapping[str, AnyArray], tracer: Tracer | None
 ) -> tuple[Assignment, Substitutes | None]:
     """Return the work on a task in a slot: all rows without the replaced ones, and then the latter, if there are any.
 
-    views  the slot's fields, (rows, …) each; ``index`` and ``valid`` are written
+    views   the slot's fields, (rows, …) each; ``index`` and ``valid`` are written
+    tracer  repeats what transforms draw for an image; None if rows are made without that
     """
     views["index"][...] = task.indices
     if "valid" in views:
@@ -70,8 +72,14 @@ def assigned(
     replaced = np.flatnonzero(task.attempts)
     records = located(plan, task.indices)
     at = Cursor(task.epoch, task.consumed)
-    whole = Assignment(slot, at, records, task.positions, views)
+    traced = None
+    if tracer is not None:
+        traced = tracer.trace(task.epoch, records, task.positions, task.attempts)
+    whole = Assignment(slot, at, records, task.positions, views, traced=traced)
     if not len(replaced):
         return whole, None
-    again = Substitutes(whole, replaced, records.take(replaced), task.attempts[replaced])
+    others, attempts = records.take(replaced), task.attempts[replaced]
+    if tracer is not None:
+        traced = tracer.trace(task.epoch, others, task.positions[replaced], attempts)
+    again = Substitutes(whole, replaced, others, attempts, traced)
     return replace(whole, without=frozenset(replaced.tolist())), again
