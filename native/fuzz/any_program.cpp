@@ -39,10 +39,16 @@ Padding any_padding(Draws& draws, bool is_mask) noexcept {
 void set_resize(GeometryStage& stage, GeometryStage::Resize resize, Draws& draws) noexcept {
     stage.resize = resize;
     stage.target = any_size(draws);
-    if (resize != GeometryStage::Resize::shorter_side) return;
+    stage.resize_op = any_op(draws);
+    if (resize == GeometryStage::Resize::jitter) {
+        stage.scale_low = draws.uniform(0.01, 2);
+        stage.scale_high = draws.uniform(stage.scale_low, 3);
+    }
+    for (uint64_t i = 1 + draws.below(3); i > 0 && resize == GeometryStage::Resize::listed; --i)
+        stage.lengths.push_back(any_int(draws, 1, kMostSide));
+    if (resize != GeometryStage::Resize::shorter_side && resize != GeometryStage::Resize::listed) return;
     stage.max_size = stage.target.height + any_int(draws, 1, 4 * kMostSide);  // stages take their time
     if (seldom(draws, 3)) stage.random_end = stage.target.height + any_int(draws, 1, kMostSide);
-    stage.resize_op = any_op(draws);
 }
 
 // The size of its result where that is the same for all pictures; else {0, 0}.
@@ -51,7 +57,7 @@ Size set_window(GeometryStage& stage, bool is_mask, Draws& draws) noexcept {
     stage.has_window = !seldom(draws, 3);
     if (!stage.has_window) return whole;
     Window& window = stage.window;
-    window.place = static_cast<Window::Place>(draws.below(3));
+    window.place = static_cast<Window::Place>(draws.below(4));
     window.size = any_size(draws);
     window.padding = any_padding(draws, is_mask);
     window.op = any_op(draws);
@@ -62,10 +68,20 @@ Size set_window(GeometryStage& stage, bool is_mask, Draws& draws) noexcept {
 
 GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
     GeometryStage stage;
+    if (seldom(draws, 3)) {
+        stage.zoom_out = {any_op(draws), draws.uniform(0.3, 1.3), draws.uniform(1, 1.5), draws.uniform(1.5, 4), {}};
+        for (uint8_t& level : stage.zoom_out.fill) level = any_level(draws, is_mask);
+    }
     stage.has_crop = seldom(draws, 3);
+    if (!stage.has_crop && seldom(draws, 3)) {
+        stage.crop_by_boxes.emplace();
+        stage.crop_by_boxes->op = any_op(draws);
+        stage.crop_by_boxes->overlaps = {draws.uniform(0, 1.1), draws.uniform(0, 1.1)};
+    }
+    for (uint64_t i = draws.below(3); i > 0; --i) stage.early_mirrors.push_back({any_op(draws), 0.5});
     stage.crop.op = any_op(draws);
     stage.crop.scale_low = draws.uniform(0.01, 1);
-    set_resize(stage, static_cast<GeometryStage::Resize>(draws.below(3)), draws);
+    set_resize(stage, static_cast<GeometryStage::Resize>(draws.below(5)), draws);
     stage.filter = is_mask ? Filter::nearest : static_cast<Filter>(draws.below(6));
     if (!is_mask && seldom(draws, 4)) stage.filter_op = any_op(draws);
     size = set_window(stage, is_mask, draws);
@@ -248,6 +264,9 @@ Program any_program(Draws& draws, const DecodeLimits& limits) {
             program.heads.back().salt = draws.below(3);
         }
     }
+    for (Head& head : program.heads)
+        for (Pass& pass : head.passes)
+            if (pass.geometry.crop_by_boxes) pass.geometry.crop_by_boxes->number = program.windows++;
     return program;
 }
 

@@ -338,10 +338,36 @@ uint64_t check_program(Program program, size_t input, uint64_t side_bytes, Bytes
     return digest_of(want.bytes, digest);
 }
 
+// Draws the windows of crops by boxes. Rows that are given these must make the same moves.
+std::vector<int32_t> traced_windows(const Program& program, Size source, const SampleKey& key, Draws& draws) {
+    std::vector<int32_t> windows(4 * program.windows);
+    std::vector<Edges> boxes(draws.below(4));
+    for (Edges& box : boxes)
+        for (size_t axis = 0; axis < 2; ++axis) {
+            const double length = axis == 0 ? source.width : source.height;
+            box[axis] = draws.uniform(0, length);
+            box[axis + 2] = draws.uniform(box[axis], length);
+        }
+    for (size_t h = 0; h < program.heads.size(); ++h) {
+        std::vector<Move> drawn, given;
+        std::vector<Edges> own = boxes;
+        trace(program, h, source, key, drawn, own, windows);
+        SampleKey with_windows = key;
+        with_windows.windows = windows.data();
+        trace(program, h, source, with_windows, given);
+        const auto same = [](const Move& one, const Move& other) {
+            return std::memcmp(&one.matrix, &other.matrix, sizeof one.matrix) == 0 &&
+                   one.height == other.height && one.width == other.width && one.drops == other.drops;
+        };
+        if (!std::ranges::equal(drawn, given, same)) fail("a row that is given its windows moves otherwise");
+    }
+    return windows;
+}
+
 uint64_t check_all(Bytes bytes) {
     static const std::vector<Program> programs = make_programs();
     uint64_t digest = digest_of(bytes);
-    const SampleKey key{digest, digest >> 7, digest & 1};
+    SampleKey key{digest, digest >> 7, digest & 1};
     Draws draws(digest);
 
     Part whole;
@@ -354,9 +380,10 @@ uint64_t check_all(Bytes bytes) {
     }
     whole = decoded_whole(bytes, Channels::rgb, 1);
     const Program drawn = any_program(draws, kDrawn);
-    std::vector<Move> moves;
-    for (size_t h = 0; h < drawn.heads.size() && whole.text.empty(); ++h)
-        trace(drawn, h, whole.scaled, key, moves);
+    std::vector<int32_t> windows(4 * drawn.windows);
+    for (int32_t& each : windows) each = static_cast<int32_t>(draws.word());
+    if (whole.text.empty()) windows = traced_windows(drawn, whole.scaled, key, draws);
+    key.windows = windows.data();
     for (size_t input = 0; input < drawn.inputs.size(); ++input) {
         const Input& from = drawn.inputs[input];
         if (!from.is_exact())

@@ -48,7 +48,7 @@ void move_boxes(const Move& move, std::span<Edges> boxes) noexcept {
     for (Edges& box : boxes) {
         constexpr double kNone = std::numeric_limits<double>::infinity();
         Edges hull{kNone, kNone, -kNone, -kNone};
-        for (const auto [i, j] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3), std::pair(0, 3)}) {
+        for (const auto& [i, j] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3), std::pair(0, 3)}) {
             const double x = box[static_cast<size_t>(i)], y = box[static_cast<size_t>(j)];
             const double w = m[6] * x + m[7] * y + m[8];
             const double to[2] = {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};

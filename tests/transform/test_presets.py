@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import product
 from typing import Any
 
@@ -131,6 +132,65 @@ def test_the_references_segmentation(backend: str) -> None:
         sp.Normalize(MEAN, STD),
     )
     assert names(evaluation) == ["Resize", "Normalize"]
+
+
+LENGTHS = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
+LEVELS = (123.0, 117.0, 104.0)
+DETECTION: dict[str, tuple[list[Any], list[Any]]] = {
+    "hflip": ([], []),
+    "lsj": (
+        # FixedSizeCrop is a class of the references: standpipe's stands in its place.
+        [V2.ScaleJitter((1024, 1024), antialias=True), sp.FixedSizeCrop((1024, 1024), (123, 117, 104))],
+        [sp.ScaleJitter((1024, 1024)), sp.FixedSizeCrop((1024, 1024), (123, 117, 104))],
+    ),
+    "multiscale": ([V2.RandomShortestSize(LENGTHS, 1333)], [sp.RandomShortestSize(LENGTHS, 1333)]),
+    "ssd": (
+        [V2.RandomPhotometricDistort(), V2.RandomZoomOut(fill=list(LEVELS)), V2.RandomIoUCrop()],
+        [sp.RandomPhotometricDistort(), sp.RandomZoomOut((123, 117, 104)), "crop"],
+    ),
+    "ssdlite": ([V2.RandomIoUCrop()], ["crop"]),
+}
+
+
+@pytest.mark.parametrize("backend", ["pil", "tv_tensor"])
+@pytest.mark.parametrize("preset", DETECTION)
+def test_the_references_detection(preset: str, backend: str) -> None:
+    theirs, ours = DETECTION[preset]
+    crop = sp.RandomIoUCrop(sampler_options=(0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0))
+    tensor = [V2.ToImage()]
+    composition = [
+        *(tensor if backend == "tv_tensor" else []),
+        *theirs,
+        V2.RandomHorizontalFlip(p=0.5),
+        *(tensor if backend == "pil" else []),
+        V2.ToDtype(torch.float, scale=True),
+        V2.ConvertBoundingBoxFormat(torchvision.tv_tensors.BoundingBoxFormat.XYXY),
+        V2.SanitizeBoundingBoxes(),
+        V2.ToPureTensor(),
+    ]
+    converted = sp.from_torchvision(composition, tensors="as_pillow")
+    assert not converted.python, str(converted)
+    *moved, values, sanitized = converted.native
+    assert moved == [crop if each == "crop" else each for each in [*ours, sp.RandomHorizontalFlip(0.5)]]
+    assert {values, sanitized} == {sp.ToDtype("float32", scale=True), sp.SanitizeBoundingBoxes()}
+
+
+def test_another_class_for_a_fixed_size_says_what_to_write() -> None:
+    class FixedSizeCrop:
+        """The references' own class."""
+
+    converted = sp.from_torchvision([V2.ScaleJitter((64, 64)), FixedSizeCrop()])
+    assert converted.native == (sp.ScaleJitter((64, 64)),)
+    assert "write FixedSizeCrop(size, fill) in its place" in converted.report[1]
+
+
+def test_the_default_of_a_defaultdict_is_no_fill() -> None:
+    """As the references write it; torchvision makes the canvas black."""
+    mask = torchvision.tv_tensors.Mask
+    zoom = V2.RandomZoomOut(fill=defaultdict(lambda: LEVELS, {mask: 0}), p=1.0)
+    white = Image.new("RGB", (8, 8), "white")
+    assert {0, 255} >= set(np.unique(zoom(white)))
+    assert sp.from_torchvision([zoom]).native == (sp.RandomZoomOut(0, p=1.0, mask_fill=0),)
 
 
 WEIGHTS = [

@@ -35,7 +35,7 @@ FLOATS = ("float", "normalized", "erased")  # forms of an image of floats; each 
 UNCHANGED = ("Identity", "ToPureTensor")  # parts that change no value
 FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 PRESETS = ("ImageClassification", "SemanticSegmentation")
-RESIZES = ("Resize", "RandomResize", "RandomResizedCrop")
+RESIZES = ("Resize", "RandomResize", "RandomResizedCrop", "ScaleJitter", "RandomShortestSize")
 APART = "tensors have other pixels than Pillow images here"
 # benchmarks/tensor_pixels.py prints the levels.
 RESIZED_APART = f"{APART}: on photos, 2 levels of 255 apart at most with bilinear and 23 with bicubic"

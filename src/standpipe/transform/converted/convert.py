@@ -17,8 +17,15 @@ from standpipe.transform.pixels.color import (
     RandomEqualize,
     RandomGrayscale,
     RandomInvert,
+    RandomPhotometricDistort,
     RandomPosterize,
     RandomSolarize,
+)
+from standpipe.transform.pixels.detection import (
+    RandomIoUCrop,
+    RandomShortestSize,
+    RandomZoomOut,
+    ScaleJitter,
 )
 from standpipe.transform.pixels.erasing import RandomErasing
 from standpipe.transform.pixels.filters import GaussianBlur, RandomAdjustSharpness
@@ -53,6 +60,7 @@ INSTEAD = {
     "blur": "if it is Pillow's ImageFilter.GaussianBlur, write sp.PillowGaussianBlur(radius) in its place, inside "
     "RandomApply if it has a probability",
     "solari": "if it is Pillow's ImageOps.solarize, write RandomSolarize(128, p) in its place",
+    "fixedsizecrop": "if it is that of torchvision's references, write FixedSizeCrop(size, fill) in its place",
     "padifsmaller": "leave it out, and give RandomCrop pad_if_needed=True, which pads all sides",
 }
 OF_INSTANCES = ("ClampBoundingBoxes", "ConvertBoundingBoxFormat", "SanitizeBoundingBoxes")
@@ -61,6 +69,7 @@ GROUPS = ("RandomApply", "RandomChoice", "RandomOrder")
 SAME_ON_TENSORS = frozenset(
     [
         *("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"),
+        *("RandomZoomOut", "RandomIoUCrop"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "RandomEqualize", "GaussianBlur"),
         *("RandomApply", "RandomChoice", "RandomOrder"),  # if each of their parts is
     ]
@@ -348,6 +357,27 @@ def _warp(part: Any) -> dict[str, Any]:
     }
 
 
+def _zoom(part: Any) -> ImageTransform:
+    # Of a defaultdict, torchvision uses no default: images get 0.
+    return RandomZoomOut(_fill(part.fill) or 0, tuple(part.side_range), part.p, **_mask_fill(part.fill))
+
+
+def _distort(part: Any) -> ImageTransform:
+    ranges = (part.brightness, part.contrast, part.saturation, part.hue)
+    return RandomPhotometricDistort(*map(tuple, ranges), part.p)
+
+
+def _iou_crop(part: Any) -> ImageTransform:
+    return RandomIoUCrop(
+        part.min_scale,
+        part.max_scale,
+        part.min_aspect_ratio,
+        part.max_aspect_ratio,
+        tuple(part.options),
+        part.trials,
+    )
+
+
 def _rotation(part: Any) -> ImageTransform:
     if part.expand:
         raise Unlike("expand=True has no native form")
@@ -359,6 +389,15 @@ _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomResizedCropAndInterpolation": _crop,
     "Resize": lambda part: Resize(_size(part.size), max_size=part.max_size, interpolation=filter_name(part)),
     "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
+    "ScaleJitter": lambda part: ScaleJitter(
+        tuple(part.target_size), tuple(part.scale_range), filter_name(part)
+    ),
+    "RandomShortestSize": lambda part: RandomShortestSize(
+        tuple(part.min_size), part.max_size, filter_name(part)
+    ),
+    "RandomZoomOut": _zoom,
+    "RandomIoUCrop": _iou_crop,
+    "RandomPhotometricDistort": _distort,
     "CenterCrop": lambda part: CenterCrop(_size(part.size)),
     "RandomHorizontalFlip": lambda part: RandomHorizontalFlip(part.p),
     "RandomVerticalFlip": lambda part: RandomVerticalFlip(part.p),
