@@ -202,7 +202,6 @@ def gallery() -> dict[str, Row]:
         "getting started, boxes": Row(
             "vision/gallery/transforms/plot_transforms_getting_started.py",
             [crop[0], V2.RandomPhotometricDistort(p=1), V2.RandomHorizontalFlip(p=1)],
-            "RandomPhotometricDistort: Python (it has no native form)",
         ),
         "CutMix and MixUp": Row(
             "vision/gallery/transforms/plot_cutmix_mixup.py", [V2.PILToTensor(), *crop, *ending]
@@ -218,7 +217,16 @@ def gallery() -> dict[str, Row]:
                 V2.SanitizeBoundingBoxes(),
                 V2.ToDtype(torch.float32, scale=True),
             ],
-            "RandomPhotometricDistort: Python (it has no native form)",
+            "RandomZoomOut: Python (fill has several values for images)",
+            (
+                V2.ToImage(),
+                V2.RandomPhotometricDistort(p=1),
+                V2.RandomZoomOut(fill=(123, 117, 104)),
+                V2.RandomIoUCrop(),
+                V2.RandomHorizontalFlip(p=1),
+                V2.SanitizeBoundingBoxes(),
+                V2.ToDtype(torch.float32, scale=True),
+            ),
         ),
         "scripted transforms": Row(
             "vision/gallery/others/plot_scripted_tensor_transforms.py, list(Sequential)",
