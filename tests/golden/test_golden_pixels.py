@@ -31,6 +31,14 @@ PIPELINES = {
     "padded": (sp.CenterCrop((101, 66)), sp.RandomHorizontalFlip()),
     "turned": (sp.CenterCrop(36), sp.RandomRotation((-45, 45), "bilinear"), sp.RandomRotation((45, 45))),
     "several stages": (sp.Resize(50), *TRAIN, sp.CenterCrop((51, 33)), sp.RandomHorizontalFlip(0.25)),
+    "zoomed out": (
+        sp.RandomPhotometricDistort(),
+        sp.RandomZoomOut((123, 117, 104)),
+        sp.RandomHorizontalFlip(),
+        sp.Resize((31, 45)),
+    ),
+    "jittered": (sp.ScaleJitter((50, 40)), sp.FixedSizeCrop((48, 40), 9), sp.RandomHorizontalFlip()),
+    "one of several lengths": (sp.RandomShortestSize((20, 33, 47), 60), sp.FixedSizeCrop(50)),
     **{
         f"{name} crop": (sp.RandomResizedCrop((21, 33), interpolation=name),)
         for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos", "random")
