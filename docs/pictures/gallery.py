@@ -21,6 +21,9 @@ NOT_DRAWN = {
     "ToDtype",
     "ToLayout",
     "Views",
+    "ClampBoundingBoxes",
+    "RandomIoUCrop",
+    "SanitizeBoundingBoxes",
 }  # how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)

@@ -133,8 +133,8 @@ void bind_stages(nb::module_& m) {
             "op"_a, "scale"_a, "ratio"_a)
         .def(
             "crop_by_boxes",
-            [](GeometryStage& s, uint32_t op, const Pair& scale, const Pair& ratio, std::vector<double> overlaps,
-               int trials) {
+            [](GeometryStage& s, uint32_t op, const Pair& scale, const Pair& ratio,
+               std::vector<double> overlaps, int trials) {
                 if (overlaps.empty()) throw nb::value_error("overlaps: at least one");
                 s.crop_by_boxes = {op,           scale.first,         scale.second, ratio.first,
                                    ratio.second, std::move(overlaps), trials};
@@ -194,7 +194,8 @@ void bind_stages(nb::module_& m) {
                 s.filter = filter_of(filter);
             },
             "op"_a, "lengths"_a, "max_size"_a, "filter"_a,
-            "Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no limit.")
+            "Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no "
+            "limit.")
         .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
             "Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.")
@@ -230,7 +231,8 @@ void bind_stages(nb::module_& m) {
                 s.window = {Window::Place::diagonal, {height, width}, padding_of({}, mode, fill), false, op};
             },
             "op"_a, "height"_a, "width"_a, "mode"_a, "fill"_a,
-            "Cut out a window at a random share of both axes; what a picture lacks is padded right and below.")
+            "Cut out a window at a random share of both axes; what a picture lacks is padded right and "
+            "below.")
         .def(
             "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
             "p"_a);
@@ -290,8 +292,8 @@ std::vector<Edges> boxes_of(const BoxArray& boxes, int64_t begin, int64_t end) {
 // Rows with fewer moves than the others get moves that change nothing.
 std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
     const Program& program, size_t head, const std::vector<std::pair<int, int>>& sizes, uint64_t seed,
-    uint64_t epoch, Column<uint64_t> positions, Column<uint64_t> attempts, const std::optional<BoxArray>& boxes,
-    const std::optional<Column<int64_t>>& ends) {
+    uint64_t epoch, Column<uint64_t> positions, Column<uint64_t> attempts,
+    const std::optional<BoxArray>& boxes, const std::optional<Column<int64_t>>& ends) {
     const size_t count = sizes.size();
     if (head >= program.heads.size()) throw nb::index_error("head");
     if (positions.shape(0) != count || attempts.shape(0) != count) throw nb::value_error("of other rows");
@@ -417,11 +419,14 @@ void bind_kernel(nb::module_& m) {
              "in\n"
              "pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre "
              "isn't\n"
-             "in the result become empty. A picture that can't be made into a row has moves that change nothing. ``sizes``: (height, width) of each picture before "
+             "in the result become empty. A picture that can't be made into a row has moves that change "
+             "nothing. ``sizes``: (height, width) of each picture before "
              "all\n"
-             "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these pictures, "
+             "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these "
+             "pictures, "
              "and\n"
-             "(n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.");
+             "(n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random "
+             "numbers.");
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ Size set_window(GeometryStage& stage, bool is_mask, Draws& draws) noexcept {
 GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
     GeometryStage stage;
     if (seldom(draws, 3)) {
-        stage.zoom_out = {any_op(draws), draws.uniform(0.3, 1.3), draws.uniform(1, 1.5), draws.uniform(1.5, 4), {}};
+        stage.zoom_out = {
+            any_op(draws), draws.uniform(0.3, 1.3), draws.uniform(1, 1.5), draws.uniform(1.5, 4), {}};
         for (uint8_t& level : stage.zoom_out.fill) level = any_level(draws, is_mask);
     }
     stage.has_crop = seldom(draws, 3);

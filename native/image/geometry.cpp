@@ -103,13 +103,12 @@ Box try_crop(const CropByBoxes& crop, Size size, std::span<const Edges> boxes, d
     const auto left = static_cast<int>((size.width - width) * draws.uniform()),
                top = static_cast<int>((size.height - height) * draws.uniform());
     const Box window{left, top, width, height};
-    const bool fits = std::ranges::any_of(boxes, [&](const Edges& box) {
-        return has_centre(window, box) && overlap(box, window) >= least;
-    });
+    const bool fits = std::ranges::any_of(
+        boxes, [&](const Edges& box) { return has_centre(window, box) && overlap(box, window) >= least; });
     return fits ? window : Box{};
 }
 
-// So many overlaps are tried where none of them means that there is no crop.
+// The most overlaps that are tried, as none of them may mean that there is no crop.
 constexpr int kMostOverlaps = 1000;
 
 // A resize to more than this along one side is refused.
@@ -147,7 +146,8 @@ Size of_listed_length(const GeometryStage& stage, Size source, const SampleKey& 
     const double length = stage.lengths[Draws(key.op(stage.resize_op)).below(stage.lengths.size())];
     double factor = length / std::min(source.height, source.width);
     if (stage.max_size > 0)
-        factor = std::min(factor, static_cast<double>(stage.max_size) / std::max(source.height, source.width));
+        factor =
+            std::min(factor, static_cast<double>(stage.max_size) / std::max(source.height, source.width));
     return times(source, factor);
 }
 
@@ -361,8 +361,8 @@ SampleGeometry sample_geometry(const GeometryStage& stage, const Cut& cut, const
     };
     set_axes();
     if (cut.is_framed())
-        g.surround = {true,           cut.mirrored,        left, cut.top, cut.source.width,
-                      cut.source.height, stage.zoom_out.fill};
+        g.surround = {
+            true, cut.mirrored, left, cut.top, cut.source.width, cut.source.height, stage.zoom_out.fill};
     if (cut.canvas != cut.source) {
         leave_out_surround(stage.zoom_out.fill, out);
         set_axes();

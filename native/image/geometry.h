@@ -56,7 +56,7 @@ struct ZoomOut {
     Colour fill{};
 };
 
-constexpr int kMostZoom = 256;   // times as long, of a side
+constexpr int kMostZoom = 256;  // times as long, of a side
 constexpr int kMostPx = 65535;  // along a side, and of padding there
 
 // The ways to continue a picture beyond its border, with the names of numpy.pad.
@@ -93,8 +93,8 @@ struct GeometryStage {
     std::optional<CropByBoxes> crop_by_boxes;
     std::vector<Mirror> early_mirrors;
     Resize resize = Resize::none;
-    Size target;       // exact and jitter: both; shorter_side: `height` is its length
-    int max_size = 0;  // shorter_side and listed: cap of the longer one; 0: none
+    Size target;                           // exact and jitter: both; shorter_side: `height` is its length
+    int max_size = 0;                      // shorter_side and listed: cap of the longer one; 0: none
     double scale_low = 1, scale_high = 1;  // jitter
     std::vector<int> lengths;              // listed: at least one
     // shorter_side: the side's length is drawn from [target.height, random_end); 0: it isn't.
@@ -127,7 +127,7 @@ struct SampleGeometry {
     WindowSpan x, y;      // for modes other than constant
 };
 
-// What a stage resizes: a box of a canvas that has the source in it.
+// A box of a canvas that has the source in it: a stage resizes it.
 struct Cut {
     Size source;
     Size canvas;            // the source's size, unless the stage zooms out
@@ -148,8 +148,8 @@ bool has_centre(const Box& window, const Edges& box) noexcept;
 Box draw_crop_by_boxes(const CropByBoxes& crop, Size size, std::span<const Edges> boxes,
                        const SampleKey& key) noexcept;
 
-// Draws what a stage does before the resize to a picture of `source`. `key`: the sample's, with the windows of
-// crops by boxes.
+// Draws what a stage does before the resize to a picture of `source`. `key`: the sample's, with the windows
+// of crops by boxes.
 Cut cut_of(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noexcept;
 

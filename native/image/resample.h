@@ -104,7 +104,7 @@ class Resampler {
     AxisWeights x_weights_, y_weights_;
     HorizontalPlan plan_;
     AlignedVector<uint8_t> ring_, lines_, across_;  // lines_: of the vertical pass, across_: of the other
-    AlignedVector<uint8_t> frames_;                 // two rows with what surrounds the source, and one of that alone
+    AlignedVector<uint8_t> frames_;  // two rows with what surrounds the source, and one of that alone
     std::vector<const uint8_t*> window_;
     size_t row_bytes_ = 0, row_stride_ = 0, across_stride_ = 0;  // rows: of ring_ and lines_
     int ring_mask_ = 0, next_in_ = 0, next_out_ = 0;

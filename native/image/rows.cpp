@@ -104,8 +104,8 @@ namespace {
 
 // Returns whether every pixel keeps its value, and none is added or removed.
 bool only_mirrors(const GeometryStage& stage) noexcept {
-    return stage.zoom_out.p == 0 && !stage.has_crop && !stage.crop_by_boxes && stage.resize == GeometryStage::Resize::none &&
-           !stage.has_window;
+    return stage.zoom_out.p == 0 && !stage.has_crop && !stage.crop_by_boxes &&
+           stage.resize == GeometryStage::Resize::none && !stage.has_window;
 }
 
 }  // namespace
@@ -160,7 +160,8 @@ uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage
 Outcome InputMaker::size_passes(const Program& program, size_t input, Size source, bool scales,
                                 const SampleKey& key, uint64_t& bytes) {
     if (program.windows > 0 && !key.windows)
-        return Outcome::decode_error("RandomIoUCrop has no boxes here, as only batches of a loader have them");
+        return Outcome::decode_error(
+            "RandomIoUCrop has no boxes here, as only batches of a loader have them");
     scratch_->fit(program, input);
     bytes = 0;
     int first = scales ? 8 : 1;  // the denominator that suits all heads

@@ -119,7 +119,7 @@ struct Job {
     std::optional<std::vector<uint64_t>>
         attempts;  // of rows that take bad samples' places; else all are first ones
     std::optional<std::vector<int>> slot_rows;  // of the rows; else those from the slot's first one on
-    std::vector<int32_t> windows;  // of the crops that boxes decide: as many for each row
+    std::vector<int32_t> windows;               // of the crops that boxes decide: as many for each row
     std::vector<Size> annotated;   // of each row's first input, as its annotations say; empty: they say none
     std::vector<Size> sizes;       // of each input of each row, once it is known; empty with a single input
     std::vector<Output> outputs;   // of each head of `program`

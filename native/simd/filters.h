@@ -30,7 +30,7 @@ struct AxisWeights {
     int end() const noexcept { return start.empty() ? 0 : start.back() + length.back(); }
 };
 
-// How far a filter reaches on both sides, in pixels of the result, or of the source where that is smaller.
+// Returns how far a filter reaches on both sides, in pixels of the larger grid: the source's or the result's.
 double filter_support(Filter filter) noexcept;
 
 // The most taps an output of this resize can have: bounds the memory of both passes before they start.

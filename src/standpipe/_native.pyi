@@ -291,6 +291,8 @@ class TarRecords:
 
 MOST_PX: int = 65535
 
+MOST_ZOOM: int = 256
+
 MOST_SHUFFLED: int = 64
 
 MOST_CHAINS: int = 16
@@ -306,12 +308,41 @@ class GeometryStage:
     """Adjacent geometric transforms, done in a single pass."""
 
     def __init__(self) -> None: ...
+    def zoom_out(self, op: int, p: float, times: tuple[float, float], fill: Sequence[int]) -> None:
+        """
+        Put the picture at a random place of a larger one. ``times``: the range of its sides.
+        """
+
     def crop(self, op: int, scale: tuple[float, float], ratio: tuple[float, float]) -> None: ...
+    def crop_by_boxes(
+        self,
+        op: int,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        overlaps: Sequence[float],
+        trials: int,
+    ) -> None:
+        """
+        Crop a window that boxes decide: ``trace`` draws it, and rows are made with it.
+        """
+
     def resize(self, height: int, width: int, filter: int) -> None: ...
     def resize_shorter(self, size: int, max_size: int, filter: int) -> None: ...
     def random_resize(self, op: int, first: int, end: int, filter: int) -> None:
         """
         Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.
+        """
+
+    def resize_jitter(
+        self, op: int, height: int, width: int, scale: tuple[float, float], filter: int
+    ) -> None:
+        """
+        Resize both sides by one factor: what fits into the target, times a random number in ``scale``.
+        """
+
+    def resize_listed(self, op: int, lengths: Sequence[int], max_size: int, filter: int) -> None:
+        """
+        Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no limit.
         """
 
     def random_filter(self, op: int) -> None:
@@ -335,6 +366,11 @@ class GeometryStage:
     ) -> None:
         """
         Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.
+        """
+
+    def diagonal_window(self, op: int, height: int, width: int, mode: int, fill: Sequence[int]) -> None:
+        """
+        Cut out a window at a random share of both axes; what a picture lacks is padded right and below.
         """
 
     def mirror(self, op: int, p: float) -> None: ...
@@ -455,6 +491,10 @@ class Program:
         """
 
     @property
+    def windows(self) -> int:
+        """Number of crops that boxes decide."""
+
+    @property
     def simd(self) -> str: ...
     def trace(
         self,
@@ -468,14 +508,26 @@ class Program:
         attempts: Annotated[
             NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
         ],
-    ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+        boxes: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, 4), order="C", device="cpu", writable=False)
+        ]
+        | None = None,
+        ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None = None,
+    ) -> tuple[
+        Annotated[NDArray[numpy.float64], dict(shape=(None,))],
+        Annotated[NDArray[numpy.int32], dict(shape=(None,))],
+    ]:
         """
-        Return what a head's geometric transforms do to n pictures: (n, moves, 11) float64, flat.
+        Return what a head's geometric transforms do to n pictures, (n, moves, 12) float64, flat; and
+        left, top, width and height of the crops that boxes decide, (n, windows, 4) int32, flat, in
+        which those of other heads are 0.
 
         A move is a matrix of three rows, from a place in the picture before it to one in the result, in
-        pixels from the upper left corner; and the result's height and width. A picture that can't be made
-        into a row has moves that change nothing. ``sizes``: (height, width) of each picture before all
-        transforms, in pixels. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.
+        pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre isn't
+        in the result become empty. A picture that can't be made into a row has moves that change nothing. ``sizes``: (height, width) of each picture before all
+        transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these pictures, and
+        (n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.
         """
 
 class Bell:
@@ -859,6 +911,16 @@ class Job:
     ) -> None:
         """
         Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) int64.
+        """
+
+    def windows(
+        self,
+        windows: Annotated[
+            NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+    ) -> None:
+        """
+        Make the rows with crops that boxes have decided. ``windows``: (rows, 4 × windows) int32 of ``trace``.
         """
 
     def pixels(

@@ -114,7 +114,9 @@ def of_a_length(image: Picture, sample: Sample) -> Results:
 def cut_to_size(image: Picture, sample: Sample) -> Results:
     """The rule of torchvision's references: one random number for both places, and padding behind."""
     share = sample.draws(sp.FixedSizeCrop.draw_kind << 16).uniform()
-    top, left = (int(max(side - wanted, 0) * share) for side, wanted in ((image.height, 14), (image.width, 15)))
+    top, left = (
+        int(max(side - wanted, 0) * share) for side, wanted in ((image.height, 14), (image.width, 15))
+    )
     part = F.crop(image, top, left, min(image.height, 14), min(image.width, 15))
     return [np.asarray(filled(part, (0, 0, 15 - part.width, 14 - part.height), "constant"))]
 

@@ -304,7 +304,9 @@ def distorted(distort: sp.RandomPhotometricDistort, image: UInt8Array, draws: Dr
     for name in names:
         if draws.uniform() < distort.p:
             factor = draws.uniform(*getattr(distort, name))
-            picture = turned_hue(picture, factor) if name == "hue" else ENHANCERS[name](picture).enhance(factor)
+            picture = (
+                turned_hue(picture, factor) if name == "hue" else ENHANCERS[name](picture).enhance(factor)
+            )
     if draws.uniform() >= distort.p:
         return np.asarray(picture)
     order = [0, 1, 2]

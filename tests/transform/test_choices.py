@@ -169,7 +169,7 @@ def test_each_listed_length_comes_equally_often() -> None:
 
 
 def test_distortions_are_independent_and_in_one_of_two_orders() -> None:
-    """Each of five changes has its own probability; contrast comes second or last; channels in all six orders."""
+    """Five changes are applied independently. Contrast comes second or last, and channels have all six orders."""
     picture = np.array([[(200, 90, 30), (20, 160, 240)]], np.uint8)
     change, p = sp.RandomPhotometricDistort((0.8, 0.8), (1.4, 1.4), (0.4, 0.4), (0.2, 0.2), 0.3), 0.3
     peer = v2.RandomPhotometricDistort()

@@ -36,7 +36,7 @@ def check(images: UInt8Array, *transforms: Any, seed: int = 3) -> None:
 
 
 def in_one_pass(*transforms: Any) -> bool:
-    """Whether a kernel makes its rows of the decoder's rows, without a picture between."""
+    """Return True if a kernel makes its rows of the decoder's rows, without a picture between."""
     return len(fuse(transforms, None).image.stages) == 1
 
 
@@ -125,7 +125,10 @@ def test_a_canvas_far_larger_than_memory_is_resized() -> None:
 @pytest.mark.parametrize(
     ("transform", "match"),
     [
-        (sp.RandomZoomOut(side_range=(0.5, 2)), "RandomZoomOut.*side_range must be two numbers from 1 to 256"),
+        (
+            sp.RandomZoomOut(side_range=(0.5, 2)),
+            "RandomZoomOut.*side_range must be two numbers from 1 to 256",
+        ),
         (sp.RandomZoomOut(side_range=(3, 2)), "the smaller one first"),
         (sp.RandomZoomOut(side_range=(1, 257)), "two numbers from 1 to 256"),
         (sp.RandomZoomOut(fill=300), "fill must be a level"),

@@ -217,9 +217,8 @@ def test_factors_of_distortions_are_torchvisions(name: str) -> None:
     # The order of channels has the same probability whatever the factor is.
     ours = values(picture, read, sp.RandomPhotometricDistort(**{**nothing, name: between}, p=1.0))
     peer = v2.RandomPhotometricDistort(**{**nothing, name: between}, p=1.0)
-    image, found = Image.fromarray(picture), []
-    for each in parameters(peer, image):
-        found.append(np.asarray(peer.transform(image, each)))
+    image = Image.fromarray(picture)
+    found = [np.asarray(peer.transform(image, each)) for each in parameters(peer, image)]
     check_alike(ours, read(np.stack(found).astype(int)), levels=40)
 
 

@@ -1,4 +1,4 @@
-"""RandomIoUCrop: torchvision's windows for the same random numbers, its pixels and its boxes, in every row of a batch."""
+"""RandomIoUCrop has torchvision's windows, pixels and boxes for the same random numbers, in every row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def window(crop: sp.RandomIoUCrop, size: tuple[int, int], boxes: AnyArray, draws
             stays = ((centres > edges[:2]) & (centres < edges[2:])).all(axis=1)
             if not stays.any():
                 continue
-            inner = np.maximum(np.minimum(boxes[:, 2:], edges[2:]) - np.maximum(boxes[:, :2], edges[:2]), 0).prod(1)
+            inner = np.maximum(
+                np.minimum(boxes[:, 2:], edges[2:]) - np.maximum(boxes[:, :2], edges[:2]), 0
+            ).prod(1)
             areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
             if (inner / (areas + width * height - inner))[stays].max() >= least:
                 return (left, top, width, height), stays
@@ -166,7 +168,7 @@ def test_a_cache_before_it_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_that_replace_bad_samples_have_their_own_window(tmp_path: Path) -> None:
-    """The same as a source whose bad record is another one: a replacement is drawn by its attempt."""
+    """A replacement is drawn by its attempt, from the boxes of its own record."""
     source = painted(tmp_path, 21)
     (tmp_path / "images" / "0009.jpg").write_bytes(b"no image")
     pipeline = sp.Pipeline(source).shuffle(seed=2).map(*SSD).batch(7).on_error(sp.Replace(at_most=1))
@@ -251,5 +253,7 @@ def test_parameters_are_checked(crop: Any, match: str, tmp_path: Path) -> None:
 
 def test_sources_without_boxes_are_refused() -> None:
     images = sp.Arrays(image=np.zeros((2, 9, 9, 3), np.uint8))
-    with pytest.raises(sp.PlanError, match=r"RandomIoUCrop.* crops by boxes, and this source has no field 'boxes'"):
+    with pytest.raises(
+        sp.PlanError, match=r"RandomIoUCrop.* crops by boxes, and this source has no field 'boxes'"
+    ):
         in_order(images, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()

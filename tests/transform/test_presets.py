@@ -185,7 +185,7 @@ def test_another_class_for_a_fixed_size_says_what_to_write() -> None:
 
 
 def test_the_default_of_a_defaultdict_is_no_fill() -> None:
-    """As the references write it; torchvision makes the canvas black."""
+    """The references write it so, and torchvision makes the canvas black."""
     mask = torchvision.tv_tensors.Mask
     zoom = V2.RandomZoomOut(fill=defaultdict(lambda: LEVELS, {mask: 0}), p=1.0)
     white = Image.new("RGB", (8, 8), "white")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Moves = NDArray[np.float64]
 
-MOVE_NUMBERS = 12  # of a move: its matrix of three rows, its result's height and width, and whether it drops boxes
+MOVE_NUMBERS = 12  # a matrix of three rows, the result's height and width, and whether boxes are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _then(
     head: int,
     seed: int,
     epoch: int,
-    keys: Sequence[UInt64Array],
+    keys: tuple[UInt64Array, UInt64Array],
     boxes: RaggedRows | None = None,
 ) -> tuple[Moves, AnyArray]:
     """Return the moves ``done``, and behind them those of a program's head; and the windows of the head.
@@ -145,8 +145,8 @@ def _then(
     boxes  where boxes are after ``done``; None if no window depends on them
     """
     sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:11]]
-    of_rows = () if boxes is None else (boxes.values, boxes.ends)
-    flat, windows = program.trace(head, sizes, seed, epoch, *keys, *of_rows)
+    values, ends = (None, None) if boxes is None else (boxes.values, boxes.ends)
+    flat, windows = program.trace(head, sizes, seed, epoch, *keys, values, ends)
     moves = np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
     return moves, np.asarray(windows).reshape(len(done), -1)
 

@@ -133,7 +133,9 @@ class NativeWorkers(Workers):
         if windows is not None and some is not None:
             windows = windows[some]
         native = (
-            self._native_job(assignment, ring, records, positions, some, windows=windows) if len(rows) else None
+            self._native_job(assignment, ring, records, positions, some, windows=windows)
+            if len(rows)
+            else None
         )
         return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment))
 

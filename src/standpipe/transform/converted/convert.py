@@ -363,8 +363,9 @@ def _zoom(part: Any) -> ImageTransform:
 
 
 def _distort(part: Any) -> ImageTransform:
-    ranges = (part.brightness, part.contrast, part.saturation, part.hue)
-    return RandomPhotometricDistort(*map(tuple, ranges), part.p)
+    return RandomPhotometricDistort(
+        tuple(part.brightness), tuple(part.contrast), tuple(part.saturation), tuple(part.hue), part.p
+    )
 
 
 def _iou_crop(part: Any) -> ImageTransform:

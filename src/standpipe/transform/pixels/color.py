@@ -359,7 +359,7 @@ class ColorJitter(PixelTransform):
 class RandomPhotometricDistort(AtRandom, PixelTransform):
     """Change colours at random as SSD does, like ``torchvision.transforms.v2.RandomPhotometricDistort``.
 
-    Brightness, contrast, saturation and hue are changed in this order, or contrast last: both with the same probability.
+    Brightness, contrast, saturation and hue are changed in this order, or contrast last, with the same probability.
     Then the channels get a random order, which may be the one that they have. Pixels are those of ``ColorJitter``.
     Images of one channel have no saturation, hue or order of channels to change.
 

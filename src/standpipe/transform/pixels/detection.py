@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.transform.image import (
@@ -210,7 +210,8 @@ class RandomShortestSize(GeometricTransform):
 
     @property
     def _lengths(self) -> tuple[int, ...]:
-        return tuple(self.min_size) if isinstance(self.min_size, tuple | list) else (self.min_size,)  # type: ignore[arg-type, return-value]
+        given: Any = self.min_size
+        return tuple(given) if isinstance(given, tuple | list) else (given,)
 
     def size_after(self, size: Size | None) -> None:
         """Return None: images differ in size."""
@@ -229,9 +230,10 @@ class RandomShortestSize(GeometricTransform):
 class FixedSizeCrop(SizedTransform):
     """Crop a window of fixed size, and pad what is too small, like ``FixedSizeCrop`` of torchvision's references.
 
-    Where an image is larger than the window, the window is at a random place: one random number in [0, 1) is the share
-    of what is left over that lies in front of it, along both axes. Where it is smaller, padding is added on the right
-    and at the bottom. Only the window's pixels are decoded and resized. It moves the fields ``image`` and ``mask``.
+    Where an image is larger than the window, the window is at a random place: the pixels in front of it are a random
+    fraction of those that are left over, the same fraction along both axes. Where it is smaller, padding is added on
+    the right and at the bottom. Only the window's pixels are decoded and resized. It moves the fields ``image`` and
+    ``mask``.
 
     Parameters
     ----------

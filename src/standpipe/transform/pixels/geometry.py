@@ -101,7 +101,9 @@ class RandomResizedCrop(SizedTransform):
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
         drawn = self.interpolation == "random"
-        stage.resize(height=height, width=width, filter=filter_number("bilinear" if drawn else self.interpolation))
+        stage.resize(
+            height=height, width=width, filter=filter_number("bilinear" if drawn else self.interpolation)
+        )
         if drawn:
             stage.random_filter(op=self.filter_draw_kind << 16 | op & 0xFFFF)
 
@@ -244,7 +246,9 @@ class RandomResize(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
-        stage.random_resize(op=op, first=self.min_size, end=self.max_size, filter=filter_number(self.interpolation))
+        stage.random_resize(
+            op=op, first=self.min_size, end=self.max_size, filter=filter_number(self.interpolation)
+        )
 
 
 @dataclass(frozen=True, slots=True)
