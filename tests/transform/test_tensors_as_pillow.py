@@ -106,7 +106,7 @@ def test_bilinear_resizes_of_floats_are_converted() -> None:
         ([V2.ToImage(), V2.Resize(32, antialias=False)], "antialias=False has no native form"),
         ([V1.ToTensor(), V1.Resize(32, MODES.BICUBIC)], FLOATS_APART),
         ([V1.ToTensor(), V1.Pad(2, fill=1)], FLOATS_APART),
-        ([V2.ToImage(), V2.RandomZoomOut()], "it has no native form"),
+        ([V2.ToImage(), V2.ElasticTransform()], "it has no native form"),
         ([V2.ToImage(), *FLOATS, V2.Resize(32)], FLOATS_APART),
     ],
 )
@@ -251,6 +251,6 @@ def test_explain_says_what_native_auto_would_bring() -> None:
         'map(…, native="auto") would make 0 of 5 parts native. RandomResizedCrop: Python (tensors have'
         in recommended
     )
-    apart = explained(V2.Resize((32, 32)), V2.RandomZoomOut())
-    assert "would make 1 of 2 parts native. RandomZoomOut: Python (it has no native form)" in apart
+    apart = explained(V2.Resize((32, 32)), V2.ElasticTransform())
+    assert "would make 1 of 2 parts native. ElasticTransform: Python (it has no native form)" in apart
     assert "native=" not in explained(sp.CenterCrop(8))
