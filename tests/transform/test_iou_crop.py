@@ -257,3 +257,10 @@ def test_sources_without_boxes_are_refused() -> None:
         sp.PlanError, match=r"RandomIoUCrop.* crops by boxes, and this source has no field 'boxes'"
     ):
         in_order(images, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()
+
+
+def test_boxes_of_datasets_come_too_late() -> None:
+    dataset = [{"image": np.zeros((9, 9, 3), np.uint8), "boxes": [[0, 0, 4, 4]], "labels": [1]}]
+    source = sp.MapSource(dataset, instances=("boxes", "labels"))
+    with pytest.raises(sp.PlanError, match="needs the boxes before the images are made"):
+        in_order(source, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()

@@ -37,7 +37,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     columns = ragged_fields(source)
     reference = next(iter(picture_kinds(pipeline, source)))
     chains = dict(_chains(pipeline.transforms, reference))
-    _check_boxes(chains.values(), columns)
+    _check_boxes(chains.values(), source)
     filters = {image: _filter(chain) for image, chain in chains.items()}
     if not columns:
         if found := [
@@ -123,15 +123,21 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
     return found
 
 
-def _check_boxes(chains: Iterable[Sequence[Transform]], columns: Mapping[str, RaggedSpec]) -> None:
-    """Raise ``PlanError`` for a crop that boxes decide, if the source has none."""
-    for chain in chains:
-        for each in chain:
-            if isinstance(each, RandomIoUCrop) and BOXES not in columns:
-                raise PlanError(
-                    f"{each.describe()} crops by boxes, and this source has no field 'boxes': use a source such as "
-                    "Coco, or another crop"
-                )
+def _check_boxes(chains: Iterable[Sequence[Transform]], source: OpenSource) -> None:
+    """Raise ``PlanError`` for a crop that boxes decide, if they aren't known before the images are made."""
+    crops = [each for chain in chains for each in chain if isinstance(each, RandomIoUCrop)]
+    if not crops:
+        return
+    if BOXES not in ragged_fields(source):
+        raise PlanError(
+            f"{crops[0].describe()} crops by boxes, and this source has no field 'boxes': use a source such as Coco, or "
+            "another crop"
+        )
+    if isinstance(source, PythonSource):
+        raise PlanError(
+            f"{crops[0].describe()} needs the boxes before the images are made, and a dataset gives both at once: use a "
+            "source such as Coco, or call torchvision's RandomIoUCrop in the dataset"
+        )
 
 
 def _check_functions(pipeline: Description) -> None:
