@@ -5,5 +5,3 @@ The trainer reads them without importing anything. No worker process runs the ma
 
 from standpipe.carried.holding import Held, Report
 from standpipe.carried.trainer import Carried, read
-
-__all__ = ["Carried", "Held", "Report", "read"]

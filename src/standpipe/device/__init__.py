@@ -1,5 +1,3 @@
 """The device place: where the training step sees a batch."""
 
 from standpipe.device.host import HostMemory
-
-__all__ = ["HostMemory"]

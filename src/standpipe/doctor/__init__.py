@@ -14,20 +14,3 @@ from standpipe.doctor.finding import Finding, Severity
 from standpipe.doctor.running import ScriptLimits, host_facts
 from standpipe.doctor.script import ScriptReport, examine_script
 from standpipe.doctor.stuck import ProcessReport, examine_process
-
-__all__ = [
-    "Data",
-    "Finding",
-    "Host",
-    "ProcessReport",
-    "ScriptLimits",
-    "ScriptReport",
-    "Severity",
-    "Speeds",
-    "data_facts",
-    "examine_process",
-    "examine_script",
-    "host_facts",
-    "judge_data",
-    "look_at",
-]

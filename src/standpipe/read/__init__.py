@@ -2,5 +2,3 @@
 
 from standpipe.read.ahead import ReadAhead, read_threads
 from standpipe.read.policy import read_policy
-
-__all__ = ["ReadAhead", "read_policy", "read_threads"]

@@ -15,28 +15,3 @@ from standpipe.source.records.arrays import Arrays
 from standpipe.source.records.fixed import FixedRecords
 from standpipe.source.records.idx import IdxFiles
 from standpipe.source.shards.tar import TarShards
-
-__all__ = [
-    "Arrays",
-    "Coco",
-    "Concat",
-    "FileList",
-    "FixedRecords",
-    "IdxFiles",
-    "ImageFolder",
-    "IndexCheckReport",
-    "IndexReport",
-    "IterableSource",
-    "JoinedDataset",
-    "MapSource",
-    "OpenConcat",
-    "OpenDatasets",
-    "PascalVoc",
-    "Stream",
-    "TarShards",
-    "YoloLabels",
-    "build_index",
-    "is_settled",
-    "open_concat",
-    "verify_index",
-]

@@ -3,5 +3,3 @@
 from standpipe.jobs.file_check.files import check_files
 from standpipe.jobs.file_check.findings import FileCheckReport, FileFinding
 from standpipe.jobs.file_check.labels import LabelFinding
-
-__all__ = ["FileCheckReport", "FileFinding", "LabelFinding", "check_files"]

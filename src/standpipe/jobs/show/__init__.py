@@ -2,5 +2,3 @@
 
 from standpipe.jobs.show.samples import show
 from standpipe.jobs.show.sheet import Sheet
-
-__all__ = ["Sheet", "show"]
