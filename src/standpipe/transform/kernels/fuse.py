@@ -60,7 +60,12 @@ def fuse(
 
     Raises ``PlanError`` if a transform is invalid or in a wrong place, or if images would differ in size.
     """
-    kernel = _kernel(transforms, source_px, earlier, inputs)
+    views = next((each for each in transforms if isinstance(each, Views)), None)
+    if views is None:
+        heads = _heads(transforms, source_px, earlier, inputs, instead=AS_THEY_ARE)
+    else:
+        heads = _views(views, transforms, source_px, earlier, inputs)
+    kernel = NativeKernel(tuple(heads))
     for head in kernel.heads:
         twin = kernel.twin_of(head)
         if head.input.twin is not None and (twin is None or kernel.heads[twin].output != head.output):
@@ -71,31 +76,20 @@ def fuse(
     return kernel
 
 
-def _kernel(
+def _views(
+    views: Views,
     transforms: Sequence[Transform],
     source_px: Size | None,
     earlier: Sequence[Transform],
     inputs: Sequence[Input],
-) -> NativeKernel:
-    views = next((each for each in transforms if isinstance(each, Views)), None)
-    if views is None:
-        return NativeKernel(tuple(_heads(transforms, source_px, earlier, inputs, instead=AS_THEY_ARE)))
+) -> list[Head]:
+    """Fuse the transforms of each view with those before ``Views``, which all views share."""
     place = transforms.index(views)
-    if after := transforms[place + 1 :]:
+    before, after = transforms[:place], transforms[place + 1 :]
+    if after:
         raise PlanError(
             f"Views must be the last native transform: put {type(after[0]).__name__} into the list of each view"
         )
-    return _views(views, transforms[:place], source_px, earlier, inputs)
-
-
-def _views(
-    views: Views,
-    before: Sequence[Transform],
-    source_px: Size | None,
-    earlier: Sequence[Transform],
-    inputs: Sequence[Input],
-) -> NativeKernel:
-    """Fuse the transforms of each view with those before ``Views``, which all views share."""
     views.check()
     if drawn := [each for each in before if isinstance(each, ImageTransform) and each.is_random]:
         raise PlanError(
@@ -118,7 +112,7 @@ def _views(
                     "give that view another name"
                 )
             made[head.field] += [replace(head, field=field, place=place, salt=salt) for place, salt in salts]
-    return NativeKernel(tuple(head for heads in made.values() for head in heads))
+    return [head for heads in made.values() for head in heads]
 
 
 def field_of_view(view: str, field: str, reference: str = "image") -> str:
@@ -141,31 +135,12 @@ def _heads(
         size = None if source_px is None else (int(source_px[0] * scale), int(source_px[1] * scale))
         try:
             own = [part.scaled(scale) if isinstance(part, ImageTransform) else part for part in transforms]
-            if each.kind.is_image:
-                heads.append(_fused(own, size, earlier, each, instead=instead))
-            else:
-                heads.append(_moved(own, size, earlier, each))
+            heads.append(_fused(own, size, earlier, each, instead=instead))
         except PlanError as error:
             if not heads:
                 raise
             raise PlanError(f"{each.field}: {error}") from error
     return heads
-
-
-def _moved(
-    transforms: Sequence[Transform], source_px: Size | None, earlier: Sequence[Transform], given: Input
-) -> Head:
-    """Return the head that moves pixels as the transforms move those of images, and changes no value."""
-    stages: tuple[Stage, ...] = ()
-    size = source_px
-    for transform, op in with_ops(transforms, earlier):
-        assert isinstance(transform, ImageTransform)
-        moving = transform.for_kind(given.kind)
-        if isinstance(moving, GeometricTransform | PixelTransform):
-            stages = followed_by(stages, moving, op, size)
-        size = transform.size_after(size)
-    assert size is not None  # or the reference's head couldn't be made
-    return Head(given, stages, ArraySpec(size, np.dtype(f"u{given.channels}")), field=given.field)
 
 
 def _fused(
@@ -176,7 +151,9 @@ def _fused(
     *,
     instead: str = "",
 ) -> Head:
-    """Fuse transforms of an image into one head; ``fuse`` documents the rest.
+    """Fuse transforms of a picture into one head; ``fuse`` documents the rest.
+
+    Where it isn't an image, the head moves its pixels as the transforms move those of images, and changes no value.
 
     instead  what the error for images of different sizes also says
     """
@@ -196,7 +173,10 @@ def _fused(
         name = type(transform).__name__
         if isinstance(transform, Views):
             raise PlanError("Views can't be in a view; give each view a name in one Views")
-        form = replace(form, channels=transform.channels_after(form.channels))
+        if given.kind.is_image:
+            form = replace(form, channels=transform.channels_after(form.channels))
+        elif isinstance(transform, ValueTransform):
+            continue
         if isinstance(transform, ValueTransform):
             if name in last:
                 raise PlanError(f"the pipeline has {name} twice; leave one out")
@@ -208,8 +188,9 @@ def _fused(
             continue
         if last and not isinstance(transform, InstanceTransform):
             raise PlanError(f"{transform.describe()} must come before {' and '.join(last)}; move it there")
-        if isinstance(transform, GeometricTransform | PixelTransform):  # others only check the channels
-            stages = followed_by(stages, transform, op, size)
+        moving = transform.for_kind(given.kind)
+        if isinstance(moving, GeometricTransform | PixelTransform):  # others only check the channels
+            stages = followed_by(stages, moving, op, size)
         size = transform.size_after(size)
     if size is None:
         random = any(isinstance(each, RandomResize) for each in transforms)
@@ -217,6 +198,8 @@ def _fused(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             + ("RandomCrop(size) after RandomResize" if random else f"Resize((height, width)){instead}")
         )
+    if not given.kind.is_image:
+        return Head(given, stages, ArraySpec(size, np.dtype(f"u{given.channels}")), field=given.field)
     head = _with_output(given, stages, size, form)
     if erases is not None:
         erases[0].erasing(erases[1], head.output.dtype)
