@@ -26,7 +26,9 @@ import struct
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from functools import cache
+from types import UnionType
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -309,50 +311,32 @@ def facts_text(facts: Facts) -> bytes:
 
 def _facts(raw: dict[str, Any]) -> Facts:
     """Make ``Facts`` of parsed JSON, without unknown optional groups. Raises ``TypeError`` for a wrong type."""
-    groups = {_of(str, name): _of(int, version) for name, version in raw["optional"].items()}
-    known = {name: version for name, version in groups.items() if 1 <= version <= GROUPS.get(name, 0)}
-    return Facts(
-        kind=_of(str, raw["kind"]),
-        options={_of(str, name): _of(bool, value) for name, value in raw["options"].items()},
-        seen={_of(str, name): _of(int, value) for name, value in raw["seen"].items()},
-        began_ns=_of(int, raw["began_ns"]),
-        rows=_of(int, raw["rows"]),
-        manifest=_of(str, raw["manifest"]),
-        classes=None if raw["classes"] is None else tuple(_of(str, name) for name in raw["classes"]),
-        empty=tuple(_of(int, label) for label in raw["empty"]),
-        label=None if raw["label"] is None else _of(str, raw["label"]),
-        outside=_of(int, raw["outside"]),
-        columns=_columns(raw["columns"]),
-        sections={
-            _of(str, name): Section(
-                _of(int, value["begin"]),
-                _of(int, value["size"]),
-                _of(str, value["key"]),
-                _of(str, value["digest"]),
-            )
-            for name, value in raw["sections"].items()
-        },
-        encoded=tuple(_of(str, name) for name in raw["encoded"]),
-        optional=known,
-        instances=_columns(raw["instances"]) if "instances" in known else {},
-    )
+    groups = raw["optional"].items()
+    known = {name: version for name, version in groups if 1 <= version <= GROUPS.get(name, 0)}
+    instances = raw["instances"] if "instances" in known else {}
+    facts: Facts = _typed({**raw, "optional": known, "instances": instances}, Facts)
+    return facts
 
 
-def _columns(raw: dict[str, Any]) -> dict[str, Column]:
-    return {
-        _of(str, name): Column(
-            _of(str, value["dtype"]),
-            tuple(_of(int, size) for size in value["shape"]),
-            _of(str, value["origin"]),
-        )
-        for name, value in raw.items()
-    }
-
-
-def _of(kind: type[Any], value: object) -> Any:
-    if type(value) is not kind:
+def _typed(value: Any, kind: Any) -> Any:
+    """Return parsed JSON as an instance of ``kind``. Raises ``TypeError`` if a part has another type."""
+    if type(value) is kind:
+        return value
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _typed(value, of[0])
+    if origin is tuple:
+        return tuple(_typed(each, of[0]) for each in value)
+    if origin is not None:
+        return {_typed(name, of[0]): _typed(each, of[1]) for name, each in value.items()}
+    if kind not in (Facts, Section, Column):
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
-    return value
+    return kind(**{name: _typed(value[name], hint) for name, hint in _hints(kind).items()})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _check(facts: Facts, end: int) -> None:
