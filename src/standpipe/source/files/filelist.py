@@ -9,7 +9,7 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.with_fields import Further, ListingWithFields, set_arguments, shown_fields
+from standpipe.source.index.with_fields import Further, set_arguments, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -119,7 +119,7 @@ class FileList:
                     f"FileList: {path_text(self.path)} has {images.num_records:,} lines, and {name}="
                     f"'{subject.name}' {other.num_records:,}; line n of one belongs to line n of the other"
                 )
-        return ListingWithFields.beside(images, others)
+        return images.beside(others)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""

@@ -10,7 +10,7 @@ from standpipe.errors import PlanError
 from standpipe.source.files.folder_subject import FolderSubject, but
 from standpipe.source.files.partners import check_partners
 from standpipe.source.index.listing import Listing, some
-from standpipe.source.index.with_fields import Further, ListingWithFields, set_arguments, shown_fields
+from standpipe.source.index.with_fields import Further, set_arguments, shown_fields
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -120,7 +120,7 @@ class ImageFolder:
         for name, subject in self.further():
             others[name] = Listing.open(subject)
             check_partners(listing, others[name], name)
-        return ListingWithFields.beside(listing, others)
+        return listing.beside(others)
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, RaggedRows, Records
 from standpipe.contracts.source import places_in_ranges
+from standpipe.errors import PlanError
 from standpipe.source.index.file import (
     ENDS,
     RANGE,
@@ -34,16 +36,27 @@ class Listing:
     """An ``OpenSource`` of the image files in a packed index.
 
     Its fields are ``image``, ``label`` if there are labels, the columns that were added to the index, and those of
-    instances.
+    instances; and further images of a record, each of which has a listing of its own.
+
+    others  the listings of the further images, by the name of their field: record n is entry n of each
     """
 
     subject: Subject
     index: IndexFile
+    others: Mapping[str, Listing] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def open(cls, subject: Subject) -> Listing:
         """Find or build the index of a subject."""
         return cls(subject, open_index(subject))
+
+    def beside(self, others: Mapping[str, Listing]) -> Self:
+        """Return a listing of all images. Raises ``PlanError`` if a column of the index has a field's name."""
+        if taken := [name for name in self.index.facts.columns if name in others]:
+            raise PlanError(
+                f"the index of {self.subject.name} has a column {taken[0]!r}: give the further field another name"
+            )
+        return replace(self, others=others)
 
     @property
     def num_records(self) -> int:
@@ -57,7 +70,18 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """A digest of paths as listed, labels, class names, columns and instances, but not of the paths' folder."""
+        """A digest of paths as listed, labels, class names, columns and instances, but not of the paths' folder; and of
+        the further listings.
+        """
+        others = "".join(f", {name}s {listing.digest}" for name, listing in self.others.items())
+        own = self._own_digest()
+        if not others:
+            return own
+        from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
+
+        return blake2b(f"{own}{others}".encode(), digest_size=16).hexdigest()
+
+    def _own_digest(self) -> str:
         facts = self.index.facts
         if not facts.columns and not facts.encoded and not facts.instances:
             return facts.manifest
@@ -82,7 +106,7 @@ class Listing:
         instances = self.index.facts.instances.items()
         ragged = {name: RaggedSpec(column.spec.shape, column.spec.dtype) for name, column in instances}
         return {
-            **dict.fromkeys(self.index.facts.encoded or ("image",), Encoded()),
+            **dict.fromkeys((*(self.index.facts.encoded or ("image",)), *self.others), Encoded()),
             **label,
             **added,
             **ragged,
@@ -110,15 +134,16 @@ class Listing:
     @property
     def index_bytes(self) -> int:
         """Memory in bytes: the size of an index in memory, or the class names' of an index in a file."""
-        return self.index.size if self.index.held else sum(map(len, self.classes or ()))
+        own = self.index.size if self.index.held else sum(map(len, self.classes or ()))
+        return own + sum(listing.index_bytes for listing in self.others.values())
 
     @property
     def index_note(self) -> str:
         """The index's location and size, and the number of skipped files, for ``explain()``."""
         skipped = self.index.facts.seen.get(SKIPPED, 0)
-        return self._place + (
-            f"; skipped pipes, sockets and devices with image names: {skipped:,}" if skipped else ""
-        )
+        note = f"; skipped pipes, sockets and devices with image names: {skipped:,}" if skipped else ""
+        others = [f"; of {name}: {listing.index_note}" for name, listing in self.others.items()]
+        return "".join([self._place, note, *others])
 
     @property
     def _place(self) -> str:
@@ -131,10 +156,12 @@ class Listing:
         for block in self.index.blocks(SKIPPED) if SKIPPED in self.index.facts.sections else ():
             *whole, rest = (rest + block.tobytes()).split(b"\0")
             yield from (path_text(self.subject.base + path) for path in whole)
+        for listing in self.others.values():
+            yield from listing.skipped()
 
     def here(self) -> str:
-        """Return the folder of relative paths, on which the digest doesn't depend."""
-        return os.fsdecode(self.subject.base)
+        """Return the folders of relative paths, on which the digest doesn't depend."""
+        return "; ".join([os.fsdecode(self.subject.base), *(each.here() for each in self.others.values())])
 
     def locate(self, indices: Int64Array) -> Records:
         """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, columns (n, …) and instances."""
@@ -142,6 +169,7 @@ class Listing:
         paths = self.paths(indices)
         names = facts.encoded or ("image",)
         files = {name: Files(paths, *self._ranges(name, indices)) for name in names}
+        files |= {name: listing.locate(indices).files["image"] for name, listing in self.others.items()}
         plain: dict[str, AnyArray] = {}
         if facts.label is not None:
             plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
