@@ -337,9 +337,9 @@ class Decoding:
     pictures         the fields that are pictures, where their names don't say it
     """
 
-    mode: DecodeMode
-    limits: DecodeLimits
-    allow_truncated: bool
+    mode: DecodeMode = DecodeMode.EXACT
+    limits: DecodeLimits = DecodeLimits()
+    allow_truncated: bool = False
     upright: bool = False
     channels: ChannelsName = "RGB"
     pictures: Pictures = Pictures()

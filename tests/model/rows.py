@@ -195,10 +195,10 @@ class Model:
         if isinstance(image, np.ndarray):
             return image
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", self.pipeline.allow_truncated)
+            patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", self.pipeline.decoding.allow_truncated)
             try:
                 picture = Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
-                if self.pipeline.upright:
+                if self.pipeline.decoding.upright:
                     picture = ImageOps.exif_transpose(picture)
                 return np.asarray(picture.convert("RGB"))
             except Exception:

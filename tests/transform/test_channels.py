@@ -320,7 +320,7 @@ def test_views_and_apply_take_any_number_of_channels(tmp_path: Path) -> None:
 
 def test_recipes_keep_the_channels(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(listed(tmp_path, [saved(photo(9, 9))])).decode(channels="luma").batch(1)
-    assert sp.Pipeline.from_dict(pipeline.to_dict(), source=pipeline.source).channels == "luma"
+    assert sp.Pipeline.from_dict(pipeline.to_dict(), source=pipeline.source).decoding.channels == "luma"
     assert "channels luma" in pipeline.map(sp.CenterCrop(4)).plan().explain()
     with pytest.raises(sp.PlanError, match="channels must be one of 'RGB', 'L', 'luma', 'RGBA', 'as_stored'"):
         pipeline.decode(channels="grey")  # type: ignore[arg-type]

@@ -46,9 +46,9 @@ def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[A
     """
     if not isinstance(images, Mapping):
         return _applied(pipeline, images)
-    kinds = kinds_of(None, pipeline.pictures, encoded=images)
-    scales = dict(pipeline.pictures.scale)
-    grids = pipeline.pictures.grids({*kinds, *scales})
+    kinds = kinds_of(None, pipeline.decoding.pictures, encoded=images)
+    scales = dict(pipeline.decoding.pictures.scale)
+    grids = pipeline.decoding.pictures.grids({*kinds, *scales})
     reference = min(kinds, key=lambda field: (field != IMAGE.name, field in scales))
     batch: dict[str, AnyArray] = {}
     for field, kind in kinds.items():

@@ -36,12 +36,7 @@ class Transformed(Ordered):
     """The part of a ``Pipeline`` that says how samples are made. Every method returns a new value."""
 
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
-    decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
-    limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
-    allow_truncated: bool = field(default=False, kw_only=True)
-    upright: bool = field(default=False, kw_only=True)
-    channels: ChannelsName = field(default="RGB", kw_only=True)
-    pictures: Pictures = field(default=Pictures(), kw_only=True)
+    decoding: Decoding = field(default=Decoding(), kw_only=True)
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
@@ -281,32 +276,23 @@ class Transformed(Ordered):
         if channels not in DECODED:
             known = ", ".join(map(repr, DECODED))
             raise PlanError(f"decode: channels must be one of {known}, got {channels!r}")
-        return replace(
-            self,
-            decode_mode=DecodeMode(mode),
-            limits=self.limits if limits is None else limits,
-            allow_truncated=allow_truncated,
-            upright=orientation == "apply",
-            channels=channels,
-            pictures=Pictures(
-                _named(images=images, masks=masks, depths=depths),
-                _pairs(pairs),
-                _scales(scale),
-                _sides(flip_pairs),
-            ),
-        )
+        kept = self.limits if limits is None else limits
+        named = _named(images=images, masks=masks, depths=depths)
+        pictures = Pictures(named, _pairs(pairs), _scales(scale), _sides(flip_pairs))
+        upright = orientation == "apply"
+        decoding = Decoding(DecodeMode(mode), kept, allow_truncated, upright, channels, pictures)
+        return replace(self, decoding=decoding)
 
     @property
-    def decoding(self) -> Decoding:
-        """The settings of ``decode``, as one value.
+    def limits(self) -> DecodeLimits:
+        """The limits of ``decode``.
 
         Examples
         --------
-        >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").decoding.mode.value
-        'fast'
+        >>> sp.Pipeline(sp.ImageFolder("photos")).decode("fast").limits.max_scans
+        100
         """
-        how = self.decode_mode, self.limits, self.allow_truncated, self.upright, self.channels
-        return Decoding(*how, self.pictures)
+        return self.decoding.limits
 
     def check_finite(self, *fields: str) -> Self:
         """Treat samples with NaN or infinity as bad. By default they pass.

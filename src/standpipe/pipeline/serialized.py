@@ -79,6 +79,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
 
     Raises ``PlanError`` for Python functions, and for values that JSON can't store.
     """
+    decoding = pipeline.decoding
     batched = pipeline.batch_rows is not None or pipeline.budget is not None
     return {
         "version": VERSION,
@@ -91,12 +92,12 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
         "transforms": [_encoded(each, "map") for each in pipeline.transforms],
         "unmoved": list(pipeline.unmoved),
         "decode": {
-            "mode": pipeline.decode_mode.value,
-            "limits": _encoded(pipeline.limits, "decode"),
-            "allow_truncated": pipeline.allow_truncated,
-            "orientation": "apply" if pipeline.upright else "ignore",
-            "channels": pipeline.channels,
-            **_pictures(pipeline.pictures),
+            "mode": decoding.mode.value,
+            "limits": _encoded(decoding.limits, "decode"),
+            "allow_truncated": decoding.allow_truncated,
+            "orientation": "apply" if decoding.upright else "ignore",
+            "channels": decoding.channels,
+            **_pictures(decoding.pictures),
         },
         "check_finite": _encoded(pipeline.finite, "check_finite"),
         "check_labels": [_encoded(each, "check_labels") for each in pipeline.labels],

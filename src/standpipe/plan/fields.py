@@ -47,9 +47,10 @@ def kernel_or_program(
 
     by_sample  True if samples are checked one by one
     """
-    if pipeline.channels != "RGB" and not isinstance(source, PythonSource) and not _encoded_images(source):
+    channels = pipeline.decoding.channels
+    if channels != "RGB" and not isinstance(source, PythonSource) and not _encoded_images(source):
         raise PlanError(
-            f"decode(channels={pipeline.channels!r}) is for encoded images, and this source has arrays, whose channels "
+            f"decode(channels={channels!r}) is for encoded images, and this source has arrays, whose channels "
             "stay as they are: leave it out. Grayscale() makes colours grey"
         )
     program = divided(pipeline, source)
@@ -85,7 +86,7 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
         cached,
         encoded=_encoded_images(source),
         channels=decoded_channels(pipeline, source),
-        pictures=pipeline.pictures,
+        pictures=pipeline.decoding.pictures,
         unmoved=pipeline.unmoved,
         counts=partial(matters, pipeline),
     )
@@ -99,7 +100,7 @@ def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
 
 def picture_kinds(pipeline: Description, source: OpenSource) -> dict[str, FieldKind]:
     """Return the kinds of the fields that may be pictures, the reference first."""
-    kinds = kinds_of(_declared(source), pipeline.pictures, encoded=_encoded_images(source))
+    kinds = kinds_of(_declared(source), pipeline.decoding.pictures, encoded=_encoded_images(source))
     return {**(kinds or {"image": IMAGE}), MASK.name: MASK}
 
 

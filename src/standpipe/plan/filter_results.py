@@ -20,7 +20,7 @@ from standpipe.identity.code import Unreadable, digest_of
 from standpipe.order import Chosen, numbers_of
 from standpipe.pipeline.content_filter import ByContent
 from standpipe.pipeline.description import Description
-from standpipe.spec import PIXEL_CONTRACT
+from standpipe.spec import PIXEL_CONTRACT, Decoding
 from standpipe.system.claims import cache_folder, is_believed
 from standpipe.system.files import closing_descriptor, open_regular
 from standpipe.transform import decoder_version
@@ -94,12 +94,11 @@ def chosen(pipeline: Description, number: int, source: OpenSource, num_records: 
     """
     condition = pipeline.selections[number]
     assert isinstance(condition, ByContent)
+    how = pipeline.decoding
     before = Description(
         pipeline.source,
         selections=pipeline.selections[:number],
-        decode_mode=pipeline.decode_mode,
-        limits=pipeline.limits,
-        allow_truncated=pipeline.allow_truncated,
+        decoding=Decoding(how.mode, how.limits, how.allow_truncated),
     )
     question = Question(before, condition, condition.describe(), _identity(source), num_records)
     with _answers(question) as file:

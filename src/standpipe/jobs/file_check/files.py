@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from standpipe.contracts import Source
 from standpipe.jobs.file_check.findings import FileCheckReport
-from standpipe.spec import DecodeLimits, DecodeMode, Decoding, ReadOptions
+from standpipe.spec import DecodeLimits, Decoding, ReadOptions
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 
@@ -78,7 +78,7 @@ def check_files(
 
     return run(
         source,
-        decoding=Decoding(DecodeMode.EXACT, limits or DecodeLimits(), allow_truncated),
+        decoding=Decoding(limits=limits or DecodeLimits(), allow_truncated=allow_truncated),
         duplicates=duplicates,
         workers=num_workers,
         large_image_memory=large_image_memory,
