@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from standpipe import _native
+from standpipe.contracts import Encoded
 from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
 from standpipe.pipeline.description import Description
@@ -46,7 +47,7 @@ def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[A
     """
     if not isinstance(images, Mapping):
         return _applied(pipeline, images)
-    kinds = kinds_of(None, pipeline.decoding.pictures, encoded=images)
+    kinds = kinds_of(dict.fromkeys(images, Encoded()), pipeline.decoding.pictures, whole=False)
     scales = dict(pipeline.decoding.pictures.scale)
     grids = pipeline.decoding.pictures.grids({*kinds, *scales})
     reference = min(kinds, key=lambda field: (field != IMAGE.name, field in scales))

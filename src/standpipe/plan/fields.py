@@ -47,8 +47,9 @@ def kernel_or_program(
 
     by_sample  True if samples are checked one by one
     """
-    channels = pipeline.decoding.channels
-    if channels != "RGB" and not isinstance(source, PythonSource) and not _encoded_images(source):
+    channels, specs = pipeline.decoding.channels, source.fields.values()
+    images = any(isinstance(spec, Encoded) and spec.kind == "image" for spec in specs)
+    if channels != "RGB" and not isinstance(source, PythonSource) and not images:
         raise PlanError(
             f"decode(channels={channels!r}) is for encoded images, and this source has arrays, whose channels "
             "stay as they are: leave it out. Grayscale() makes colours grey"
@@ -82,9 +83,9 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
     """Return the steps of a pipeline's samples. ``cached``: number of transforms before the cache."""
     return sample_program(
         pipeline.transforms,
-        _declared(source),
+        _plain_fields(source),
         cached,
-        encoded=_encoded_images(source),
+        whole=_is_declared(source),
         channels=decoded_channels(pipeline, source),
         pictures=pipeline.decoding.pictures,
         unmoved=pipeline.unmoved,
@@ -92,21 +93,20 @@ def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> Sampl
     )
 
 
-def _declared(source: OpenSource) -> Mapping[str, ArraySpec | Encoded] | None:
-    """Return the fields of a source without those of instances; None if only samples show which ones there are."""
-    fields = {name: spec for name, spec in source.fields.items() if not isinstance(spec, RaggedSpec)}
-    return None if isinstance(source, PythonSource) and source.declared is None else fields
+def _is_declared(source: OpenSource) -> bool:
+    """Return False if only samples show which fields a source has."""
+    return not isinstance(source, PythonSource) or source.declared is not None
+
+
+def _plain_fields(source: OpenSource) -> Mapping[str, ArraySpec | Encoded]:
+    """Return the fields of a source without those of instances."""
+    return {name: spec for name, spec in source.fields.items() if not isinstance(spec, RaggedSpec)}
 
 
 def picture_kinds(pipeline: Description, source: OpenSource) -> dict[str, FieldKind]:
     """Return the kinds of the fields that may be pictures, the reference first."""
-    kinds = kinds_of(_declared(source), pipeline.decoding.pictures, encoded=_encoded_images(source))
+    kinds = kinds_of(_plain_fields(source), pipeline.decoding.pictures, whole=_is_declared(source))
     return {**(kinds or {"image": IMAGE}), MASK.name: MASK}
-
-
-def _encoded_images(source: OpenSource) -> list[str]:
-    fields = source.fields.items()
-    return [name for name, spec in fields if isinstance(spec, Encoded) and spec.kind == "image"]
 
 
 def keeps_images(pipeline: Description) -> bool:

@@ -62,7 +62,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
         )
     pairs: tuple[tuple[int, int], ...] | None = ()
     if KEYPOINTS in columns:
-        own = pipeline.pictures.flip_pairs
+        own = pipeline.decoding.pictures.flip_pairs
         pairs = source.flip_pairs if own is None and isinstance(source, HasInstances) else own
         _check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
     return InstancePlan(filters=filters, pairs=pairs or ())

@@ -63,10 +63,10 @@ MOVED = tuple(each.name for each in FIELD_KINDS)  # what a transform moves that 
 
 
 def kinds_of(
-    fields: Known | None,
+    fields: Known,
     pictures: Pictures,
     *,
-    encoded: Collection[str] = (),
+    whole: bool = True,
     unmoved: Collection[str] = (),
     before: Mapping[str, FieldKind] = NO_KINDS,
 ) -> dict[str, FieldKind]:
@@ -74,22 +74,22 @@ def kinds_of(
 
     That is ``image``, or else the first image.
 
-    fields   the fields, as far as they are known; None: only ``encoded`` and what ``pictures`` names is known
-    encoded  names of encoded images, although ``fields`` may not have them
+    fields   the fields, as far as they are known
+    whole    False: there may be further fields, such as ``image`` and those that ``pictures`` names
     unmoved  names of fields that aren't pictures for transforms
     before   the kinds of fields that are pictures, and decoded
     """
     kinds = {each.plural: each for each in FIELD_KINDS}
     named = {field: kinds[plural] for field, plural in pictures.named}
-    given: Known = dict.fromkeys((*before, *encoded, *named)) if fields is None else fields
+    given: Known = fields if whole else {**dict.fromkeys((*before, *fields, *named)), **fields}
     found: dict[str, FieldKind] = {}
     for field, spec in given.items():
-        is_encoded = field in encoded or (isinstance(spec, Encoded) and spec.kind == "image")
+        is_encoded = isinstance(spec, Encoded) and spec.kind == "image"
         kind = named.get(field) or before.get(field)
         kind = kind or (kind_of_encoded(field) if is_encoded else _kind_of_array(field))
         if kind is not None and field not in unmoved:
             found[field] = kind
-    if fields is None and IMAGE not in found.values():
+    if not whole and IMAGE not in found.values():
         found["image"] = IMAGE
     images = sorted(
         (field for field, kind in found.items() if kind.is_image), key=lambda name: name != "image"

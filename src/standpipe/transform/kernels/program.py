@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -150,10 +150,10 @@ class SampleProgram:
 
 def sample_program(
     transforms: Sequence[Transform],
-    fields: Mapping[str, ArraySpec | Encoded] | None,
+    fields: Mapping[str, ArraySpec | Encoded],
     cached: int = 0,
     *,
-    encoded: Collection[str] = (),
+    whole: bool = True,
     channels: Channels = lambda _: 3,
     pictures: Pictures = NO_PICTURES,
     unmoved: Collection[str] = (),
@@ -161,10 +161,10 @@ def sample_program(
 ) -> SampleProgram:
     """Divide a pipeline's transforms into steps: native kernels and Python functions.
 
-    fields    the source's fields, by name; None if the source doesn't declare them
+    fields    the source's fields, by name
     cached    number of transforms before a cache; 0 without a cache. A step has transforms from one side of the cache
               only. ``Normalize``, ``ToDtype`` and ``ToLayout`` directly before the cache run behind it
-    encoded   names of encoded images, although ``fields`` may not have them
+    whole     False: samples may have further fields
     channels  returns the number of channels of a field's decoded images
     pictures  the fields that are pictures, where their names don't say it
     unmoved   names of fields that stay as they are
@@ -173,10 +173,10 @@ def sample_program(
     Raises ``PlanError`` for a native transform that can't work at its place, a field that it leaves behind, or a field
     that stays encoded.
     """
-    if fields is not None:
+    if whole:
         check_named(pictures, fields)
-    kinds = kinds_of(fields, pictures, encoded=encoded, unmoved=unmoved)
-    state = _Fields(fields, kinds, {*encoded}, {}, pictures)
+    kinds = kinds_of(fields, pictures, whole=whole, unmoved=unmoved)
+    state = _Fields(fields, whole, kinds, {}, pictures)
     steps: list[Step] = []
     earlier: list[Transform] = []
     moved: list[Move] = []
@@ -186,12 +186,11 @@ def sample_program(
     asked = {field for field, _ in pictures.named} | {IMAGE.name}
     if not any(isinstance(segment, Function) for segment in front + back):  # nothing takes encoded fields
         asked |= {*kinds}
-    if not _starts_native(first) and any(map(state.is_encoded, state.taken((), asked))):
+    if not isinstance(next(iter(first), None), list) and any(map(state.is_encoded, state.taken((), asked))):
         first.insert(0, [])  # a native step without transforms, which decodes
     for segment in front + back:
-        moved += moves(
-            [segment] if isinstance(segment, Function) else segment, state.known or {}, state.kinds
-        )
+        known = state.known if state.whole else {}
+        moved += moves([segment] if isinstance(segment, Function) else segment, known, state.kinds)
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
@@ -204,7 +203,7 @@ def sample_program(
         steps.append(step)
         state = state.after_native(step)
         earlier += segment
-    if state.known is None:
+    if not state.whole:
         return SampleProgram(tuple(steps), None, len(front))
     suspects = checked(left_behind(moved, state.known), counts)
     left = {name: _not_encoded(name, spec) for name, spec in state.known.items()}
@@ -215,24 +214,22 @@ def sample_program(
 class _Fields:
     """The fields of a sample between two steps.
 
-    known     their form; None: it isn't known
+    known     their form
+    whole     False: there may be further ones, and only encoded ones are known
     kinds     those that are pictures, the reference first
-    encoded   names of encoded images, although ``known`` may not have them
     channels  channels of images whose size isn't known, after a step
     pictures  what ``decode`` says of pictures
     """
 
-    known: Known | None
+    known: Known
+    whole: bool
     kinds: Mapping[str, FieldKind]
-    encoded: Set[str]
     channels: Mapping[str, int]
     pictures: Pictures
 
     def is_encoded(self, field: str) -> bool:
         """Return True if a field is encoded."""
-        return field in self.encoded or (
-            self.known is not None and isinstance(self.known.get(field), Encoded)
-        )
+        return isinstance(self.known.get(field), Encoded)
 
     def taken(self, transforms: Sequence[Transform], asked: Collection[str]) -> list[str]:
         """Return the names of the pictures that a native step takes, the reference first.
@@ -248,25 +245,30 @@ class _Fields:
 
     def after_function(self, function: Function, unmoved: Collection[str]) -> _Fields:
         """Return the fields after a function, which decodes what it gets encoded."""
-        known = _after_function(function, self.known)
-        changed = {*self.encoded, *self.kinds} if function.field is None else {function.field}
-        changed = {field for field in changed if self.is_encoded(field)}
-        before = {field: kind for field, kind in self.kinds.items() if field not in changed}
-        kinds = kinds_of(known, self.pictures, unmoved=unmoved, before=before)
-        return replace(self, known=known, kinds=kinds, encoded=self.encoded - changed)
+        changed = {*self.kinds} if function.field is None else {function.field}
+        before = {
+            field: kind
+            for field, kind in self.kinds.items()
+            if field not in changed or not self.is_encoded(field)
+        }
+        whole = self.whole if function.field is not None else function.spec is not None
+        known = _after_function(function, self.known, whole=self.whole)
+        kinds = kinds_of(known, self.pictures, whole=whole, unmoved=unmoved, before=before)
+        return replace(self, known=known, whole=whole, kinds=kinds)
 
     def after_native(self, step: NativeStep) -> _Fields:
         """Return the fields after a native step."""
-        known = self.known
-        if known is not None and step.kernel is None:
+        kinds, known = self.kinds, self.known
+        if not self.whole:
+            known = {field: spec for field, spec in known.items() if field not in step.decodes}
+        elif step.kernel is None:
             known = {**known, **dict.fromkeys(each.field for each in step.inputs)}
-        elif known is not None and step.kernel is not None:
+        else:
             known = with_outputs(known, step.kernel.reads, step.kernel.outputs)
+            kinds = {field: kind for field, kind in kinds.items() if field in known}
         images = [each for each in step.inputs if each.kind.is_image]
         channels = {each.field: channels_after(step.transforms, each.channels) for each in images}
-        kinds = {field: kind for field, kind in self.kinds.items() if known is None or field in known}
-        encoded, channels = self.encoded - step.decodes, {**self.channels, **channels}
-        return replace(self, known=known, kinds=kinds, encoded=encoded, channels=channels)
+        return replace(self, known=known, kinds=kinds, channels={**self.channels, **channels})
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
@@ -288,15 +290,11 @@ def _segments(transforms: Sequence[Transform]) -> list[Function | list[Transform
     return segments
 
 
-def _starts_native(segments: Sequence[Function | list[Transform]]) -> bool:
-    return bool(segments) and isinstance(segments[0], list)
-
-
-def _after_function(function: Function, known: Known | None) -> Known | None:
+def _after_function(function: Function, known: Known, *, whole: bool) -> Known:
     if function.field is None:
-        return None if function.spec is None else dict(_specs(function))
-    if known is None:
-        return None
+        return {} if function.spec is None else dict(_specs(function))
+    if not whole:
+        return {field: spec for field, spec in known.items() if field != function.field}
     if function.field not in known:
         raise PlanError(
             f"{function.describe()}: there is no field {function.field!r}; the fields are {', '.join(known)}"
@@ -326,7 +324,7 @@ def _native_step(
     optional: bool,
 ) -> NativeStep:
     """Return the step of adjacent native transforms, which takes the pictures ``names``."""
-    known = fields.known or {}
+    known = fields.known
     if not any(fields.kinds[name].is_image for name in names):
         raise PlanError(
             f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
@@ -354,7 +352,7 @@ def _native_step(
                 f"the field {each.field!r} has {size} pixels (height, width), but {first.field!r} {source_px}: all "
                 "pictures of a record have one size, times their scale in decode(scale=…)"
             )
-    may = fields.known is None and optional and MASK.name not in names and moves_kind(transforms, MASK)
+    may = not fields.whole and optional and MASK.name not in names and moves_kind(transforms, MASK)
     step = NativeStep(
         tuple(transforms),
         earlier,
@@ -378,7 +376,7 @@ def _input(
     name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels, grid: int
 ) -> Input:
     """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
-    kind, spec = fields.kinds[name], (fields.known or {}).get(name)
+    kind, spec = fields.kinds[name], fields.known.get(name)
     twins = {a: b for pair in fields.pictures.pairs or () for a, b in (pair, pair[::-1])}
     if not isinstance(spec, ArraySpec):
         if kind.dtypes is None:
