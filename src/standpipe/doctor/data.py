@@ -190,7 +190,7 @@ def judge_data(host: Host, data: Data) -> list[Finding]:
     return by_severity([finding for judge in judges for finding in judge(host, data)])
 
 
-def _unreadable(host: Host, data: Data) -> list[Finding]:
+def _unreadable(host: Host, data: Data) -> Iterator[Finding]:
     failed = data.speeds.failed
     if data.bad is None:
         looked, count = len(data.pictures) + data.unreadable, data.unreadable
@@ -201,171 +201,153 @@ def _unreadable(host: Host, data: Data) -> list[Finding]:
         more = ", …" if count > SHOWN else ""
         seen = f"of {several(looked, 'image')}, {count} can't be decoded: {', '.join(names)}{more}"
     if not count and not failed:
-        return []
+        return
     at_most = max(1, math.ceil(1000 * count / max(looked, 1))) / 1000
-    return [
-        Finding(
-            code="bad-files",
-            severity=Severity.PROBLEM,
-            title="there are files that are no images, or can't be read",
-            where=data.path,
-            evidence=(
-                *((seen,) if count else ()),
-                *((f"{several(failed, 'read')} failed",) if failed else ()),
-            ),
-            numbers={"looked": looked, "bad": count, "failed": failed},
-            fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
-            standpipe=f'pipeline.exclude("bad.jsonl"), or .on_error(sp.Replace(at_most={at_most:g}))',
-        )
-    ]
+    yield Finding(
+        code="bad-files",
+        severity=Severity.PROBLEM,
+        title="there are files that are no images, or can't be read",
+        where=data.path,
+        evidence=(
+            *((seen,) if count else ()),
+            *((f"{several(failed, 'read')} failed",) if failed else ()),
+        ),
+        numbers={"looked": looked, "bad": count, "failed": failed},
+        fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
+        standpipe=f'pipeline.exclude("bad.jsonl"), or .on_error(sp.Replace(at_most={at_most:g}))',
+    )
 
 
 def _have(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
-def _large(host: Host, data: Data) -> list[Finding]:
+def _large(host: Host, data: Data) -> Iterator[Finding]:
     if data.surplus < LARGE_RATIO:
-        return []
-    return [
-        Finding(
-            code="images-large",
-            severity=Severity.WARNING,
-            title=f"images have {data.surplus:.0f} times the pixels that the usual crop can use",
-            where=data.path,
-            evidence=(
-                f"the shorter side is {data.short_px:,.0f} px in the median, {show_bytes(data.bytes)} a file; "
-                f"for crops of {CROP_PX} px, {SHORT_PX} px will do",
-                f"decoding takes {data.speeds.workers / max(data.speeds.decode, 1e-9) * 1e3:.1f} ms of a CPU an image",
-            ),
-            numbers={"short_px": data.short_px, "surplus": round(data.surplus, 2), "bytes": data.bytes},
-            fix=f"resize the images once, to a shorter side of {SHORT_PX} to 320 px, and train on those",
-            standpipe='decode("fast") decodes at a half, a quarter or an eighth; .cache(...) keeps what was made',
-        )
-    ]
+        return
+    yield Finding(
+        code="images-large",
+        severity=Severity.WARNING,
+        title=f"images have {data.surplus:.0f} times the pixels that the usual crop can use",
+        where=data.path,
+        evidence=(
+            f"the shorter side is {data.short_px:,.0f} px in the median, {show_bytes(data.bytes)} a file; "
+            f"for crops of {CROP_PX} px, {SHORT_PX} px will do",
+            f"decoding takes {data.speeds.workers / max(data.speeds.decode, 1e-9) * 1e3:.1f} ms of a CPU an image",
+        ),
+        numbers={"short_px": data.short_px, "surplus": round(data.surplus, 2), "bytes": data.bytes},
+        fix=f"resize the images once, to a shorter side of {SHORT_PX} to 320 px, and train on those",
+        standpipe='decode("fast") decodes at a half, a quarter or an eighth; .cache(...) keeps what was made',
+    )
 
 
-def _progressive(host: Host, data: Data) -> list[Finding]:
+def _progressive(host: Host, data: Data) -> Iterator[Finding]:
     if data.progressive < PROGRESSIVE:
-        return []
-    return [
-        Finding(
-            code="jpegs-progressive",
-            severity=Severity.WARNING,
-            title=f"{data.progressive:.0%} of the images are progressive JPEGs",
-            where=data.path,
-            evidence=("they are decoded whole, whatever the crop, and in several passes",),
-            numbers={"share": round(data.progressive, 3)},
-            fix="jpegtran -copy none file.jpg > new.jpg makes them baseline, without any loss",
-            standpipe=".cache(...) keeps what was decoded; whole frames take turns in large_image_memory=",
-        )
-    ]
+        return
+    yield Finding(
+        code="jpegs-progressive",
+        severity=Severity.WARNING,
+        title=f"{data.progressive:.0%} of the images are progressive JPEGs",
+        where=data.path,
+        evidence=("they are decoded whole, whatever the crop, and in several passes",),
+        numbers={"share": round(data.progressive, 3)},
+        fix="jpegtran -copy none file.jpg > new.jpg makes them baseline, without any loss",
+        standpipe=".cache(...) keeps what was decoded; whole frames take turns in large_image_memory=",
+    )
 
 
-def _other_formats(host: Host, data: Data) -> list[Finding]:
+def _other_formats(host: Host, data: Data) -> Iterator[Finding]:
     others = {name: share for name, share in data.formats.items() if name != "JPEG"}
     if sum(others.values()) < OTHER_FORMATS_SHARE:
-        return []
+        return
     named = ", ".join(f"{name} {share:.0%}" for name, share in others.items())
-    return [
-        Finding(
-            code="not-jpeg",
-            severity=Severity.NOTE,
-            title=f"{sum(others.values()):.0%} of the images aren't JPEGs",
-            where=data.path,
-            evidence=(f"{named}; such files are decoded whole, under Python's lock in part",),
-            numbers={name: round(share, 3) for name, share in others.items()},
-            fix="store photos as JPEGs of quality 90 and more, where a model needs no more",
-            standpipe="JPEGs are decoded natively, and only what the crop needs",
-        )
-    ]
+    yield Finding(
+        code="not-jpeg",
+        severity=Severity.NOTE,
+        title=f"{sum(others.values()):.0%} of the images aren't JPEGs",
+        where=data.path,
+        evidence=(f"{named}; such files are decoded whole, under Python's lock in part",),
+        numbers={name: round(share, 3) for name, share in others.items()},
+        fix="store photos as JPEGs of quality 90 and more, where a model needs no more",
+        standpipe="JPEGs are decoded natively, and only what the crop needs",
+    )
 
 
-def _slow_storage(host: Host, data: Data) -> list[Finding]:
+def _slow_storage(host: Host, data: Data) -> Iterator[Finding]:
     speeds = data.speeds
     if speeds.reads * LIMITS > speeds.decode or speeds.waited < 0.5:
-        return []
+        return
     small = data.bytes < SMALL_BYTES
-    return [
-        Finding(
-            code="small-files" if small else "storage-slow",
-            severity=Severity.WARNING,
-            title="the price of small files limits the rate" if small else "storage limits the rate",
-            where=data.path,
-            evidence=(
-                f"reads alone give {speeds.reads:,.0f} images/s, {show_bytes(speeds.reads * data.bytes)}/s; "
-                f"decoding alone {speeds.decode:,.0f} images/s",
-                f"a read takes {1e3 * speeds.p50_s:.2g} ms, 1 in 100 {1e3 * speeds.p99_s:.2g} ms; "
-                f"{speeds.waited:.0%} waited for storage; a file has {show_bytes(data.bytes)}",
-            ),
-            numbers={
-                "reads": speeds.reads,
-                "decode": speeds.decode,
-                "waited": speeds.waited,
-                "bytes": data.bytes,
-            },
-            fix="copy the data to a local disk, or pack it in large files that are read in sequence",
-            standpipe="reads run ahead of decoding, many at once; .cache(sp.Cache(..., disk=...)) keeps files locally",
-        )
-    ]
+    yield Finding(
+        code="small-files" if small else "storage-slow",
+        severity=Severity.WARNING,
+        title="the price of small files limits the rate" if small else "storage limits the rate",
+        where=data.path,
+        evidence=(
+            f"reads alone give {speeds.reads:,.0f} images/s, {show_bytes(speeds.reads * data.bytes)}/s; "
+            f"decoding alone {speeds.decode:,.0f} images/s",
+            f"a read takes {1e3 * speeds.p50_s:.2g} ms, 1 in 100 {1e3 * speeds.p99_s:.2g} ms; "
+            f"{speeds.waited:.0%} waited for storage; a file has {show_bytes(data.bytes)}",
+        ),
+        numbers={
+            "reads": speeds.reads,
+            "decode": speeds.decode,
+            "waited": speeds.waited,
+            "bytes": data.bytes,
+        },
+        fix="copy the data to a local disk, or pack it in large files that are read in sequence",
+        standpipe="reads run ahead of decoding, many at once; .cache(sp.Cache(..., disk=...)) keeps files locally",
+    )
 
 
-def _full_folder(host: Host, data: Data) -> list[Finding]:
+def _full_folder(host: Host, data: Data) -> Iterator[Finding]:
     folder, files = data.largest_folder
     if files < MANY_FILES:
-        return []
-    return [
-        Finding(
-            code="folder-full",
-            severity=Severity.NOTE,
-            title=f"one folder has about {files:,} files",
-            where=data.path,
-            evidence=(
-                f"{folder or '.'}; listing it is slow on network storage, at every start of every job",
-            ),
-            numbers={"folder": folder, "files": files},
-            fix="spread the files over subfolders, or keep a list of them",
-            standpipe="standpipe index PATH lists it once; later starts look rows up in the index",
-        )
-    ]
+        return
+    yield Finding(
+        code="folder-full",
+        severity=Severity.NOTE,
+        title=f"one folder has about {files:,} files",
+        where=data.path,
+        evidence=(f"{folder or '.'}; listing it is slow on network storage, at every start of every job",),
+        numbers={"folder": folder, "files": files},
+        fix="spread the files over subfolders, or keep a list of them",
+        standpipe="standpipe index PATH lists it once; later starts look rows up in the index",
+    )
 
 
-def _shm(host: Host, data: Data) -> list[Finding]:
+def _shm(host: Host, data: Data) -> Iterator[Finding]:
     need = host.cores * PREFETCH_FACTOR * BATCH_BYTES
     if host.shm_free >= need:
-        return []
-    return [
-        Finding(
-            code="shm-small",
-            severity=Severity.WARNING,
-            title=f"/dev/shm has {show_bytes(host.shm_free)} free",
-            where=data.path,
-            evidence=(
-                f"a torch DataLoader with {several(host.cores, 'worker')} and batches of 64 crops puts up to "
-                f"{show_bytes(need)} there",
-            ),
-            numbers={"free_bytes": host.shm_free, "need_bytes": need},
-            fix="in a container: docker run --shm-size=8g, or --ipc=host",
-            standpipe="batches are in memory of standpipe's own; the size of /dev/shm doesn't matter",
-        )
-    ]
+        return
+    yield Finding(
+        code="shm-small",
+        severity=Severity.WARNING,
+        title=f"/dev/shm has {show_bytes(host.shm_free)} free",
+        where=data.path,
+        evidence=(
+            f"a torch DataLoader with {several(host.cores, 'worker')} and batches of 64 crops puts up to "
+            f"{show_bytes(need)} there",
+        ),
+        numbers={"free_bytes": host.shm_free, "need_bytes": need},
+        fix="in a container: docker run --shm-size=8g, or --ipc=host",
+        standpipe="batches are in memory of standpipe's own; the size of /dev/shm doesn't matter",
+    )
 
 
-def _quota(host: Host, data: Data) -> list[Finding]:
+def _quota(host: Host, data: Data) -> Iterator[Finding]:
     if host.cores >= data.cpus:
-        return []
-    return [
-        Finding(
-            code="cpu-quota",
-            severity=Severity.NOTE,
-            title=f"this process may use {host.cores} of {several(data.cpus, 'CPU')}",
-            where=data.path,
-            evidence=("by affinity or a container's quota, of which os.cpu_count() knows nothing",),
-            numbers={"cores": host.cores, "cpus": data.cpus},
-            fix=f"num_workers={host.cores} at most, whatever os.cpu_count() says",
-            standpipe='num_workers="auto" counts so',
-        )
-    ]
+        return
+    yield Finding(
+        code="cpu-quota",
+        severity=Severity.NOTE,
+        title=f"this process may use {host.cores} of {several(data.cpus, 'CPU')}",
+        where=data.path,
+        evidence=("by affinity or a container's quota, of which os.cpu_count() knows nothing",),
+        numbers={"cores": host.cores, "cpus": data.cpus},
+        fix=f"num_workers={host.cores} at most, whatever os.cpu_count() says",
+        standpipe='num_workers="auto" counts so',
+    )
 
 
 def data_facts(host: Host, data: Data) -> dict[str, Any]:

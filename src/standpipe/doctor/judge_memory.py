@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from standpipe.doctor.facts import Holding, Host, LoaderFacts, Memory, WorkerFacts
@@ -43,12 +44,12 @@ def _mean(numbers: list[int]) -> int:
     return sum(numbers) // len(numbers) if numbers else 0
 
 
-def _copied(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _copied(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     each = copied_bytes(loader)
     workers = loader.workers * host.ranks
     total = each * workers
     if not loader.workers or total < WORTH_BYTES:
-        return []
+        return
     forked = loader.method == "fork"
     most = max(loader.holdings, key=lambda held: held.bytes + (0 if forked else held.arrays))
     evidence = [_told(held, forked) for held in loader.holdings[:4] if held.bytes or not forked]
@@ -68,25 +69,23 @@ def _copied(host: Host, loader: LoaderFacts) -> list[Finding]:
     severity = Severity.NOTE
     if total > MUCH * host.memory:
         severity = Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING
-    return [
-        Finding(
-            code="copy-on-write" if forked else "copies-of-the-dataset",
-            severity=severity,
-            title=f"{most.path} will be copied by every worker",
-            where=loader.site,
-            evidence=tuple(evidence),
-            numbers={
-                "attribute": most.path,
-                "objects": most.objects,
-                "bytes": most.bytes,
-                "workers": workers,
-                "forecast_bytes": total,
-            },
-            fix=fix,
-            standpipe=f"standpipe.torch.DataLoader packs long lists into memory that workers share; {most.path} "
-            "= sp.share_list(...) does it by hand",
-        )
-    ]
+    yield Finding(
+        code="copy-on-write" if forked else "copies-of-the-dataset",
+        severity=severity,
+        title=f"{most.path} will be copied by every worker",
+        where=loader.site,
+        evidence=tuple(evidence),
+        numbers={
+            "attribute": most.path,
+            "objects": most.objects,
+            "bytes": most.bytes,
+            "workers": workers,
+            "forecast_bytes": total,
+        },
+        fix=fix,
+        standpipe=f"standpipe.torch.DataLoader packs long lists into memory that workers share; {most.path} "
+        "= sp.share_list(...) does it by hand",
+    )
 
 
 def _told(held: Holding, forked: bool) -> str:
@@ -94,33 +93,31 @@ def _told(held: Holding, forked: bool) -> str:
     return f"{held.path}: a {held.kind}, about {held.objects:,} objects, {show_bytes(held.bytes)}{arrays}"
 
 
-def _grows(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _grows(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     growing = [rate for maker in loader.makers if (rate := _growth(maker)) > 0]
     if not growing or not loader.batches:
-        return []
+        return
     if loader.workers * (loader.prefetch or 0) >= loader.batches:
-        return []  # they may do all of an epoch ahead, and hold it
+        return  # they may do all of an epoch ahead, and hold it
     rate = sum(growing) / len(growing)
     total = int(rate * loader.batches * host.ranks)
     if total <= MUCH * host.memory:
-        return []
+        return
     who = "workers grow" if loader.workers else "the process grows"
-    return [
-        Finding(
-            code="memory-grows",
-            severity=Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING,
-            title=f"{who} by {show_bytes(rate)} with every batch",
-            where=loader.site,
-            evidence=(
-                f"each batch but the first two made its process larger, for {GROWING_BATCHES} batches and more",
-                f"forecast: {show_bytes(total)} after {loader.batches:,} batches, an epoch; "
-                f"{show_bytes(host.memory_free)} were free",
-            ),
-            numbers={"bytes_per_batch": rate, "batches": loader.batches, "forecast_bytes": total},
-            fix="find what the dataset keeps: a dict or list filled in __getitem__, open files, an unbounded lru_cache",
-            standpipe="pipeline.cache(sp.Cache(..., memory=...)) keeps samples within a bound, once for all workers",
-        )
-    ]
+    yield Finding(
+        code="memory-grows",
+        severity=Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING,
+        title=f"{who} by {show_bytes(rate)} with every batch",
+        where=loader.site,
+        evidence=(
+            f"each batch but the first two made its process larger, for {GROWING_BATCHES} batches and more",
+            f"forecast: {show_bytes(total)} after {loader.batches:,} batches, an epoch; "
+            f"{show_bytes(host.memory_free)} were free",
+        ),
+        numbers={"bytes_per_batch": rate, "batches": loader.batches, "forecast_bytes": total},
+        fix="find what the dataset keeps: a dict or list filled in __getitem__, open files, an unbounded lru_cache",
+        standpipe="pipeline.cache(sp.Cache(..., memory=...)) keeps samples within a bound, once for all workers",
+    )
 
 
 def _growth(maker: WorkerFacts) -> float:
@@ -133,43 +130,39 @@ def _growth(maker: WorkerFacts) -> float:
     return sum(steps) / len(steps)
 
 
-def _shared_memory(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _shared_memory(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     ahead = loader.workers * (loader.prefetch or 0)
     ahead = min(ahead, loader.batches) if loader.batches else ahead
     need = ahead * loader.batch_bytes * host.ranks
     if not need or need < SHM_NEEDED_SHARE * host.shm_free:
-        return []
-    return [
-        Finding(
-            code="shm-small",
-            severity=Severity.PROBLEM if need > host.shm_free else Severity.WARNING,
-            title=f"/dev/shm has {show_bytes(host.shm_free)} free, batches ahead need {show_bytes(need)}",
-            where=loader.site,
-            evidence=(
-                f"{several(loader.workers, 'worker')} × {loader.prefetch} ahead: "
-                f"{ahead:,} batches of {show_bytes(loader.batch_bytes)}",
-                f"/dev/shm: {show_bytes(host.shm)}, {show_bytes(host.shm_free)} free; "
-                "when it is full workers die of a bus error",
-            ),
-            numbers={"need_bytes": need, "free_bytes": host.shm_free, "batch_bytes": loader.batch_bytes},
-            fix="a smaller prefetch_factor or fewer workers; in a container: docker run --shm-size, or --ipc=host",
-            standpipe="batches are in memory of standpipe's own, within memory=; the size of /dev/shm doesn't matter",
-        )
-    ]
+        return
+    yield Finding(
+        code="shm-small",
+        severity=Severity.PROBLEM if need > host.shm_free else Severity.WARNING,
+        title=f"/dev/shm has {show_bytes(host.shm_free)} free, batches ahead need {show_bytes(need)}",
+        where=loader.site,
+        evidence=(
+            f"{several(loader.workers, 'worker')} × {loader.prefetch} ahead: "
+            f"{ahead:,} batches of {show_bytes(loader.batch_bytes)}",
+            f"/dev/shm: {show_bytes(host.shm)}, {show_bytes(host.shm_free)} free; "
+            "when it is full workers die of a bus error",
+        ),
+        numbers={"need_bytes": need, "free_bytes": host.shm_free, "batch_bytes": loader.batch_bytes},
+        fix="a smaller prefetch_factor or fewer workers; in a container: docker run --shm-size, or --ipc=host",
+        standpipe="batches are in memory of standpipe's own, within memory=; the size of /dev/shm doesn't matter",
+    )
 
 
-def _unpinned(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _unpinned(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if not host.cuda or loader.pinned or not loader.batch_bytes:
-        return []
-    return [
-        Finding(
-            code="unpinned",
-            severity=Severity.WARNING,
-            title="batches for the GPU are in memory that isn't pinned",
-            where=loader.site,
-            evidence=(f"pin_memory=False, {show_bytes(loader.batch_bytes)} a batch, and torch sees a GPU",),
-            numbers={"batch_bytes": loader.batch_bytes},
-            fix="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
-            standpipe='standpipe.torch.loader(pipeline, device="cuda"): pinned slots, a stream of their own',
-        )
-    ]
+        return
+    yield Finding(
+        code="unpinned",
+        severity=Severity.WARNING,
+        title="batches for the GPU are in memory that isn't pinned",
+        where=loader.site,
+        evidence=(f"pin_memory=False, {show_bytes(loader.batch_bytes)} a batch, and torch sees a GPU",),
+        numbers={"batch_bytes": loader.batch_bytes},
+        fix="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
+        standpipe='standpipe.torch.loader(pipeline, device="cuda"): pinned slots, a stream of their own',
+    )

@@ -46,7 +46,7 @@ def judge_ranks(loaders: Sequence[LoaderFacts]) -> list[Finding]:
         return []
     if first.iterable:
         ranks = {loader.rank: list(_epoch(loader.makers, 0)) for loader in loaders}
-        return _twice(first, {rank: _prints(makers) for rank, makers in ranks.items()}, "rank")
+        return list(_twice(first, {rank: _prints(makers) for rank, makers in ranks.items()}, "rank"))
     if not first.samples or first.sampled != first.samples:
         return []
     ordered = first.sampler == "SequentialSampler"
@@ -68,14 +68,14 @@ def judge_ranks(loaders: Sequence[LoaderFacts]) -> list[Finding]:
     ]
 
 
-def _duplicated(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _duplicated(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if not loader.iterable:
-        return []
+        return
     makers = [maker for maker in _epoch(loader.makers, 0) if maker.worker >= 0]
-    return _twice(loader, {maker.worker: _prints([maker]) for maker in makers}, "worker")
+    yield from _twice(loader, {maker.worker: _prints([maker]) for maker in makers}, "worker")
 
 
-def _twice(loader: LoaderFacts, prints: dict[int, list[dict[str, str]]], what: str) -> list[Finding]:
+def _twice(loader: LoaderFacts, prints: dict[int, list[dict[str, str]]], what: str) -> Iterator[Finding]:
     """Return a finding if two workers or ranks gave the same samples, or samples with an equal part.
 
     prints  fingerprints of samples by number of the worker or rank
@@ -89,8 +89,8 @@ def _twice(loader: LoaderFacts, prints: dict[int, list[dict[str, str]]], what: s
         worst = max(_overlaps(values), key=lambda found: found[2] / found[3], default=None)
         if worst is not None and worst[2] >= SHARED_SAMPLES * worst[3]:
             one, other, same, of = worst
-            return [_told_twice(loader, part, (one, other, same, of), len(prints), what)]
-    return []
+            yield _told_twice(loader, part, (one, other, same, of), len(prints), what)
+            return
 
 
 def _overlaps(values: dict[int, list[str]]) -> Iterator[tuple[int, int, int, int]]:
@@ -124,7 +124,7 @@ def _told_twice(
     )
 
 
-def _alike_in_workers(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _alike_in_workers(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     for epoch in sorted({maker.epoch for maker in loader.makers}):
         makers = [maker for maker in _epoch(loader.makers, epoch) if maker.worker >= 0]
         for name in _drawn(makers):
@@ -132,11 +132,11 @@ def _alike_in_workers(host: Host, loader: LoaderFacts) -> list[Finding]:
             state, same = max(states.items(), key=lambda item: item[1])
             if same > 1:
                 who = [maker.worker for maker in makers if maker.random.get(name) == state]
-                return [_told_alike(loader, name, "workers", f"workers {_listed(who)} began an epoch")]
-    return []
+                yield _told_alike(loader, name, "workers", f"workers {_listed(who)} began an epoch")
+                return
 
 
-def _alike_in_epochs(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _alike_in_epochs(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     first, second = (list(_epoch(loader.makers, epoch)) for epoch in (0, 1))
     for one in first:
         for other in second:
@@ -145,8 +145,8 @@ def _alike_in_epochs(host: Host, loader: LoaderFacts) -> list[Finding]:
             for name in _drawn([one, other]):
                 if _draws(one, name) and _draws(other, name) and one.random[name] == other.random[name]:
                     who = "the script" if one.worker < 0 else f"worker {one.worker}"
-                    return [_told_alike(loader, name, "epochs", f"{who} began epochs 0 and 1")]
-    return []
+                    yield _told_alike(loader, name, "epochs", f"{who} began epochs 0 and 1")
+                    return
 
 
 def _told_alike(loader: LoaderFacts, name: str, what: str, who: str) -> Finding:
@@ -168,33 +168,31 @@ def _told_alike(loader: LoaderFacts, name: str, what: str, who: str) -> Finding:
     )
 
 
-def _same_order(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _same_order(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if "Distributed" not in loader.sampler:
-        return []
+        return
     orders = []
     for epoch in (0, 1):
         makers = sorted(_epoch(loader.makers, epoch), key=lambda maker: maker.worker)
         orders.append([maker.made[0].indices for maker in makers if maker.made])
     first = orders[0][0] if orders[0] else ()
     if orders[0] != orders[1] or len(first) < FEW_SAMPLES or list(first) == sorted(first):
-        return []
-    return [
-        Finding(
-            code="order-repeated",
-            severity=Severity.WARNING,
-            title="every epoch has the same order",
-            where=loader.site,
-            evidence=(f"epochs 0 and 1 both begin with samples {_listed(first[:6])}, ...",),
-            numbers={"indices": list(first[:6])},
-            fix="sampler.set_epoch(epoch) at the begin of every epoch",
-            standpipe="each epoch has its own order by itself",
-        )
-    ]
+        return
+    yield Finding(
+        code="order-repeated",
+        severity=Severity.WARNING,
+        title="every epoch has the same order",
+        where=loader.site,
+        evidence=(f"epochs 0 and 1 both begin with samples {_listed(first[:6])}, ...",),
+        numbers={"indices": list(first[:6])},
+        fix="sampler.set_epoch(epoch) at the begin of every epoch",
+        standpipe="each epoch has its own order by itself",
+    )
 
 
-def _bad(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _bad(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     found = {(str(bad.index), bad.message): bad for bad in loader.bad if bad.where == "sample"}
-    return [
+    yield from [
         Finding(
             code="bad-sample",
             severity=Severity.PROBLEM,
@@ -213,10 +211,9 @@ def _bad(host: Host, loader: LoaderFacts) -> list[Finding]:
     ]
 
 
-def _mixed(host: Host, loader: LoaderFacts) -> list[Finding]:
-    return [
-        finding for bad in loader.bad[:1] if bad.where == "collate" for finding in [_told_mixed(loader, bad)]
-    ]
+def _mixed(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
+    if loader.bad and loader.bad[0].where == "collate":
+        yield _told_mixed(loader, loader.bad[0])
 
 
 def _told_mixed(loader: LoaderFacts, bad: Bad) -> Finding:
@@ -244,65 +241,57 @@ def _told_mixed(loader: LoaderFacts, bad: Bad) -> Finding:
     )
 
 
-def _died(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _died(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if loader.failure is None or loader.bad:
-        return []
+        return
     kind, message = loader.failure
     if "killed by signal" not in message and "exited unexpectedly" not in message:
-        return []
+        return
     cause = "out of memory, by the kernel's choice" if "Killed" in message else "a crash in native code"
     if "Bus error" in message:
         cause = "/dev/shm was full"
-    return [
-        Finding(
-            code="worker-died",
-            severity=Severity.PROBLEM,
-            title="a worker process died",
-            where=loader.site,
-            evidence=(f"{kind}: {message.splitlines()[0][:300]}", f"the likely cause: {cause}"),
-            numbers={"cause": cause},
-            fix="fewer workers or smaller batches if memory ran out; num_workers=0 shows where native code crashes",
-            standpipe="a worker that dies is replaced, its work done again; a sample that kills two is named",
-        )
-    ]
+    yield Finding(
+        code="worker-died",
+        severity=Severity.PROBLEM,
+        title="a worker process died",
+        where=loader.site,
+        evidence=(f"{kind}: {message.splitlines()[0][:300]}", f"the likely cause: {cause}"),
+        numbers={"cause": cause},
+        fix="fewer workers or smaller batches if memory ran out; num_workers=0 shows where native code crashes",
+        standpipe="a worker that dies is replaced, its work done again; a sample that kills two is named",
+    )
 
 
-def _forked(host: Host, loader: LoaderFacts) -> list[Finding]:
-    findings = []
+def _forked(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     forked = [start for start in loader.starts if start.method == "fork"]
     threads = dict.fromkeys(name for start in forked for name in start.threads)
     if threads:
-        findings.append(
-            Finding(
-                code="fork-after-threads",
-                severity=Severity.WARNING,
-                title="workers are forked while other threads run",
-                where=loader.site,
-                evidence=(
-                    f"{several(len(threads), 'thread')} at the fork: {_listed(list(threads)[:5])}",
-                    "a lock that one of them held stays locked in the worker for ever",
-                ),
-                numbers={"threads": list(threads)},
-                fix="start threads after the workers, or DataLoader(..., multiprocessing_context='forkserver')",
-                standpipe="workers are forked from a process that has no other thread",
-            )
+        yield Finding(
+            code="fork-after-threads",
+            severity=Severity.WARNING,
+            title="workers are forked while other threads run",
+            where=loader.site,
+            evidence=(
+                f"{several(len(threads), 'thread')} at the fork: {_listed(list(threads)[:5])}",
+                "a lock that one of them held stays locked in the worker for ever",
+            ),
+            numbers={"threads": list(threads)},
+            fix="start threads after the workers, or DataLoader(..., multiprocessing_context='forkserver')",
+            standpipe="workers are forked from a process that has no other thread",
         )
     used = [bad for bad in loader.bad if _is_cuda(bad)]
     if any(start.cuda for start in forked) and (used or loader.cuda_path):
         said = f"{used[0].type}: {used[0].message.splitlines()[0]}" if used else None
-        findings.append(
-            Finding(
-                code="fork-after-cuda",
-                severity=Severity.PROBLEM,
-                title="workers use CUDA, and were forked after it was initialised",
-                where=loader.site,
-                evidence=(said or f"{loader.cuda_path} is a tensor on a GPU",),
-                numbers={"attribute": loader.cuda_path},
-                fix="keep tensors of the dataset on the CPU; move batches in the script's loop",
-                standpipe='standpipe.torch.loader(pipeline, device="cuda") moves batches in a stream of its own',
-            )
+        yield Finding(
+            code="fork-after-cuda",
+            severity=Severity.PROBLEM,
+            title="workers use CUDA, and were forked after it was initialised",
+            where=loader.site,
+            evidence=(said or f"{loader.cuda_path} is a tensor on a GPU",),
+            numbers={"attribute": loader.cuda_path},
+            fix="keep tensors of the dataset on the CPU; move batches in the script's loop",
+            standpipe='standpipe.torch.loader(pipeline, device="cuda") moves batches in a stream of its own',
         )
-    return findings
 
 
 def _is_cuda(bad: Bad) -> bool:

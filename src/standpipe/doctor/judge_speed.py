@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 from standpipe.doctor.facts import Host, LoaderFacts
 from standpipe.doctor.finding import Finding, Severity
@@ -70,10 +71,10 @@ def _storage_share(loader: LoaderFacts) -> float:
     return 1 - sum(made.cpu_s + made.queued_s for made in loader.made) / spent if spent else 0.0
 
 
-def _above_cores(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _above_cores(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     together = loader.workers * host.ranks
     if together <= host.cores:
-        return []
+        return
     evidence = [
         f"{several(loader.workers, 'worker')}"
         + (f" in each of {host.ranks} ranks" if host.ranks > 1 else "")
@@ -85,24 +86,22 @@ def _above_cores(host: Host, loader: LoaderFacts) -> list[Finding]:
         evidence.append(
             f"samples spend {_storage_share(loader):.0%} of their time waiting for storage: that may be why"
         )
-    return [
-        Finding(
-            code="workers-above-cores",
-            severity=severity,
-            title=f"{together} workers on {several(host.cores, 'CPU')}",
-            where=loader.site,
-            evidence=tuple(evidence),
-            numbers={"workers": loader.workers, "ranks": host.ranks, "cores": host.cores},
-            fix=f"DataLoader(..., num_workers={host.cores_each}); os.sched_getaffinity(0) has the CPUs, not the quota",
-            standpipe='num_workers="auto" counts CPUs by affinity and quota; its threads share one memory',
-        )
-    ]
+    yield Finding(
+        code="workers-above-cores",
+        severity=severity,
+        title=f"{together} workers on {several(host.cores, 'CPU')}",
+        where=loader.site,
+        evidence=tuple(evidence),
+        numbers={"workers": loader.workers, "ranks": host.ranks, "cores": host.cores},
+        fix=f"DataLoader(..., num_workers={host.cores_each}); os.sched_getaffinity(0) has the CPUs, not the quota",
+        standpipe='num_workers="auto" counts CPUs by affinity and quota; its threads share one memory',
+    )
 
 
-def _waiting(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _waiting(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     """Return a finding if the script waits because it lacks CPUs or workers."""
     if not waits(host, loader):
-        return []
+        return
     busy, most = busy_cores(loader), host.cores_each
     wait = f"the script waits {loader.wait_share:.0%} of its time for batches"
     evidence = [
@@ -121,7 +120,7 @@ def _waiting(host: Host, loader: LoaderFacts) -> list[Finding]:
         storage = _storage_share(loader)
         is_enough = loader.workers >= most and storage <= THRESHOLDS.most
         if is_enough or (loader.workers and busy_share(loader) < THRESHOLDS.most):
-            return []
+            return
         if loader.workers >= most:
             evidence.append(
                 f"samples spend {storage:.0%} of their time waiting for storage, with no use for a CPU"
@@ -142,90 +141,82 @@ def _waiting(host: Host, loader: LoaderFacts) -> list[Finding]:
         "busy_cores": round(busy, 2),
         "cores": most,
     }
-    return [
-        Finding(
-            code=code,
-            severity=Severity.WARNING,
-            title=title,
-            where=loader.site,
-            evidence=tuple(evidence),
-            numbers=numbers,
-            fix=fix,
-            standpipe=ours,
-        )
-    ]
+    yield Finding(
+        code=code,
+        severity=Severity.WARNING,
+        title=title,
+        where=loader.site,
+        evidence=tuple(evidence),
+        numbers=numbers,
+        fix=fix,
+        standpipe=ours,
+    )
 
 
-def _slow_transform(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _slow_transform(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     whole = sum(loader.transforms.values())
     named = [(name, took) for name, took in loader.transforms.items() if name]
     if not waits(host, loader) or not named or named[0][1] < MOST_OF_IT * whole:
-        return []
+        return
     name, took = named[0]
     others = ", ".join(f"{other} {show_seconds(each)}" for other, each in named[1:4])
-    return [
-        Finding(
-            code="slow-transform",
-            severity=Severity.WARNING,
-            title=f"{name} takes {took / whole:.0%} of a sample's time",
-            where=loader.site,
-            evidence=(
-                f"a sample takes {show_seconds(whole)}, of which {name} {show_seconds(took)}",
-                *((f"the next: {others}",) if others else ()),
-            ),
-            numbers={"transform": name, "seconds": took, "sample_s": whole},
-            fix=f"make {name} cheaper, apply it to a smaller image, or do it once and store what it gives",
-            standpipe="native transforms by sp.from_torchvision, or .cache() behind what isn't random",
-        )
-    ]
+    yield Finding(
+        code="slow-transform",
+        severity=Severity.WARNING,
+        title=f"{name} takes {took / whole:.0%} of a sample's time",
+        where=loader.site,
+        evidence=(
+            f"a sample takes {show_seconds(whole)}, of which {name} {show_seconds(took)}",
+            *((f"the next: {others}",) if others else ()),
+        ),
+        numbers={"transform": name, "seconds": took, "sample_s": whole},
+        fix=f"make {name} cheaper, apply it to a smaller image, or do it once and store what it gives",
+        standpipe="native transforms by sp.from_torchvision, or .cache() behind what isn't random",
+    )
 
 
-def _slow_collate(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _slow_collate(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if not waits(host, loader) or loader.collate_share < COLLATE or loader.collate_s < WORTH_WAIT_S:
-        return []
-    return [
-        Finding(
-            code="slow-collate",
-            severity=Severity.WARNING,
-            title=f"{loader.collate} takes {loader.collate_share:.0%} of a batch's time",
-            where=loader.site,
-            evidence=(f"{show_seconds(loader.collate_s)} for every batch, in the median",),
-            numbers={
-                "collate": loader.collate,
-                "collate_s": loader.collate_s,
-                "share": round(loader.collate_share, 3),
-            },
-            fix="do it per sample in the dataset, on arrays rather than lists; np.stack once, not piece by piece",
-            standpipe="rows are written where the batch has them; ragged fields: sp.Pad, sp.Ragged",
-        )
-    ]
+        return
+    yield Finding(
+        code="slow-collate",
+        severity=Severity.WARNING,
+        title=f"{loader.collate} takes {loader.collate_share:.0%} of a batch's time",
+        where=loader.site,
+        evidence=(f"{show_seconds(loader.collate_s)} for every batch, in the median",),
+        numbers={
+            "collate": loader.collate,
+            "collate_s": loader.collate_s,
+            "share": round(loader.collate_share, 3),
+        },
+        fix="do it per sample in the dataset, on arrays rather than lists; np.stack once, not piece by piece",
+        standpipe="rows are written where the batch has them; ragged fields: sp.Pad, sp.Ragged",
+    )
 
 
-def _slow_startup(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _slow_startup(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     if not loader.workers or loader.persistent or loader.epochs < 2 or not loader.batches:
-        return []
+        return
     epoch_s = loader.startup_s + (loader.batches - 1) * (loader.wait_s + loader.step_s)
     if loader.startup_s < max(STARTUP * epoch_s, STARTUP_S):
-        return []
-    return [
-        Finding(
-            code="workers-restarted",
-            severity=Severity.WARNING,
-            title=f"starting workers takes {loader.startup_s / epoch_s:.0%} of every epoch",
-            where=loader.site,
-            evidence=(
-                f"{show_seconds(loader.startup_s)} to the first batch, of an epoch of {show_seconds(epoch_s)} "
-                f"({loader.batches:,} batches)",
-                f"{several(loader.workers, 'worker')} started anew each epoch, by {loader.method}",
-            ),
-            numbers={"startup_s": loader.startup_s, "epoch_s": epoch_s, "method": loader.method},
-            fix="DataLoader(..., persistent_workers=True)",
-            standpipe="a loader's workers stay, and make the next epoch's first batches while this one ends",
-        )
-    ]
+        return
+    yield Finding(
+        code="workers-restarted",
+        severity=Severity.WARNING,
+        title=f"starting workers takes {loader.startup_s / epoch_s:.0%} of every epoch",
+        where=loader.site,
+        evidence=(
+            f"{show_seconds(loader.startup_s)} to the first batch, of an epoch of {show_seconds(epoch_s)} "
+            f"({loader.batches:,} batches)",
+            f"{several(loader.workers, 'worker')} started anew each epoch, by {loader.method}",
+        ),
+        numbers={"startup_s": loader.startup_s, "epoch_s": epoch_s, "method": loader.method},
+        fix="DataLoader(..., persistent_workers=True)",
+        standpipe="a loader's workers stay, and make the next epoch's first batches while this one ends",
+    )
 
 
-def _slow_sample(host: Host, loader: LoaderFacts) -> list[Finding]:
+def _slow_sample(host: Host, loader: LoaderFacts) -> Iterator[Finding]:
     stuck = [
         Finding(
             code="stuck-sample",
@@ -249,19 +240,18 @@ def _slow_sample(host: Host, loader: LoaderFacts) -> list[Finding]:
         default=(None, 0.0),
     )
     if stuck or slowest < max(SLOW_SAMPLE_S, SLOW_SAMPLE * statistics.median(medians or [0.0])):
-        return stuck
-    return [
-        Finding(
-            code="slow-sample",
-            severity=Severity.WARNING,
-            title=f"sample {index} took {show_seconds(slowest)}",
-            where=loader.site,
-            evidence=(f"a sample takes {show_seconds(statistics.median(medians))} in the median",),
-            numbers={"index": index, "seconds": slowest},
-            fix=f"look at dataset[{index}]: one such sample holds up its whole batch",
-            standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_sample_s= names it",
-        )
-    ]
+        yield from stuck
+        return
+    yield Finding(
+        code="slow-sample",
+        severity=Severity.WARNING,
+        title=f"sample {index} took {show_seconds(slowest)}",
+        where=loader.site,
+        evidence=(f"a sample takes {show_seconds(statistics.median(medians))} in the median",),
+        numbers={"index": index, "seconds": slowest},
+        fix=f"look at dataset[{index}]: one such sample holds up its whole batch",
+        standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_sample_s= names it",
+    )
 
 
 def _worker(worker: int) -> str:
