@@ -21,9 +21,9 @@ from standpipe.source.annotations.table import (
     Invalid,
     WithoutInstances,
 )
-from standpipe.source.index.file import Facts, IndexFile, SectionPlace
+from standpipe.source.index.file import Facts, IndexFile
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.store import AROUND, Progress, is_settled, open_index
+from standpipe.source.index.store import OwnPaths, Progress, is_settled, open_index
 from standpipe.source.index.writer import IndexWriter
 from standpipe.system.paths import AnyPath, absolute, path_text
 
@@ -91,7 +91,7 @@ class AnnotationSource:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotationSubject:
+class AnnotationSubject(OwnPaths):
     """A ``Subject`` of annotation files.
 
     path  absolute path of the annotations
@@ -108,7 +108,6 @@ class AnnotationSubject:
     look: Looks
     read: Reads
 
-    around = AROUND
     stays = False
     costly = True
 
@@ -118,11 +117,6 @@ class AnnotationSubject:
         return path_text(self.path)
 
     @property
-    def arguments(self) -> list[str]:
-        """The arguments of ``standpipe index`` for the same index: it doesn't take annotations."""
-        return []
-
-    @property
     def key(self) -> str:
         """The name of its index in the cache folder: a digest of paths and options."""
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
@@ -130,13 +124,6 @@ class AnnotationSubject:
         return blake2b(
             repr((self.kind, self.path, self.base, self.options)).encode(), digest_size=16
         ).hexdigest()
-
-    def text(self, index: IndexFile) -> SectionPlace:
-        """Return the place of the images' names, which are in the index itself."""
-        return index.place("text")
-
-    def check_unchanged(self) -> None:
-        """Do nothing: the images' names are read from the index."""
 
     def objection(self, index: IndexFile) -> str | None:
         """Return None if all that is seen of the files is as in the index; else why not."""

@@ -13,9 +13,9 @@ from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.files.sorted_names import SortedNames
 from standpipe.source.files.walk import HERE, Folder, class_folders, images_below
-from standpipe.source.index.file import Facts, IndexFile, SectionPlace
+from standpipe.source.index.file import Facts, IndexFile
 from standpipe.source.index.listing import SKIPPED
-from standpipe.source.index.store import AROUND, Progress, is_settled
+from standpipe.source.index.store import AROUND, OwnPaths, Progress, is_settled
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of, smallest_dtype
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.paths import path_text
@@ -25,7 +25,7 @@ BELOW_HERE = HERE + b"/"
 
 
 @dataclass(frozen=True, slots=True)
-class FolderSubject:
+class FolderSubject(OwnPaths):
     """A ``Subject`` of a folder of class folders, or of images without classes.
 
     base   its absolute path, with a slash at the end
@@ -40,13 +40,7 @@ class FolderSubject:
 
     kind = "folder"
     costly = False
-    around = AROUND
     stays = True
-
-    @property
-    def arguments(self) -> list[str]:
-        """The arguments of ``standpipe index`` for the same index: none."""
-        return []
 
     @property
     def path(self) -> bytes:
@@ -59,13 +53,6 @@ class FolderSubject:
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
-
-    def text(self, index: IndexFile) -> SectionPlace:
-        """Return the place of the paths, which are in the index itself."""
-        return index.place("text")
-
-    def check_unchanged(self) -> None:
-        """Do nothing: paths are read from the index."""
 
     def objection(self, index: IndexFile) -> str | None:
         """Return why the index doesn't fit the folder; None if all modification times and inodes are the

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -63,7 +63,7 @@ class Subject(Protocol):
         """The name of its index in the cache folder; it depends on the path and the options."""
 
     @property
-    def arguments(self) -> list[str]:
+    def arguments(self) -> Sequence[str]:
         """The arguments with which ``standpipe index`` builds the same index."""
 
     @property
@@ -97,6 +97,21 @@ class Subject(Protocol):
 
     def check_unchanged(self) -> None:
         """Raise ``StandpipeError`` if the file that has its paths was changed since it was opened."""
+
+
+class OwnPaths:
+    """A base class of subjects whose paths are in the index itself."""
+
+    __slots__ = ()
+    around = AROUND
+    arguments: Sequence[str] = ()  # ``standpipe index`` needs none
+
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Return the place of the paths."""
+        return index.place("text")
+
+    def check_unchanged(self) -> None:
+        """Do nothing: paths are read from the index."""
 
 
 @runtime_checkable

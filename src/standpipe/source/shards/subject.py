@@ -18,11 +18,10 @@ from standpipe.source.index.file import (
     REPEATED,
     Facts,
     IndexFile,
-    SectionPlace,
     place_sections,
 )
 from standpipe.source.index.listing import SKIPPED
-from standpipe.source.index.store import AROUND, Progress, is_settled
+from standpipe.source.index.store import OwnPaths, Progress, is_settled
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields
@@ -38,7 +37,7 @@ LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't 
 
 
 @dataclass(frozen=True, slots=True)
-class TarSubject:
+class TarSubject(OwnPaths):
     """A ``Subject`` of tar shards.
 
     shards  absolute paths, sorted
@@ -56,7 +55,6 @@ class TarSubject:
     base: bytes = field(init=False)
 
     kind = "tar"
-    around = AROUND
     stays = True
 
     def __post_init__(self) -> None:
@@ -81,11 +79,6 @@ class TarSubject:
         return digest.hexdigest()
 
     @property
-    def arguments(self) -> list[str]:
-        """The arguments of ``standpipe index`` for the same index: none."""
-        return []
-
-    @property
     def costly(self) -> bool:
         """True for many or large shards, whose headers may take long to read where storage is slow."""
         if len(self.shards) > CHEAP_SHARDS:
@@ -94,13 +87,6 @@ class TarSubject:
             return sum(os.stat(shard).st_size for shard in self.shards) > CHEAP_BYTES  # noqa: PTH116
         except OSError:  # opening the shard says more
             return False
-
-    def text(self, index: IndexFile) -> SectionPlace:
-        """Return the place of the shards' names, which are in the index itself."""
-        return index.place("text")
-
-    def check_unchanged(self) -> None:
-        """Do nothing: the shards' names are read from the index."""
 
     def names(self) -> list[bytes]:
         """Return the shards' paths without ``base``."""
