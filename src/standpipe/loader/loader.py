@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from standpipe.answers import answering
@@ -542,9 +541,7 @@ class Loader(Observable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _advise(self, left: Cursor) -> None:
