@@ -32,12 +32,15 @@ class ImageTransform:
     takes      numbers of channels that images may have
     in_pixels  names of the parameters in pixels, which are divided for a picture of another scale; None: the transform
                has no exact counterpart there
+    moved      names of the kinds of pictures whose pixels the transform moves; ``moves`` of transforms made of others
+               depends on those
     """
 
     __slots__ = ()
     draw_kind: ClassVar[int] = 0
     takes: ClassVar[tuple[int, ...]] = tuple(KINDS)
     in_pixels: ClassVar[tuple[str, ...] | None] = None
+    moved: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         set_plain(self)
@@ -59,7 +62,7 @@ class ImageTransform:
     @property
     def moves(self) -> tuple[str, ...]:
         """The names of the kinds of pictures whose pixels the transform moves to other places."""
-        return ()
+        return self.moved
 
     @property
     def is_random(self) -> bool:
@@ -202,11 +205,7 @@ class GeometricTransform(ImageTransform):
     __slots__ = ()
     step: ClassVar[GeometricStep]
     first_step: ClassVar[GeometricStep | None] = None
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """The names of all kinds."""
-        return MOVED
+    moved: ClassVar[tuple[str, ...]] = MOVED
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add this transform to a native pass. ``op`` is its part of the key of random numbers."""
@@ -216,7 +215,7 @@ class GeometricTransform(ImageTransform):
 class PixelTransform(ImageTransform):
     """The base class of transforms that change pixel values and need the whole image.
 
-    They don't move pixels unless the class overrides ``moves``.
+    They don't move pixels unless the class has other ``moved``.
     """
 
     __slots__ = ()

@@ -82,6 +82,7 @@ class AugMix(AutoAugmentBase):
     """
 
     draw_kind: ClassVar[int] = 47
+    moved: ClassVar[tuple[str, ...]] = ("image",)
 
     severity: int = 3
     mixture_width: int = 3
@@ -90,11 +91,6 @@ class AugMix(AutoAugmentBase):
     all_ops: bool = True
     interpolation: AugmentInterpolation = "bilinear"
     fill: Fill = None
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """Images alone."""
-        return ("image",)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""

@@ -158,14 +158,10 @@ class AutoAugmentBase(PixelTransform):
 
     __slots__ = ()
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    moved: ClassVar[tuple[str, ...]] = MOVED
     interpolation: AugmentInterpolation
     fill: Fill
     mask_fill: int
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """The names of all kinds, which shears, translations and rotations move."""
-        return MOVED
 
     @property
     def is_random(self) -> bool:

@@ -15,8 +15,16 @@ MOST_FACTOR = 1e6  # 255 times this fits into a native 32-bit integer
 MOST_TURN = 0.5  # of the circle of hues
 
 
+class ColourTransform(PixelTransform):
+    """The base class of transforms that change colours, wherever the pixels are."""
+
+    __slots__ = ()
+    takes: ClassVar[tuple[int, ...]] = COLOURS
+    in_pixels: ClassVar[tuple[str, ...] | None] = ()
+
+
 @dataclass(frozen=True, slots=True)
-class RandomInvert(AtRandom, PixelTransform):
+class RandomInvert(AtRandom, ColourTransform):
     """Invert the colours of an image at random, like ``torchvision.transforms.v2.RandomInvert``.
 
     The pixels are those of Pillow's ``ImageOps.invert``: 255 − value.
@@ -40,8 +48,6 @@ class RandomInvert(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 4
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -51,7 +57,7 @@ class RandomInvert(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomPosterize(AtRandom, PixelTransform):
+class RandomPosterize(AtRandom, ColourTransform):
     """Keep the upper bits of each channel at random, like ``torchvision.transforms.v2.RandomPosterize``.
 
     The pixels are those of Pillow's ``ImageOps.posterize``.
@@ -77,8 +83,6 @@ class RandomPosterize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 5
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     bits: int
     p: float = 0.5
@@ -94,7 +98,7 @@ class RandomPosterize(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomSolarize(AtRandom, PixelTransform):
+class RandomSolarize(AtRandom, ColourTransform):
     """Invert the values from a threshold on at random, like ``torchvision.transforms.v2.RandomSolarize``.
 
     The pixels are those of Pillow's ``ImageOps.solarize``.
@@ -120,8 +124,6 @@ class RandomSolarize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 6
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     threshold: float
     p: float = 0.5
@@ -138,7 +140,7 @@ class RandomSolarize(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomAutocontrast(AtRandom, PixelTransform):
+class RandomAutocontrast(AtRandom, ColourTransform):
     """Stretch each channel to the range 0 to 255 at random, like ``torchvision.transforms.v2.RandomAutocontrast``.
 
     The pixels are those of Pillow's ``ImageOps.autocontrast``.
@@ -162,8 +164,6 @@ class RandomAutocontrast(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 7
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -173,7 +173,7 @@ class RandomAutocontrast(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomEqualize(AtRandom, PixelTransform):
+class RandomEqualize(AtRandom, ColourTransform):
     """Equalize each channel's histogram at random, like ``torchvision.transforms.v2.RandomEqualize``.
 
     The pixels are those of Pillow's ``ImageOps.equalize``.
@@ -197,8 +197,6 @@ class RandomEqualize(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 8
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.5
 
@@ -208,7 +206,7 @@ class RandomEqualize(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomGrayscale(AtRandom, PixelTransform):
+class RandomGrayscale(AtRandom, ColourTransform):
     """Make an image grey at random, like ``torchvision.transforms.v2.RandomGrayscale``.
 
     All three channels become the grey level of Pillow's ``convert("L")``. Images of one channel stay as they are.
@@ -232,8 +230,6 @@ class RandomGrayscale(AtRandom, PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 9
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     p: float = 0.1
 
@@ -243,7 +239,7 @@ class RandomGrayscale(AtRandom, PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class Grayscale(PixelTransform):
+class Grayscale(ColourTransform):
     """Make images grey, like ``torchvision.transforms.v2.Grayscale``.
 
     The grey level is that of Pillow's ``convert("L")``. To decode images as grey ones, which takes less time, use
@@ -266,9 +262,6 @@ class Grayscale(PixelTransform):
     ...     print(loader.peek()["image"].tolist())
     [[[[76]]]]
     """
-
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     num_output_channels: int = 1
 
@@ -293,7 +286,7 @@ class Grayscale(PixelTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class ColorJitter(PixelTransform):
+class ColorJitter(ColourTransform):
     """Change brightness, contrast, saturation and hue at random, like ``torchvision.transforms.v2.ColorJitter``.
 
     The changes take place in random order, and each factor is uniform in its range. The pixels are those of
@@ -325,8 +318,6 @@ class ColorJitter(PixelTransform):
     """
 
     draw_kind: ClassVar[int] = 10
-    takes: ClassVar[tuple[int, ...]] = COLOURS
-    in_pixels: ClassVar[tuple[str, ...] | None] = ()
 
     brightness: Range = 0.0
     contrast: Range = 0.0

@@ -381,13 +381,9 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
 
     draw_kind: ClassVar[int] = 12
     in_pixels: ClassVar[tuple[str, ...] | None] = ()
+    moved: ClassVar[tuple[str, ...]] = MOVED
 
     p: float = 0.5
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """The names of all kinds."""
-        return MOVED
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

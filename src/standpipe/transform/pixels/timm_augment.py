@@ -131,6 +131,7 @@ class TimmRandAugment(PixelTransform):
 
     draw_kind: ClassVar[int] = 21
     takes: ClassVar[tuple[int, ...]] = COLOURS
+    moved: ClassVar[tuple[str, ...]] = MOVED
 
     num_ops: int = 2
     magnitude: float = 9
@@ -175,11 +176,6 @@ class TimmRandAugment(PixelTransform):
                 self.refuse("operations", "a mapping of names to weights above 0")
             if self.num_ops > min(MOST_DIFFERENT, len(names)):
                 self.refuse("num_ops", f"at most {min(MOST_DIFFERENT, len(names))} with weights")
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """The names of all kinds, which shears, translations and rotations move."""
-        return MOVED
 
     def for_kind(self, kind: FieldKind) -> ImageTransform:
         """Return the same transform with the kind's value around. Native code takes its nearest pixels."""

@@ -22,6 +22,7 @@ class Warp(PixelTransform):
     """The base class of transforms that move pixels within an image."""
 
     __slots__ = ()
+    moved: ClassVar[tuple[str, ...]] = MOVED
     interpolation: WarpInterpolation
     fill: int | Colour
     mask_fill: int
@@ -31,11 +32,6 @@ class Warp(PixelTransform):
         self.check_choice("interpolation", get_args(WarpInterpolation))
         colour_of(type(self).__name__, self.fill)
         check_mask_fill(type(self).__name__, self.mask_fill)
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """The names of all kinds."""
-        return MOVED
 
     @property
     def _sampling(self) -> list[float]:
