@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -33,22 +33,13 @@ class Finding:
     title: str
     where: str
     evidence: tuple[str, ...]
+    numbers: dict[str, Any] = field(default_factory=dict)
     fix: str
     standpipe: str
-    numbers: dict[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts as plain values, for JSON."""
-        return {
-            "code": self.code,
-            "severity": self.severity.value,
-            "title": self.title,
-            "where": self.where,
-            "evidence": list(self.evidence),
-            "numbers": self.numbers,
-            "fix": self.fix,
-            "standpipe": self.standpipe,
-        }
+        return {**asdict(self), "severity": self.severity.value, "evidence": list(self.evidence)}
 
 
 def by_severity(findings: list[Finding]) -> list[Finding]:
