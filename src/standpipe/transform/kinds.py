@@ -58,6 +58,7 @@ MASK = FieldKind(
 )
 DEPTH = FieldKind("depth", "depths", "depths (H, W) uint8 or uint16", number=2, dtypes=("uint8", "uint16"))
 FIELD_KINDS = (IMAGE, MASK, DEPTH)  # by number
+OF_ARRAYS = {each.name: each for each in (IMAGE, MASK)}  # by the names of their fields
 NO_KINDS: Mapping[str, FieldKind] = {}
 MOVED = tuple(each.name for each in FIELD_KINDS)  # what a transform moves that moves all of them
 
@@ -86,7 +87,7 @@ def kinds_of(
     for field, spec in given.items():
         is_encoded = isinstance(spec, Encoded) and spec.kind == "image"
         kind = named.get(field) or before.get(field)
-        kind = kind or (kind_of_encoded(field) if is_encoded else _kind_of_array(field))
+        kind = kind or (kind_of_encoded(field) if is_encoded else OF_ARRAYS.get(field))
         if kind is not None and field not in unmoved:
             found[field] = kind
     if not whole and IMAGE not in found.values():
@@ -115,7 +116,3 @@ def as_bytes(array: AnyArray) -> UInt8Array:
 def kind_of_encoded(field: str) -> FieldKind:
     """Return the kind of an encoded field by its name, such as ``road_mask``."""
     return next((each for each in FIELD_KINDS[1:] if f"_{field}".endswith(f"_{each.name}")), IMAGE)
-
-
-def _kind_of_array(field: str) -> FieldKind | None:
-    return next((each for each in (IMAGE, MASK) if field == each.name), None)

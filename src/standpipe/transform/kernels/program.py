@@ -176,7 +176,7 @@ def sample_program(
     if whole:
         check_named(pictures, fields)
     kinds = kinds_of(fields, pictures, whole=whole, unmoved=unmoved)
-    state = _Fields(fields, whole, kinds, {}, pictures)
+    state = _Fields(fields, whole, kinds, {}, pictures, channels, unmoved)
     steps: list[Step] = []
     earlier: list[Transform] = []
     moved: list[Move] = []
@@ -194,12 +194,9 @@ def sample_program(
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
-            state = state.after_function(segment, unmoved)
+            state = state.after_function(segment)
             continue
-        names = state.taken(segment, asked)
-        step = _native_step(
-            segment, tuple(earlier), state, names, channels, optional=MASK.name not in unmoved
-        )
+        step = _native_step(segment, tuple(earlier), state, state.taken(segment, asked))
         steps.append(step)
         state = state.after_native(step)
         earlier += segment
@@ -219,6 +216,8 @@ class _Fields:
     kinds     those that are pictures, the reference first
     channels  channels of images whose size isn't known, after a step
     pictures  what ``decode`` says of pictures
+    decoded   returns the number of channels of a field's decoded images
+    unmoved   names of fields that stay as they are
     """
 
     known: Known
@@ -226,6 +225,8 @@ class _Fields:
     kinds: Mapping[str, FieldKind]
     channels: Mapping[str, int]
     pictures: Pictures
+    decoded: Channels
+    unmoved: Collection[str]
 
     def is_encoded(self, field: str) -> bool:
         """Return True if a field is encoded."""
@@ -243,7 +244,7 @@ class _Fields:
             or (field in asked and (kind.is_image or self.is_encoded(field)))
         ]
 
-    def after_function(self, function: Function, unmoved: Collection[str]) -> _Fields:
+    def after_function(self, function: Function) -> _Fields:
         """Return the fields after a function, which decodes what it gets encoded."""
         changed = {*self.kinds} if function.field is None else {function.field}
         before = {
@@ -253,7 +254,7 @@ class _Fields:
         }
         whole = self.whole if function.field is not None else function.spec is not None
         known = _after_function(function, self.known, whole=self.whole)
-        kinds = kinds_of(known, self.pictures, whole=whole, unmoved=unmoved, before=before)
+        kinds = kinds_of(known, self.pictures, whole=whole, unmoved=self.unmoved, before=before)
         return replace(self, known=known, whole=whole, kinds=kinds)
 
     def after_native(self, step: NativeStep) -> _Fields:
@@ -315,13 +316,7 @@ def _specs(function: Function) -> Mapping[str, ArraySpec]:
 
 
 def _native_step(
-    transforms: Sequence[Transform],
-    earlier: tuple[Transform, ...],
-    fields: _Fields,
-    names: Sequence[str],
-    channels: Channels,
-    *,
-    optional: bool,
+    transforms: Sequence[Transform], earlier: tuple[Transform, ...], fields: _Fields, names: Sequence[str]
 ) -> NativeStep:
     """Return the step of adjacent native transforms, which takes the pictures ``names``."""
     known = fields.known
@@ -330,38 +325,29 @@ def _native_step(
             f"{transforms[0].describe()} needs the field 'image'; the fields are {', '.join(known)}"
         )
     grids = fields.pictures.grids({*names, MASK.name})
-    inputs = tuple(_input(name, transforms, fields, channels, grids[name]) for name in names)
+    inputs = tuple(_input(name, transforms, fields, grids[name]) for name in names)
     if fields.pictures.pairs is None and {"left", "right"}.issubset(names) and any(map(_mirrors, transforms)):
         raise PlanError(
             "a horizontal flip mirrors the fields 'left' and 'right': write decode(pairs=('left', 'right')) to swap "
             "them where it does, so that left stays left, or decode(pairs=()) if they aren't two eyes' pictures"
         )
-    source_px = None
-    for each in inputs:
-        spec = known.get(each.field)
-        if not isinstance(spec, ArraySpec):
-            continue
-        size = (spec.shape[0], spec.shape[1])
-        first = inputs[0]
-        if each is first:
-            source_px = size
-        elif source_px is not None and any(
+    specs = {each: known.get(each.field) for each in inputs}
+    sizes = {each: spec.shape[:2] for each, spec in specs.items() if isinstance(spec, ArraySpec)}
+    first, source_px = inputs[0], None
+    if first in sizes:
+        source_px = (sizes[first][0], sizes[first][1])
+    for each, size in sizes.items():
+        if source_px is not None and any(
             side * first.grid != of_first * each.grid for side, of_first in zip(size, source_px, strict=True)
         ):
             raise PlanError(
                 f"the field {each.field!r} has {size} pixels (height, width), but {first.field!r} {source_px}: all "
                 "pictures of a record have one size, times their scale in decode(scale=…)"
             )
-    may = not fields.whole and optional and MASK.name not in names and moves_kind(transforms, MASK)
-    step = NativeStep(
-        tuple(transforms),
-        earlier,
-        None,
-        inputs,
-        (Input(MASK.name, MASK, 1, grid=grids[MASK.name]),) if may else (),
-        frozenset(filter(fields.is_encoded, names)),
-        source_px,
-    )
+    may = not (fields.whole or MASK.name in (*names, *fields.unmoved)) and moves_kind(transforms, MASK)
+    further = (Input(MASK.name, MASK, 1, grid=grids[MASK.name]),) if may else ()
+    decodes = frozenset(filter(fields.is_encoded, names))
+    step = NativeStep(tuple(transforms), earlier, None, inputs, further, decodes, source_px)
     try:
         return replace(step, kernel=fuse(transforms, source_px, earlier=earlier, inputs=inputs))
     except PlanError:  # the size depends on the image
@@ -372,15 +358,13 @@ def _native_step(
         return step
 
 
-def _input(
-    name: str, transforms: Sequence[Transform], fields: _Fields, channels: Channels, grid: int
-) -> Input:
+def _input(name: str, transforms: Sequence[Transform], fields: _Fields, grid: int) -> Input:
     """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
     kind, spec = fields.kinds[name], fields.known.get(name)
     twins = {a: b for pair in fields.pictures.pairs or () for a, b in (pair, pair[::-1])}
     if not isinstance(spec, ArraySpec):
         if kind.dtypes is None:
-            number: int | None = fields.channels.get(name) or channels(name)
+            number: int | None = fields.channels.get(name) or fields.decoded(name)
         else:
             number = np.dtype(kind.dtypes[-1]).itemsize
     elif (number := kind.bytes_of(spec)) is None:
