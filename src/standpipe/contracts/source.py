@@ -455,3 +455,11 @@ class StreamSource(Protocol):
 
         Raises ``PlanError`` if the stream can't be divided among ranks.
         """
+
+
+def check_part(source: OpenSource, name: str, start: int, stop: int) -> None:
+    """Raise ``KeyError`` if a source has no such column, ``IndexError`` if it lacks some records of [start, stop)."""
+    if name not in source.columns:
+        raise KeyError(name)
+    if not 0 <= start <= stop <= source.num_records:
+        raise IndexError(f"records [{start}, {stop}) of {source.num_records}")

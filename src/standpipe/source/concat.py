@@ -26,6 +26,7 @@ from standpipe.contracts import (
     SkipsFiles,
     Source,
 )
+from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.units import without_middle
@@ -131,10 +132,7 @@ class OpenConcat:
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column for the records [start, stop), in a dtype that holds the values of all parts."""
-        if name not in self.columns:
-            raise KeyError(name)
-        if not 0 <= start <= stop <= self.num_records:
-            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        check_part(self, name, start, stop)
         limits = zip(self.parts, self.begins[:-1].tolist(), self.begins[1:].tolist(), strict=True)
         pieces = [
             part.column(name, min(max(start, begin), end) - begin, max(min(stop, end), begin) - begin)

@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, RaggedRows, Records
-from standpipe.contracts.source import places_in_ranges
+from standpipe.contracts.source import check_part, places_in_ranges
 from standpipe.errors import PlanError
 from standpipe.source.index.file import (
     ENDS,
@@ -120,10 +120,7 @@ class Listing:
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column for the records [start, stop), (stop − start,)."""
-        if name not in self.columns:
-            raise KeyError(name)
-        if not 0 <= start <= stop <= self.num_records:
-            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        check_part(self, name, start, stop)
         facts = self.index.facts
         if name == "label":
             assert facts.label is not None

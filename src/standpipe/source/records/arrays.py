@@ -12,6 +12,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, OpenSource, Records, Rows
+from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
 from standpipe.source.records.fixed_file import stamp_of
 from standpipe.source.records.npy import NpyFile, check_dtype, opened_npy
@@ -137,10 +138,7 @@ class OpenArrays:
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column for the records [start, stop), (stop − start,), in the machine's byte order."""
-        if name not in self.columns:
-            raise KeyError(name)
-        if not 0 <= start <= stop <= self.num_records:
-            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        check_part(self, name, start, stop)
         part = self.arrays[name][start:stop]
         return part.astype(part.dtype.newbyteorder("="), copy=False)
 

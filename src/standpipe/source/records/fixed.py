@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import Encoded, OpenSource, Records, Rows
+from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
 from standpipe.source.records.fixed_file import FixedFile, opened_file
 from standpipe.source.records.npy import check_dtype
@@ -247,10 +248,7 @@ class OpenFixed:
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Read a column for the records [start, stop) from the files, in pieces."""
-        if name not in self.columns:
-            raise KeyError(name)
-        if not 0 <= start <= stop <= self.num_records:
-            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        check_part(self, name, start, stop)
         part = next(part for part in self.parts if name in part.names)
         pieces = [self._given(name, np.empty(0, part.record[name]))]
         count = AT_ONCE_BYTES // min(part.record.itemsize, SMALL_RECORD_BYTES)
