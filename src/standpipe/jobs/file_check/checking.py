@@ -25,6 +25,7 @@ from standpipe.transform.kinds import IMAGE
 
 DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # limit of encoded files in memory
+SIDE_BYTES = 256 << 20  # usual limit of memory for images that need a whole frame
 QUEUED_PER_THREAD = 4  # pieces of work in the queue for each thread
 IDLE_S = 0.5  # time without results after which ``run`` yields an empty list
 FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from standpipe.contracts import Source
 from standpipe.jobs.file_check.findings import FileCheckReport
 from standpipe.spec import DecodeLimits, Decoding, ReadOptions
+from standpipe.units import parse_bytes
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 
@@ -74,15 +75,12 @@ def check_files(
     >>> report.ok, report.records, dict(report.counts)
     (True, 24, {})
     """
-    from standpipe.jobs.file_check.run import run  # SQLite costs a tenth of what importing standpipe does
+    # SQLite costs a tenth of what importing standpipe does.
+    from standpipe.jobs.file_check.checking import SIDE_BYTES, FileCheckSpec
+    from standpipe.jobs.file_check.run import run
 
-    return run(
-        source,
-        decoding=Decoding(limits=limits or DecodeLimits(), allow_truncated=allow_truncated),
-        duplicates=duplicates,
-        workers=num_workers,
-        large_image_memory=large_image_memory,
-        reads=reads or ReadOptions(),
-        fresh=fresh,
-        on_progress=on_progress,
-    )
+    decoding = Decoding(limits=limits or DecodeLimits(), allow_truncated=allow_truncated)
+    given = large_image_memory
+    side_bytes = SIDE_BYTES if given is None else parse_bytes("large_image_memory", given)
+    spec = FileCheckSpec(decoding, reads or ReadOptions(), side_bytes, duplicates)
+    return run(source, spec, num_workers, fresh=fresh, on_progress=on_progress)

@@ -227,16 +227,18 @@ class FileCheckReport:
             "skipped": self.skipped,
         }
 
+    def _rows(self, column: str) -> Iterator[tuple[Any, ...]]:
+        """Yield number, value of a column and text of the files that have such a value."""
+        return self._store.rows(
+            f"SELECT record, {column}, text FROM files WHERE {column} IS NOT NULL ORDER BY record"
+        )
+
     def _bad(self) -> Iterator[FileFinding]:
-        for number, kind, text in self._store.rows(
-            "SELECT record, fault, text FROM files WHERE fault IS NOT NULL ORDER BY record"
-        ):
+        for number, kind, text in self._rows("fault"):
             yield self._finding(number, "bad", kind, text)
 
     def _flawed(self) -> Iterator[FileFinding]:
-        for number, flaw in self._store.rows(
-            "SELECT record, flaw FROM files WHERE flaw IS NOT NULL ORDER BY record"
-        ):
+        for number, flaw, _ in self._rows("flaw"):
             yield self._finding(number, "warning", _FLAWS[flaw], _FLAW_TEXTS[_FLAWS[flaw]])
 
     def _copies(self) -> Iterator[FileFinding]:
@@ -259,9 +261,7 @@ class FileCheckReport:
             yield self._finding(record * len(self.fields), "warning", REPEATED, text, first)
 
     def _misnamed(self) -> Iterator[FileFinding]:
-        for number, kind in self._store.rows(
-            "SELECT record, misnamed FROM files WHERE misnamed IS NOT NULL ORDER BY record"
-        ):
+        for number, kind, _ in self._rows("misnamed"):
             yield self._finding(number, "note", SUFFIX, f"is a {kind}, which its name doesn't say")
 
     def _finding(self, number: int, level: Any, kind: str, text: str, like: int | None = None) -> FileFinding:

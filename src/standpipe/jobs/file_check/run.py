@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -25,46 +24,29 @@ from standpipe.jobs.file_check.labels import LabelCounts
 from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
 from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
-from standpipe.spec import Decoding, Int64Array, ReadOptions
+from standpipe.spec import Int64Array
 from standpipe.system import machine
 from standpipe.transform import decoder_version
 from standpipe.transform.kinds import kind_of_encoded
-from standpipe.units import is_count, parse_bytes
+from standpipe.units import is_count
 
 AT_ONCE = 4096  # records whose paths are in memory
 FILES_OF_PIECE = 8  # files that a thread takes at once: handing them over takes about 50 µs
 COMMIT_S = 0.5
 PATIENCE_S = 1.0
-SIDE_BYTES = 256 << 20
 
 
 def run(
-    source: Source,
-    *,
-    decoding: Decoding,
-    duplicates: bool,
-    workers: int | Literal["auto"],
-    large_image_memory: int | str | None,
-    reads: ReadOptions,
-    fresh: bool,
-    on_progress: Progress | None,
+    source: Source, spec: FileCheckSpec, workers: object, *, fresh: bool, on_progress: Progress | None
 ) -> FileCheckReport:
     """Do the work of ``check_files``, which documents the arguments."""
     begin = time.monotonic()
-    check_reads(reads)
-    spec = FileCheckSpec(
-        decoding=decoding,
-        reads=reads,
-        side_bytes=SIDE_BYTES
-        if large_image_memory is None
-        else parse_bytes("large_image_memory", large_image_memory),
-        digests=duplicates,
-    )
-    check_limits(decoding.limits)
+    check_reads(spec.reads)
+    check_limits(spec.decoding.limits)
     threads = _threads(workers)
     opened, fields = _opened(source)
     store = Store.open(_key(opened, spec), fresh=fresh)
-    work = _Work(opened, fields, store, duplicates, LabelCounts(opened.classes))
+    work = _Work(opened, fields, store, spec.digests, LabelCounts(opened.classes))
     checkers = FileCheckers(spec, threads)
     try:
         _look(checkers, work, on_progress)
