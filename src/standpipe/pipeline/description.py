@@ -156,7 +156,15 @@ class Description(Transformed):
                 f"batch: batch_sampler must be True or False, got {batch_sampler!r:.80}. Give the batches to "
                 "loader.from_batches(batches)"
             )
-        within = _within(batch_size, budget, length_column, max_batch_size, packing)
+        within = None
+        alone = budget is None and length_column is None and max_batch_size is None and not packing
+        if batch_size is None and budget is not None and length_column is not None:
+            within = Budget(budget, length_column, max_batch_size, packing)
+        elif batch_size is None or not alone:
+            raise PlanError(
+                "batch() takes a batch_size, or budget= and length_column=. max_batch_size= and packing= apply "
+                "only with budget="
+            )
         if batch_sampler and within is not None:
             raise PlanError(
                 "batch(batch_sampler=True) takes a batch_size, which is the largest number of samples "
@@ -276,28 +284,6 @@ class Description(Transformed):
         if isinstance(policy, Replace):
             check_at_most(policy.at_most)
         return replace(self, bad=policy)
-
-
-def _within(
-    batch_size: int | None,
-    budget: int | None,
-    length_column: str | None,
-    max_batch_size: int | None,
-    packing: bool,
-) -> Budget | None:
-    """Return the length budget of ``Pipeline.batch``'s arguments, or None with a ``batch_size``.
-
-    Raise ``PlanError`` for arguments that don't go together.
-    """
-    if batch_size is None and budget is not None and length_column is not None:
-        return Budget(budget, length_column, max_batch_size, packing)
-    alone = budget is None and length_column is None and max_batch_size is None and not packing
-    if batch_size is None or not alone:
-        raise PlanError(
-            "batch() takes a batch_size, or budget= and length_column=. max_batch_size= and packing= apply "
-            "only with budget="
-        )
-    return None
 
 
 def _collating(

@@ -74,7 +74,7 @@ def kernel_or_program(
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
     whole = step.kernel or fuse(step.transforms, None, inputs=step.inputs)
-    if not keeps_images(pipeline):
+    if not _cached(pipeline):
         return whole, None
     return kernels_around(pipeline, source)[1], None
 
@@ -107,11 +107,6 @@ def picture_kinds(pipeline: Description, source: OpenSource) -> dict[str, FieldK
     """Return the kinds of the fields that may be pictures, the reference first."""
     kinds = kinds_of(_plain_fields(source), pipeline.decoding.pictures, whole=_is_declared(source))
     return {**(kinds or {"image": IMAGE}), MASK.name: MASK}
-
-
-def keeps_images(pipeline: Description) -> bool:
-    """Return True if a cache comes after transforms."""
-    return _cached(pipeline) > 0
 
 
 def _cached(pipeline: Description) -> int:

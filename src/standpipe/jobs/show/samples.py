@@ -54,7 +54,8 @@ def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int])
 
 def _shown(pipeline: Description, n: int, epochs: list[int]) -> Sheet:
     """Return a sheet with a column for each field of images, or for each of these and epoch."""
-    batched = pipeline if _is_batched(pipeline) else _alone(pipeline, n)
+    has_batches = pipeline.batch_rows is not None or pipeline.budget is not None
+    batched = pipeline if has_batches and not pipeline.batch_sampler else _alone(pipeline, n)
     titles: list[str] = []
     columns: list[list[UInt8Array]] = []
     captions: list[tuple[str, str]] = []
@@ -179,11 +180,6 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     steps = [each.pop() if len(each) == 1 else f"step {number}" for number, each in enumerate(names, 1)]
     titles = ["source", *map(_name, before), *steps, *map(_name, after)]
     return draw_sheet(titles, [row for group in rows for row in group])
-
-
-def _is_batched(pipeline: Description) -> bool:
-    """Return True if a loader of the pipeline has batches without being told their records."""
-    return (pipeline.batch_rows is not None or pipeline.budget is not None) and not pipeline.batch_sampler
 
 
 def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None = None) -> Description:
