@@ -86,17 +86,8 @@ class Order(Protocol):
         """Return one line for ``explain()``."""
 
 
-@runtime_checkable
 class Transform(Protocol):
-    """A description of what happens to a sample. It names the fields it reads and writes."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the fields that the transform reads."""
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Names of the fields that the transform writes."""
+    """A description of what happens to a sample."""
 
     def describe(self) -> str:
         """Return one line for ``explain()`` and the recipe's digest: the class and every parameter."""

@@ -50,16 +50,6 @@ class ImageTransform:
         return [name for each in type(self).__mro__ for name in getattr(each, "__slots__", ())]
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of the fields that the transform reads."""
-        return ("image",)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The names of the fields that the transform writes."""
-        return ("image",)
-
-    @property
     def moves(self) -> tuple[str, ...]:
         """The names of the kinds of pictures whose pixels the transform moves to other places."""
         return self.moved

@@ -85,7 +85,7 @@ def _fields(
     kinds = {**kinds, IMAGE.name: IMAGE}  # functions may have renamed fields
     images = (field for field, kind in kinds.items() if kind.is_image and (views or field in samples[0]))
     reference = next(images, IMAGE.name)
-    for view in [reference] if views is None else views.writes:
+    for view in [reference] if views is None else views.views:
         first: list[list[UInt8Array]] = []
         for field, kind in {reference: IMAGE, **kinds}.items():
             name = view if field == reference else field_of_view(view, field, reference)

@@ -104,11 +104,6 @@ class Views(ImageTransform):
         return hash(tuple(self.views))
 
     @property
-    def writes(self) -> tuple[str, ...]:
-        """The names of the views' fields."""
-        return tuple(self.views)
-
-    @property
     def moves(self) -> tuple[str, ...]:
         """The kinds of pictures that each transform of the views moves that moves any."""
         moving = [each.moves for each in self.transforms() if each.moves]

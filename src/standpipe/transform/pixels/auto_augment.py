@@ -163,11 +163,6 @@ class AutoAugmentBase(PixelTransform):
     fill: Fill
     mask_fill: int
 
-    @property
-    def is_random(self) -> bool:
-        """True."""
-        return True
-
     def check(self) -> None:
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         self.check_choice("interpolation", get_args(AugmentInterpolation))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
-from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import ArraySpec
 from standpipe.transform.python.mixing import CutMix, MixUp
@@ -85,19 +84,9 @@ class Function:
         return cls(fn, field, input_format or "numpy", spec, "plain")
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """The name of the field that the callable reads, in a tuple; empty if it takes the whole sample."""
-        return () if self.field is None else (self.field,)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The name of the field that the callable writes, in a tuple; empty if it returns the whole sample."""
-        return self.reads
-
-    @property
     def moves(self) -> tuple[str, ...]:
         """The fields whose pixels it is known to move: the image, for a transform of torchvision."""
-        return self.reads if self.kind == "torchvision" and _moves(self.fn) else ()
+        return (self.field,) if self.field and self.kind == "torchvision" and _moves(self.fn) else ()
 
     @property
     def takes_rng(self) -> Rng | None:
@@ -219,7 +208,7 @@ def callable_name(fn: object) -> str:
 
 def is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
     """Return True for a user's callable; classes and standpipe's own transforms aren't."""
-    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)
+    return callable(transform) and not isinstance(transform, type)
 
 
 def check_tensors(asked_by: str, tensors: object) -> None:
