@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -36,6 +35,7 @@ from standpipe.transform.decoders.channels import Undecodable, form_of
 from standpipe.transform.decoders.foreign import decode_foreign, decode_input
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.python.function import callable_name
+from standpipe.transform.python.values import is_picture
 
 KEY = (0, 0, 0, 0)  # seed, epoch, position, attempt: no transform uses random numbers
 
@@ -87,9 +87,14 @@ def _applied(pipeline: Description, images: Sequence[Any], grid: int = 1) -> dic
     batch: dict[str, AnyArray] = {
         name: np.empty((len(given), *spec.shape), spec.dtype) for name, spec in kernel.outputs.items()
     }
-    maker = _Maker(kernel, pipeline.decoding)
+    program, decode = kernel.compile(pipeline.decoding), partial(decode_input, pipeline.decoding)
+    maker = _native.RowMaker(_native.SideArena(SIDE_BYTES[1]), READ_BYTES, new_heartbeat(), decode)
     for index, (image, path) in enumerate(given):
-        if wrong := maker.fill(image, {name: rows[index] for name, rows in batch.items()}):
+        rows = kernel.rows({name: values[index] for name, values in batch.items()})
+        into = [row.reshape(-1).view(np.uint8) for row in rows]
+        has_bytes = image.ndim > 1 or image.size > 0
+        wrong = maker.make(program, 0, image, *KEY, into) if has_bytes else "the image has no bytes"
+        if wrong:
             raise DecodeError(wrong, place="transform", index=index, path=path)
     return batch
 
@@ -122,11 +127,7 @@ def _is_image(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 3
     one = isinstance(value, str | bytes | bytearray | memoryview | os.PathLike)
-    return one or hasattr(value, "read") or _is_pillow(value)
-
-
-def _is_pillow(value: object) -> bool:
-    return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
+    return one or hasattr(value, "read") or is_picture(value)
 
 
 def _given(index: int, image: Any, decoding: Decoding) -> tuple[UInt8Array, str | None]:
@@ -142,7 +143,7 @@ def _given(index: int, image: Any, decoding: Decoding) -> tuple[UInt8Array, str 
         return np.frombuffer(data, np.uint8), path
     if hasattr(image, "read"):
         image = image.read()
-    elif _is_pillow(image):
+    elif is_picture(image):
         image = _with_place(lambda: np.asarray(form_of(decoding)(image)), index, None)
         image = image[..., None] if image.ndim == 2 else image
     if isinstance(image, bytes | bytearray | memoryview):
@@ -186,24 +187,3 @@ def _with_place(decode: Callable[[], UInt8Array], index: int, path: str | None) 
         return decode()
     except Undecodable as error:
         raise DecodeError(str(error), place="transform", index=index, path=path) from None
-
-
-class _Maker:
-    """Makes rows with one kernel, one at a time."""
-
-    def __init__(self, kernel: NativeKernel, decoding: Decoding) -> None:
-        self._kernel = kernel
-        self._program = kernel.compile(decoding)
-        self._native = _native.RowMaker(
-            _native.SideArena(SIDE_BYTES[1]), READ_BYTES, new_heartbeat(), partial(decode_input, decoding)
-        )
-
-    def fill(self, image: UInt8Array, out: Mapping[str, AnyArray]) -> str:
-        """Write an image into ``out``. Return an empty text, or what is wrong with the image.
-
-        out  one row of each output field, by name
-        """
-        if image.ndim == 1 and image.size == 0:
-            return "the image has no bytes"
-        into = [row.reshape(-1).view(np.uint8) for row in self._kernel.rows(out)]
-        return self._native.make(self._program, 0, image, *KEY, into)
