@@ -1,4 +1,5 @@
 // Binds functions that make rows one at a time, for pipelines with Python code between the kernels.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -99,11 +101,14 @@ InputData input_data(const Program& program, size_t input, const PixelArray& dat
 
 std::string make(BoundMaker& bound, const Program& program, size_t input, PixelArray data, uint64_t seed,
                  uint64_t epoch, uint64_t position, uint64_t attempt, const std::vector<RowBytes>& outs,
-                 std::pair<int, int> first_px) {
+                 std::pair<int, int> first_px, const std::optional<Column<int32_t>>& windows) {
+    if (windows && windows->shape(0) != 4 * program.windows)
+        throw nb::value_error("windows: four numbers for each");
     const std::vector<Output> outputs = outputs_of(program, outs);
     const InputData given = input_data(program, input, data);
-    const Row row{
-        {epoch_key(seed, epoch), position, attempt}, {outputs, 0}, {first_px.first, first_px.second}};
+    const Row row{{epoch_key(seed, epoch), position, attempt, windows ? windows->data() : nullptr},
+                  {outputs, 0},
+                  {first_px.first, first_px.second}};
     Released unlocked;
     return bound.maker.make(program, input, given, row, &bound.pillow).text;
 }
@@ -283,11 +288,13 @@ void bind_makers(nb::module_& m) {
             Unlocked(), "bytes"_a,
             "Wait for the memory of a file that other code reads. Returns False if it doesn't fit.")
         .def("make", &make, "program"_a, "input"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a, "attempt"_a,
-             "outs"_a.noconvert(), "first_px"_a = std::pair(0, 0),
+             "outs"_a.noconvert(), "first_px"_a = std::pair(0, 0), "windows"_a.none() = nb::none(),
              "Make a row of one of the program's inputs; each head of that input writes its array of\n"
              "``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``:\n"
-             "(height, width) of the first input in pixels, which its own must fit. Returns '' or an error "
-             "message.")
+             "(height, width) of the first input in pixels, which its own must fit. ``windows``: (4 × "
+             "windows,) "
+             "of\n"
+             "``trace``, for crops that boxes decide. Returns '' or an error message.")
         .def("make_many", &make_many, "program"_a, "images"_a, "seed"_a, "epoch"_a, "out"_a.noconvert(),
              "Make rows of ``out``, (n, bytes of a row), and write each begin to the heartbeat. ``images``:\n"
              "(encoded bytes, position, attempt, row) of each. Returns '' or an error message for each.")

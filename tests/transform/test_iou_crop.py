@@ -259,8 +259,47 @@ def test_sources_without_boxes_are_refused() -> None:
         in_order(images, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()
 
 
-def test_boxes_of_datasets_come_too_late() -> None:
-    dataset = [{"image": np.zeros((9, 9, 3), np.uint8), "boxes": [[0, 0, 4, 4]], "labels": [1]}]
-    source = sp.MapSource(dataset, instances=("boxes", "labels"))
-    with pytest.raises(sp.PlanError, match="needs the boxes before the images are made"):
-        in_order(source, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()
+class Targets:
+    """The records of a source as a dataset, with encoded images or pixels."""
+
+    def __init__(self, source: Any, encoded: bool) -> None:
+        opened = source.open()
+        records = opened.locate(np.arange(opened.num_records))
+        self.files = [bytes(path).decode() for path in records.files["image"].paths]
+        self.boxes = np.split(records.ragged["boxes"].values, records.ragged["boxes"].ends[:-1])
+        self.encoded = encoded
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        file = self.files[index]
+        return {"image": file if self.encoded else np.array(Image.open(file)), "boxes": self.boxes[index]}
+
+
+@pytest.mark.parametrize("encoded", [False, True], ids=["pixels", "files"])
+@pytest.mark.parametrize("executor", ["process", "thread", "inline"])
+def test_workers_of_datasets_draw_the_same_windows(executor: Any, encoded: bool, tmp_path: Path) -> None:
+    source = painted(tmp_path, 30)
+    steps = [*SSD, sp.SanitizeBoundingBoxes()]
+    expected = batches(
+        sp.Pipeline(source).shuffle(seed=3).map(*steps).batch(6, instances=sp.Ragged(max_values=60))
+    )
+    dataset = sp.MapSource(
+        Targets(source, encoded), encoded="image" if encoded else None, instances=("boxes",)
+    )
+    found = batches(
+        sp.Pipeline(dataset).shuffle(seed=3).map(*steps).batch(6, instances=sp.Ragged(max_values=60)),
+        executor=executor,
+    )
+    for batch, other in zip(found, expected, strict=True):
+        for name in ("image", "boxes", "batch_index", "to_original"):
+            assert np.array_equal(batch[name], other[name]), name
+
+
+def test_a_cache_of_a_dataset_is_refused(tmp_path: Path) -> None:
+    dataset = sp.MapSource(Targets(painted(tmp_path, 3), False), instances=("boxes",))
+    cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
+    with pytest.raises(sp.PlanError, match="can't follow a cache of a dataset's samples"):
+        pipeline = sp.Pipeline(dataset).map(sp.Resize((80, 70))).cache(cache).map(*SSD)
+        pipeline.batch(2, instances=sp.Ragged(max_values=60)).plan()

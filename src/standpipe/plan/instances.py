@@ -37,7 +37,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     columns = ragged_fields(source)
     reference = next(iter(picture_kinds(pipeline, source)))
     chains = dict(_chains(pipeline.transforms, reference))
-    _check_boxes(chains.values(), source)
+    _check_boxes(pipeline, chains.values(), source)
     filters = {image: _filter(chain) for image, chain in chains.items()}
     if not columns:
         if found := [
@@ -123,8 +123,8 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
     return found
 
 
-def _check_boxes(chains: Iterable[Sequence[Transform]], source: OpenSource) -> None:
-    """Raise ``PlanError`` for a crop that boxes decide, if they aren't known before the images are made."""
+def _check_boxes(pipeline: Description, chains: Iterable[Sequence[Transform]], source: OpenSource) -> None:
+    """Raise ``PlanError`` for a crop that boxes decide, if they aren't known where it is drawn."""
     crops = [each for chain in chains for each in chain if isinstance(each, RandomIoUCrop)]
     if not crops:
         return
@@ -133,10 +133,10 @@ def _check_boxes(chains: Iterable[Sequence[Transform]], source: OpenSource) -> N
             f"{crops[0].describe()} crops by boxes, and this source has no field 'boxes': use a source such as Coco, or "
             "another crop"
         )
-    if isinstance(source, PythonSource):
+    if isinstance(source, PythonSource) and pipeline.cached is not None:
         raise PlanError(
-            f"{crops[0].describe()} needs the boxes before the images are made, and a dataset gives both at once: use a "
-            "source such as Coco, or call torchvision's RandomIoUCrop in the dataset"
+            f"{crops[0].describe()} can't follow a cache of a dataset's samples, whose boxes are those of the stored "
+            "images: leave out the cache"
         )
 
 

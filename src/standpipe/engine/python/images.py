@@ -18,7 +18,7 @@ from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Samp
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, UInt8Array
+from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, Int32Array, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import (
     ANY_PX,
@@ -111,7 +111,8 @@ class ImageMaker:
                     program, kernel = self._program(step, self._size_of(step, data), inputs)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
-                wrong = self._native.make(program, place, data, *seeds, rows, reference_px)
+                    windows = self._windows(program, kernel, data, key, sample) if program.windows else None
+                wrong = self._native.make(program, place, data, *seeds, rows, reference_px, windows)
                 data = None  # it may be in memory that is given back now
                 self._native.release()
                 if wrong:
@@ -183,8 +184,24 @@ class ImageMaker:
 
     def _size_of(self, step: NativeStep, data: UInt8Array) -> Size | None:
         """Return the (height, width) of an image in pixels, if the step's kernel depends on it; else None."""
-        if step.kernel is not None:
-            return None
+        return None if step.kernel is not None else self._measured(data)
+
+    def _windows(
+        self, program: _native.Program, kernel: NativeKernel, data: UInt8Array, key: RowKey, sample: Sample
+    ) -> Int32Array:
+        """Draw the crops that a sample's boxes decide: ``Traced.windows`` of one row."""
+        boxes = np.ascontiguousarray(sample["boxes"], np.float32)
+        of_row = np.array([[key.position], [key.attempt]], np.uint64)
+        size, ends = self._measured(data), np.array([len(boxes)], np.int64)
+        drawn = [
+            program.trace(head, [size], self._setup.seed, key.epoch, *of_row, boxes, ends)[1]
+            for head, each in enumerate(kernel.heads)
+            if each.input == kernel.image.input
+        ]
+        return np.maximum.reduce([np.asarray(each, np.int32) for each in drawn])
+
+    def _measured(self, data: UInt8Array) -> Size:
+        """Return the (height, width) of an image in pixels."""
         if data.ndim > 1:
             return data.shape[0], data.shape[1]
         decoding = self._setup.decoding
