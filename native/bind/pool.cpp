@@ -22,6 +22,7 @@ namespace {
 
 using Table64 = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 using Windows = nb::ndarray<const int32_t, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
+using Areas = nb::ndarray<const int64_t, nb::shape<-1, 5>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const char* kind_name(Outcome::Kind kind) {
@@ -156,6 +157,31 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     new (self) SubmittedJob{std::move(job), {}};
 }
 
+// Sets where a head whose rows differ in size writes each row of the slot: the first byte there, and height and
+// width of the picture and of its canvas.
+void set_areas(SubmittedJob& s, size_t head, Areas areas) {
+    Job& job = *s.job;
+    if (head >= job.outputs.size()) throw nb::index_error("head");
+    if (areas.shape(0) < rows_spanned(job)) throw nb::value_error("areas: one for each row");
+    const RowFormat& format = job.program->heads[head].format;
+    Output& output = job.outputs[head];
+    const auto before = static_cast<size_t>(output.first - job.arena->slot(0)) % job.arena->stride_bytes();
+    const auto most = static_cast<int64_t>(job.arena->slot_bytes() - before);
+    output.areas.clear();
+    for (size_t i = 0; i < areas.shape(0); ++i) {
+        const int64_t* const area = areas.data() + 5 * i;
+        const auto within = [&](size_t side, int64_t limit) { return area[side] >= 0 && area[side] <= limit; };
+        const bool fits = within(0, most) && within(3, kMostPx) && within(4, kMostPx) && within(1, area[3]) &&
+                          within(2, area[4]);
+        const auto size = [&](size_t side) {
+            return Size{static_cast<int>(area[side]), static_cast<int>(area[side + 1])};
+        };
+        if (!fits || format.bytes_of(size(3)) > static_cast<size_t>(most - area[0]))
+            throw nb::value_error("a picture doesn't fit its canvas, or the canvas the slot");
+        output.areas.push_back({output.first + area[0], size(1), size(3)});
+    }
+}
+
 // Attaches an array of pictures or masks, from which the job makes an input of its rows.
 void attach_pixels(SubmittedJob& s, size_t input, PixelArray array, Column<int64_t> rows, bool partial) {
     JobInput& to = input_of(s, input);
@@ -254,6 +280,10 @@ void bind_job(nb::module_& m) {
              "``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the\n"
              "slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the\n"
              "first ones. ``attempts``: of samples that replace bad ones; None: 0.")
+        .def("areas", &set_areas, "head"_a, "areas"_a,
+             "Set where a head without a fixed size writes the rows of the slot. ``areas``: (rows, 5) int64:\n"
+             "the first byte from the head's own first one on, height and width of the picture, and of the\n"
+             "canvas in whose upper left it is.")
         .def("files", &attach_files, "input"_a, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
              "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"

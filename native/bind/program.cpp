@@ -335,13 +335,17 @@ std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
 }
 
 void bind_kernel(nb::module_& m) {
-    nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
+    nb::class_<RowFormat>(m, "RowFormat",
+                          "Size, element type and layout of a slot's image rows. Without a size, 0 × 0, it differs\n"
+                          "from row to row, and each job has its rows' areas.")
         .def_static(
             "uint8",
             [](int height, int width, bool planar, int channels) {
                 return RowFormat{height, width, ElementType::u8, planar, {}, {}, channels_of(channels)};
             },
             "height"_a, "width"_a, "planar"_a, "channels"_a = 3)
+        .def_rw("padding", &RowFormat::padding,
+                "The bits of an element beside a picture that is smaller than its canvas.")
         .def_static(
             "float32",
             [](int height, int width, bool planar, Table<float> table) {
@@ -419,8 +423,9 @@ void bind_kernel(nb::module_& m) {
              "in\n"
              "pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre "
              "isn't\n"
-             "in the result become empty. A picture that can't be made into a row has moves that change "
-             "nothing. ``sizes``: (height, width) of each picture before "
+             "in the result become empty. A picture that can't be made into a row has a result of 0 × 0 "
+             "pixels.\n"
+             "``sizes``: (height, width) of each picture before "
              "all\n"
              "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these "
              "pictures, "

@@ -63,9 +63,9 @@ bool draw_rectangle(const Erasing& erasing, double area, Size size, Draws& draws
 
 // Normal numbers are drawn pixel by pixel, and for the channels of each, whatever the layout.
 void erase(const Erasing& erasing, const Rectangle& part, const RowFormat& format, Draws& draws,
-           uint8_t* row) noexcept {
-    const size_t element = format.element_bytes(), width = static_cast<size_t>(format.width),
-                 plane = static_cast<size_t>(format.height) * width,
+           const RowArea& row) noexcept {
+    const size_t element = format.element_bytes(), width = static_cast<size_t>(row.canvas.width),
+                 plane = static_cast<size_t>(row.canvas.height) * width,
                  channels = static_cast<size_t>(format.channels);
     auto value = erasing.value;
     if (erasing.mode == Erasing::Mode::colour)
@@ -75,7 +75,7 @@ void erase(const Erasing& erasing, const Rectangle& part, const RowFormat& forma
             const size_t pixel = static_cast<size_t>(y) * width + static_cast<size_t>(x);
             for (size_t c = 0; c < channels; ++c) {
                 if (erasing.mode == Erasing::Mode::pixel) value[c] = static_cast<float>(drawn_normal(draws));
-                put(format, row + element * (format.planar ? c * plane + pixel : channels * pixel + c),
+                put(format, row.first + element * (format.planar ? c * plane + pixel : channels * pixel + c),
                     value[c]);
             }
         }
@@ -83,7 +83,7 @@ void erase(const Erasing& erasing, const Rectangle& part, const RowFormat& forma
 
 }  // namespace
 
-void Erasing::apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept {
+void Erasing::apply(const SampleKey& key, const RowFormat& format, const RowArea& row) const noexcept {
     if (p <= 0) return;
     Draws draws(key.op(op));
     if (draws.uniform() >= p) return;
@@ -91,7 +91,7 @@ void Erasing::apply(const SampleKey& key, const RowFormat& format, uint8_t* row)
         min_count + (max_count > min_count
                          ? static_cast<int>(draws.below(static_cast<uint64_t>(max_count - min_count) + 1))
                          : 0);
-    const Size size{format.height / grid, format.width / grid};
+    const Size size{row.picture.height / grid, row.picture.width / grid};
     const double area = static_cast<double>(size.height) * size.width / count;
     for (int i = 0; i < count; ++i) {
         Rectangle part{};

@@ -9,6 +9,7 @@
 
 namespace standpipe {
 
+struct RowArea;
 struct RowFormat;
 
 struct Erasing {
@@ -25,7 +26,7 @@ struct Erasing {
     int grid = 1;  // pixels of which places and sizes of rectangles are multiples, as the row's size is
 
     // `row`: of the slot, complete.
-    void apply(const SampleKey& key, const RowFormat& format, uint8_t* row) const noexcept;
+    void apply(const SampleKey& key, const RowFormat& format, const RowArea& row) const noexcept;
 };
 
 }  // namespace standpipe

@@ -153,6 +153,8 @@ Size of_listed_length(const GeometryStage& stage, Size source, const SampleKey& 
 
 }  // namespace
 
+std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
+
 bool has_centre(const Box& window, const Edges& box) noexcept {
     const double x = (box[0] + box[2]) / 2 - window.x, y = (box[1] + box[3]) / 2 - window.y;
     return x > 0 && x < window.width && y > 0 && y < window.height;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "image/resample.h"
@@ -20,6 +21,9 @@ struct Size {
 constexpr bool operator==(Size one, Size other) noexcept {
     return one.height == other.height && one.width == other.width;
 }
+
+// "width × height".
+std::string text_of(Size size);
 
 // RandomResizedCrop's box. Ranges as torchvision.transforms.v2.RandomResizedCrop documents them.
 struct RandomCrop {

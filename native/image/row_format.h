@@ -5,13 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "image/geometry.h"
 #include "simd/channels.h"
 
 namespace standpipe {
 
 enum class ElementType : uint8_t { u8, f16, f32 };
 
-// `height` × `width` × `channels` elements, planes first or pixels first.
+// `height` × `width` × `channels` elements, planes first or pixels first. {0, 0}: the size differs from row to
+// row.
 struct RowFormat {
     int height = 0, width = 0;
     ElementType type = ElementType::u8;
@@ -21,14 +23,24 @@ struct RowFormat {
     std::array<std::array<float, 256>, kMostChannels> f32{};
     std::array<std::array<uint16_t, 256>, kMostChannels> f16{};
     int channels = 3;
+    // The bits of an element beside a picture that is smaller than its canvas.
+    uint32_t padding = 0;
 
+    bool varies() const noexcept { return height == 0; }
     size_t element_bytes() const noexcept {
         return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;
     }
-    size_t row_bytes() const noexcept {
-        return static_cast<size_t>(channels) * static_cast<size_t>(height) * static_cast<size_t>(width) *
-               element_bytes();
+    size_t row_bytes() const noexcept { return bytes_of({height, width}); }
+    size_t bytes_of(Size size) const noexcept {
+        return static_cast<size_t>(channels) * static_cast<size_t>(size.height) *
+               static_cast<size_t>(size.width) * element_bytes();
     }
+};
+
+// Where a picture is in memory: in the upper left of a canvas.
+struct RowArea {
+    uint8_t* first = nullptr;  // of the canvas
+    Size picture, canvas;
 };
 
 }  // namespace standpipe

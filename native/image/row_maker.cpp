@@ -36,8 +36,6 @@ void begin_row(Words& words, int64_t number) noexcept {
     std::atomic_ref(words.row) = number;
 }
 
-std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
-
 }  // namespace
 
 void RowCounts::add(const Outcome& outcome) noexcept {

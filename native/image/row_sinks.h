@@ -133,7 +133,7 @@ class SlotRow final : public Frame {
   public:
     // `waiting`: what each channel's bytes become before all else, or null; for formats that have tables.
     void begin(const Kernels& kernels, const RowFormat& format, const SampleGeometry& geometry,
-               const ByteTables* waiting, uint8_t* out) {
+               const ByteTables* waiting, const RowArea& out) {
         kernels_ = &kernels;
         format_ = &format;
         if (waiting) {
@@ -146,23 +146,24 @@ class SlotRow final : public Frame {
                 }
         }
         out_ = out;
-        plane_stride_ = whole_lines(static_cast<size_t>(format.width)) + kSlack;
+        plane_stride_ = whole_lines(static_cast<size_t>(out.picture.width)) + kSlack;
         if (format.planar) planes_.resize(static_cast<size_t>(format.channels) * plane_stride_);
+        pad();
         frame(geometry, format.channels);
     }
 
   private:
     void write(int y, const uint8_t* pixels) noexcept override {
         const RowFormat& f = *format_;
-        const size_t line = static_cast<size_t>(y) * static_cast<size_t>(f.width),
-                     plane = static_cast<size_t>(f.height) * static_cast<size_t>(f.width);
+        const size_t line = static_cast<size_t>(y) * static_cast<size_t>(out_.canvas.width),
+                     plane = static_cast<size_t>(out_.canvas.height) * static_cast<size_t>(out_.canvas.width);
         if (f.channels == 1) return write_plane(pixels, 0, line);
         if (!f.planar)
             return write_interleaved(pixels,
-                                     out_ + static_cast<size_t>(f.channels) * line * f.element_bytes());
+                                     out_.first + static_cast<size_t>(f.channels) * line * f.element_bytes());
         uint8_t* planes[kMostChannels];
         for (size_t c = 0; c < kMostChannels; ++c) planes[c] = planes_.data() + c * plane_stride_;
-        kernels_->separate(pixels, f.width, f.channels, planes);
+        kernels_->separate(pixels, out_.picture.width, f.channels, planes);
         for (size_t c = 0; c < static_cast<size_t>(f.channels); ++c)
             write_plane(planes[c], c, line + c * plane);
     }
@@ -170,20 +171,49 @@ class SlotRow final : public Frame {
     // `at`: the first element of the plane's row.
     void write_plane(const uint8_t* bytes, size_t channel, size_t at) const noexcept {
         const RowFormat& f = *format_;
-        uint8_t* const out = out_ + at * f.element_bytes();
+        const int width = out_.picture.width;
+        uint8_t* const out = out_.first + at * f.element_bytes();
         switch (f.type) {
-            case ElementType::u8: std::memcpy(out, bytes, static_cast<size_t>(f.width)); return;
+            case ElementType::u8: std::memcpy(out, bytes, static_cast<size_t>(width)); return;
             case ElementType::f16:
-                return kernels_->look_up_f16(bytes, f.width, f.f16[channel].data(),
+                return kernels_->look_up_f16(bytes, width, f.f16[channel].data(),
                                              reinterpret_cast<uint16_t*>(out));
             case ElementType::f32:
-                return kernels_->look_up_f32(bytes, f.width, f.f32[channel].data(),
+                return kernels_->look_up_f32(bytes, width, f.f32[channel].data(),
                                              reinterpret_cast<float*>(out));
         }
     }
 
+    // Fills what is right of the picture and below it.
+    void pad() const noexcept {
+        const Size picture = out_.picture, canvas = out_.canvas;
+        if (picture == canvas) return;
+        const RowFormat& f = *format_;
+        const int planes = f.planar ? f.channels : 1;
+        const size_t pixel = f.element_bytes() * static_cast<size_t>(f.planar ? 1 : f.channels),
+                     line = pixel * static_cast<size_t>(canvas.width),
+                     used = pixel * static_cast<size_t>(picture.width);
+        uint8_t* next = out_.first;
+        for (int plane = 0; plane < planes; ++plane)
+            for (int y = 0; y < canvas.height; ++y, next += line) {
+                const size_t kept = y < picture.height ? used : 0;
+                fill(next + kept, line - kept);
+            }
+    }
+
+    void fill(uint8_t* out, size_t bytes) const noexcept {
+        const uint32_t bits = format_->padding;
+        switch (format_->type) {
+            case ElementType::u8: std::memset(out, static_cast<int>(bits), bytes); return;
+            case ElementType::f16:
+                std::fill_n(reinterpret_cast<uint16_t*>(out), bytes / 2, static_cast<uint16_t>(bits));
+                return;
+            case ElementType::f32: std::fill_n(reinterpret_cast<uint32_t*>(out), bytes / 4, bits); return;
+        }
+    }
+
     void write_interleaved(const uint8_t* pixels, uint8_t* out) const noexcept {
-        const size_t bytes = bytes_of(format_->width);
+        const size_t bytes = bytes_of(out_.picture.width);
         const auto each = [&](const auto& tables, auto* to) {
             with_channels(format_->channels, [&](auto channels) {
                 for (size_t i = 0; i < bytes; i += channels)
@@ -202,7 +232,7 @@ class SlotRow final : public Frame {
     const Kernels* kernels_ = nullptr;
     const RowFormat* format_ = nullptr;
     RowFormat joined_;  // the format with the tables that waited
-    uint8_t* out_ = nullptr;
+    RowArea out_;
 };
 
 class IntoResampler final : public PixelSink {

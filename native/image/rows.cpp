@@ -125,11 +125,8 @@ bool only_copies(const Program& program, Size size) noexcept {
 namespace {
 
 std::string too_small(const Window& window, Size whole) {
-    const auto text = [](Size size) {
-        return std::to_string(size.width) + " × " + std::to_string(size.height) + " pixels";
-    };
-    return "too small: RandomCrop needs " + text(window.size) + ", but the image has " +
-           text(padded(window, whole)) + "; use RandomCrop(..., pad_if_needed=True), or resize it first";
+    return "too small: RandomCrop needs " + text_of(window.size) + " pixels, but the image has " +
+           text_of(padded(window, whole)) + " pixels; use RandomCrop(..., pad_if_needed=True), or resize it first";
 }
 
 // Returns the bytes that a pass allocates: rows and weights, copies of two rows of its source, a line of its
@@ -182,8 +179,7 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
             const Cut cut = cut_of(stage, from, own.key);
             const Size whole = resized(stage, cut.box.size(), own.key);
             if (is_too_large(whole))
-                return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
-                                             " × " + std::to_string(whole.height) + " pixels");
+                return Outcome::decode_error("too large: would be resized to " + text_of(whole) + " pixels");
             if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
             SampleGeometry& geometry = own.geometries[i];
             geometry = sample_geometry(stage, cut, own.key, i == 0 ? first : 1);
@@ -192,9 +188,20 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
                                 i + 1 == passes.size());
             from = geometry.out;
         }
-        const RowFormat& format = program.heads[h].format;
-        if (from.height != format.height || from.width != format.width)
-            return Outcome::decode_error("the result has another size than its row in the batch");
+    }
+    return {};
+}
+
+// Returns the error message for a row whose place has another size than its passes make; "" without one.
+std::string InputMaker::misfit(const Program& program, size_t input, const RowPlace& out) const {
+    for (const size_t h : program.heads_of(input)) {
+        const Head& head = program.heads[h];
+        const Size made = scratch_->of(h).geometries[head.passes.size() - 1].out,
+                   wanted = place_of(program, h, out).picture;
+        if (made == wanted) continue;
+        if (!head.format.varies()) return "the result has another size than its row in the batch";
+        return "the result has " + text_of(made) + " pixels, but " + text_of(wanted) +
+               " by the size of the image in the index: did its file change?";
     }
     return {};
 }
@@ -202,11 +209,14 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
 // Sizes every pass and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
 // its encoded and decoded source.
 Outcome InputMaker::prepare(const Program& program, size_t input, Size source, bool scales,
-                            uint64_t source_bytes, const SampleKey& key, SideArena::Part& part) {
+                            uint64_t source_bytes, const SampleKey& key, SideArena::Part& part,
+                            const RowPlace& out) {
     uint64_t bytes = 0;
     if (Outcome outcome = size_passes(program, input, source, scales, key, bytes);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
+    if (std::string text = misfit(program, input, out); !text.empty())
+        return Outcome::decode_error(std::move(text));
     const uint64_t extra = source_bytes + not_kept(bytes);
     if (extra == 0 && part.bytes() == 0) return {};
     if (!part.fits(extra)) return Outcome::decode_error(over_side_cap(part.bytes() + extra, part.cap()));
@@ -219,9 +229,9 @@ std::string InputMaker::bytes_from_pixels(const Program& program, size_t input, 
     return size_passes(program, input, size, false, key, bytes).text;
 }
 
-uint8_t* InputMaker::place_of(const Program& program, size_t head, const RowPlace& out) const noexcept {
+RowArea InputMaker::place_of(const Program& program, size_t head, const RowPlace& out) const noexcept {
     const std::optional<size_t>& twin = program.heads[head].twin;
-    return out.of(twin && scratch_->of(head).mirrored ? *twin : head);
+    return out.of(twin && scratch_->of(head).mirrored ? *twin : head, program.heads[head].format);
 }
 
 Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
@@ -288,7 +298,7 @@ Outcome InputMaker::decode(const Program& program, size_t input, const SampleKey
     JpegImage& jpeg = scratch_->jpeg;
     const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
     if (Outcome outcome =
-            prepare(program, input, jpeg.size(), program.inputs[input].fast, source_bytes, key, part);
+            prepare(program, input, jpeg.size(), program.inputs[input].fast, source_bytes, key, part, out);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
     std::string text = decode_once(program, input, out);
@@ -336,7 +346,7 @@ Outcome InputMaker::from_pixels(const Program& program, size_t input, const RawP
                                 const SampleKey& key, const RowPlace& out, SideArena::Part& part) {
     if (const int channels = program.inputs[input].channels; pixels.channels != channels)
         return Outcome::decode_error(other_kind(pixels.channels, channels));
-    Outcome outcome = prepare(program, input, pixels.size, false, 0, key, part);
+    Outcome outcome = prepare(program, input, pixels.size, false, 0, key, part, out);
     outcome.size = pixels.size;
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     for (const size_t h : program.heads_of(input)) {

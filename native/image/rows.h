@@ -80,10 +80,12 @@ struct Program : std::enable_shared_from_this<Program> {
 // Returns whether all that the program does to pixels of `size` is to copy them.
 bool only_copies(const Program& program, Size size) noexcept;
 
-// The rows of one head in a slot: row i begins at first + i * stride.
+// The rows of one head in a slot: row i begins at first + i * stride. `areas`: of each row, where the head's
+// format has no size.
 struct Output {
     uint8_t* first = nullptr;
     size_t stride = 0;
+    std::vector<RowArea> areas{};
 };
 
 // The place where the heads of a program write one row.
@@ -92,8 +94,12 @@ class RowPlace {
     RowPlace(uint8_t* only) noexcept : only_(only) {}  // of a program with one head
     RowPlace(std::span<const Output> outputs, size_t row) noexcept : outputs_(outputs), row_(row) {}
 
-    uint8_t* of(size_t head) const noexcept {
-        return outputs_.empty() ? only_ : outputs_[head].first + row_ * outputs_[head].stride;
+    RowArea of(size_t head, const RowFormat& format) const noexcept {
+        const Size size{format.height, format.width};
+        if (outputs_.empty()) return {only_, size, size};
+        const Output& output = outputs_[head];
+        if (format.varies()) return row_ < output.areas.size() ? output.areas[row_] : RowArea{};
+        return {output.first + row_ * output.stride, size, size};
     }
 
   private:
@@ -160,10 +166,11 @@ class InputMaker {
     Outcome size_passes(const Program& program, size_t input, Size source, bool scales, const SampleKey& key,
                         uint64_t& bytes);
     Outcome prepare(const Program& program, size_t input, Size source, bool scales, uint64_t source_bytes,
-                    const SampleKey& key, SideArena::Part& part);
+                    const SampleKey& key, SideArena::Part& part, const RowPlace& out);
     Outcome decode(const Program& program, size_t input, const SampleKey& key, uint64_t encoded_bytes,
                    SideArena::Part& part, const RowPlace& out);
-    uint8_t* place_of(const Program& program, size_t head, const RowPlace& out) const noexcept;
+    RowArea place_of(const Program& program, size_t head, const RowPlace& out) const noexcept;
+    std::string misfit(const Program& program, size_t input, const RowPlace& out) const;
     // `waiting`: tables of the pass's source that the slot's row is written through, or null.
     Resampler& begin(const Program& program, size_t head, size_t pass, const RowPlace& out,
                      const ByteTables* waiting = nullptr);

@@ -87,7 +87,7 @@ void trace_row(const Program& program, size_t head, Size source, const SampleKey
         }
         const Size whole = resized(stage, cut.box.size(), own);
         if (is_too_large(whole) || !fits(stage, whole)) {
-            moves.clear();
+            moves.assign(1, {});
             return;
         }
         const SampleGeometry made = sample_geometry(stage, cut, own, 1);
@@ -100,7 +100,7 @@ void trace_row(const Program& program, size_t head, Size source, const SampleKey
         }
     }
     const RowFormat& format = program.heads[head].format;
-    if (source != Size{format.height, format.width}) moves.clear();
+    if (!format.varies() && source != Size{format.height, format.width}) moves.assign(1, {});
 }
 
 }  // namespace

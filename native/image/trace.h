@@ -8,8 +8,8 @@
 
 namespace standpipe {
 
-// Sets `moves` to what the geometric transforms of a head do to a picture of `source`, in order. None, if it
-// can't be made into a row. Crops by boxes are those that the key has.
+// Sets `moves` to what the geometric transforms of a head do to a picture of `source`, in order. A
+// result of 0 × 0 pixels, if it can't be made into a row. Crops by boxes are those that the key has.
 void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves);
 
 // Draws the crops by boxes as well, and sets those of the head in `windows`, four numbers for each of the

@@ -11,14 +11,14 @@ namespace standpipe {
 // Returns where the first part of a row is written: the slot, if the second part only copies; else scratch.
 inline uint8_t* kept_pixels(RowMaker& maker, Job& job, int row) {
     const JobCache& cache = *job.cache;
-    return only_copies(*job.program, cache.size()) ? job.place(row).of(0)
+    return only_copies(*job.program, cache.size()) ? job.place(row).of(0, job.program->format()).first
                                                    : maker.room(cache.before->format().row_bytes());
 }
 
 // Makes the second part. `first`: the outcome of the first one.
 inline Outcome finished(RowMaker& maker, Job& job, int row, const uint8_t* pixels, Outcome first) {
     const RowPlace out = job.place(row);
-    if (pixels == out.of(0)) return first;
+    if (pixels == out.of(0, job.program->format()).first) return first;
     Outcome outcome = maker.make(*job.program, 0, job.cache->kept(pixels), {job.key(row), out});
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     return first;
