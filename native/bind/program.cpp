@@ -344,8 +344,16 @@ void bind_kernel(nb::module_& m) {
                 return RowFormat{height, width, ElementType::u8, planar, {}, {}, channels_of(channels)};
             },
             "height"_a, "width"_a, "planar"_a, "channels"_a = 3)
-        .def_rw("padding", &RowFormat::padding,
-                "The bits of an element beside a picture that is smaller than its canvas.")
+        .def(
+            "pad_with",
+            [](RowFormat& format, const nb::bytes& element) {
+                if (element.size() == 0 || format.padding.size() % element.size() != 0)
+                    throw nb::value_error("element: 1, 2 or 4 bytes");
+                for (size_t i = 0; i < format.padding.size(); ++i)
+                    format.padding[i] = static_cast<uint8_t>(element.c_str()[i % element.size()]);
+            },
+            "element"_a,
+            "Set what is beside a picture that is smaller than its canvas: the bytes of an element.")
         .def_static(
             "float32",
             [](int height, int width, bool planar, Table<float> table) {

@@ -23,8 +23,8 @@ struct RowFormat {
     std::array<std::array<float, 256>, kMostChannels> f32{};
     std::array<std::array<uint16_t, 256>, kMostChannels> f16{};
     int channels = 3;
-    // The bits of an element beside a picture that is smaller than its canvas.
-    uint32_t padding = 0;
+    // The bytes of elements beside a picture that is smaller than its canvas: of all channels of a pixel.
+    std::array<uint8_t, 4 * kMostChannels> padding{};
 
     bool varies() const noexcept { return height == 0; }
     size_t element_bytes() const noexcept {

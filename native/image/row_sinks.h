@@ -197,19 +197,13 @@ class SlotRow final : public Frame {
         for (int plane = 0; plane < planes; ++plane)
             for (int y = 0; y < canvas.height; ++y, next += line) {
                 const size_t kept = y < picture.height ? used : 0;
-                fill(next + kept, line - kept);
+                uint8_t* const out = next + kept;
+                const size_t missing = line - kept;
+                if (missing == 0) continue;
+                std::memcpy(out, f.padding.data(), pixel);
+                for (size_t done = pixel; done < missing; done *= 2)
+                    std::memcpy(out + done, out, std::min(done, missing - done));
             }
-    }
-
-    void fill(uint8_t* out, size_t bytes) const noexcept {
-        const uint32_t bits = format_->padding;
-        switch (format_->type) {
-            case ElementType::u8: std::memset(out, static_cast<int>(bits), bytes); return;
-            case ElementType::f16:
-                std::fill_n(reinterpret_cast<uint16_t*>(out), bytes / 2, static_cast<uint16_t>(bits));
-                return;
-            case ElementType::f32: std::fill_n(reinterpret_cast<uint32_t*>(out), bytes / 4, bits); return;
-        }
     }
 
     void write_interleaved(const uint8_t* pixels, uint8_t* out) const noexcept {

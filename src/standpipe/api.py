@@ -16,7 +16,7 @@ from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.serialized import NoSource, as_dict, described_by
 from standpipe.plan.build import make_plan
-from standpipe.plan.options import DEFAULTS, JobArguments, LoaderArguments, LoaderOptions
+from standpipe.plan.options import DEFAULTS, JobArguments, LoaderArguments, LoaderOptions, MakerOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.remote_images import sent
 from standpipe.spec import AnyArray, ExecutorName, ReadOptions, UInt8Array
@@ -464,4 +464,4 @@ class Pipeline(Description):
         """
         from standpipe.engine.remote.maker import BatchMaker  # training doesn't need it
 
-        return BatchMaker(sent(make_plan(self, LoaderOptions.of(options))))
+        return BatchMaker(sent(make_plan(self, MakerOptions.of(options))))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -37,11 +37,13 @@ class Region:
     most   the largest number of values in one batch
     dtype  dtype of a value
     text   the shape as text for ``explain()``
+    waits  True if samples wait elsewhere until all of the batch exist; False: each is written to its place here
     """
 
     most: int
     dtype: np.dtype[np.generic]
     text: str
+    waits: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -67,8 +69,9 @@ class Pad:
     Parameters
     ----------
     to_multiple_of : int, default 1
-        Samples are padded to the largest of the batch, along each axis, rounded up to a multiple of this. Batches
-        within a length budget are planned with the rounded lengths.
+        Samples are padded to the largest of the batch, along each axis, rounded up to a multiple of this. Of several
+        axes, those of which ``max_shape`` has less than that, such as channels, aren't rounded. Batches within a length
+        budget are planned with the rounded lengths.
     length : int or tuple of int, optional
         Pad the samples of all batches to this length, or for several axes to this shape, instead.
     value : float, default 0
@@ -136,10 +139,10 @@ class Pad:
         if isinstance(most, tuple) and len(most) != axes:
             raise PlanError(f"collate: Pad of {name!r} has {len(most)} axes, {most}, but a sample has {axes}")
         if isinstance(most, tuple):
-            room = rows * math.prod(_up(most, multiple))
+            room = rows * math.prod(_up(most, multiple, most))
         elif budget is not None:
             most = (budget, *sample.shape[1:])
-            room = budget * math.prod(_up(most[1:], multiple))
+            room = budget * math.prod(_up(most, multiple, most)[1:])
         else:
             raise PlanError(
                 f"collate: Pad of {name!r} needs max_shape=, the largest shape that a sample may have, unless "
@@ -223,6 +226,7 @@ class Padded:
     room      the largest number of values in a batch, padding included
     rows      number of rows of the largest batch
     value     the padding value
+    native    True if a native kernel writes each sample to its place with the padding, as sizes are known before
     """
 
     name: str
@@ -233,16 +237,20 @@ class Padded:
     room: int
     rows: int
     value: float
+    native: bool = False
 
     @property
     def regions(self) -> Mapping[str, Region]:
         """The parts of a slot by name: the padded samples, and the length or shape of each sample."""
-        sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple)]
+        sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple, self.most)]
         axes = () if len(self.most) == 1 else (len(self.most),)
         return {
-            self.name: Region(self.room, self.dtype, shape_text(f"≤{self.rows}", *sides)),
+            self.name: Region(self.room, self.dtype, shape_text(f"≤{self.rows}", *sides), not self.native),
             f"{self.name}_length": Region(
-                self.rows * len(self.most), np.dtype(np.int64), shape_text(f"≤{self.rows}", *axes)
+                self.rows * len(self.most),
+                np.dtype(np.int64),
+                shape_text(f"≤{self.rows}", *axes),
+                not self.native,
             ),
         }
 
@@ -267,7 +275,7 @@ class Padded:
         Raises ``SlotOverflow`` if the padded batch has more than ``room`` values.
         """
         largest = np.array(samples).max(axis=0)
-        shape = self.fixed or _up(largest.tolist(), self.multiple)
+        shape = self.fixed or _up(largest.tolist(), self.multiple, self.most)
         if len(samples) * math.prod(shape) > self.room:
             row = int(np.argmax([sample[0] for sample in samples]))
             raise SlotOverflow(
@@ -369,6 +377,7 @@ def stored_layout(
     budget: int | None,
     *,
     packing: bool,
+    native: Collection[str] = (),
 ) -> Contents:
     """Return how a batch stores each field, by name; None if that isn't known before a run.
 
@@ -377,6 +386,7 @@ def stored_layout(
     rows     number of rows of the largest batch
     budget   the length budget, along the first axis; None without a budget
     packing  True if the budget limits the sum of lengths; False if it limits rows × padded length
+    native   names of the fields that a native kernel pads
 
     Raises ``PlanError`` for a field that ``collate`` doesn't fit.
     """
@@ -386,7 +396,10 @@ def stored_layout(
         contents[name] = spec
         if isinstance(how, Pad | Ragged) and isinstance(spec, ArraySpec):
             limit = None if packing and isinstance(how, Pad) else budget
-            contents[name] = how.planned(name, spec, rows, limit)
+            planned = how.planned(name, spec, rows, limit)
+            contents[name] = (
+                replace(planned, native=name in native) if isinstance(planned, Padded) else planned
+            )
         elif isinstance(how, Pad | Ragged) and spec is not None:
             raise PlanError(f"collate: {how.describe()} needs arrays, but {name!r} is a {spec}")
         elif how is list and isinstance(spec, ArraySpec):
@@ -437,8 +450,12 @@ def _safe(dtype: np.dtype[np.generic], into: np.dtype[np.generic]) -> bool:
     return dtype == into or np.can_cast(dtype, into, "safe")
 
 
-def _up(sides: Sequence[int], multiple: int) -> Shape:
-    return tuple(-(-side // multiple) * multiple for side in sides)
+def _up(sides: Sequence[int], multiple: int, most: Shape) -> Shape:
+    """Round sides up to a multiple; of several axes only those along which a sample may have so much."""
+    return tuple(
+        side if len(most) > 1 and limit < multiple else -(-side // multiple) * multiple
+        for side, limit in zip(sides, most, strict=True)
+    )
 
 
 def _shape(name: str, value: object) -> Shape:

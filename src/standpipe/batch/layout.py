@@ -61,9 +61,9 @@ class SlotLayout:
     def waiting_bytes(self) -> int:
         """The most bytes of samples that wait outside the slot until their batch is complete.
 
-        Fields of ``regions`` can be collated only when all samples of the batch exist.
+        Most fields of ``regions`` can be collated only when all samples of the batch exist.
         """
-        return sum(region.nbytes for region in self.regions.values())
+        return sum(region.nbytes for region in self.regions.values() if region.waits)
 
     def views(self, slot: UInt8Array, rows: int) -> dict[str, AnyArray]:
         """Return the fields of a slot's first ``rows`` rows as arrays over the slot, by name.

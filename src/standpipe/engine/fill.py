@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.engine.canvases import NO_CANVASES
 from standpipe.engine.instances import instances_of, put_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
@@ -109,7 +110,7 @@ class Filler:
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
         if records.sizes is not None:
             batch_records.trace(records)
-        job = self._workers.begin(batch_records.assignment, self._ring)
+        job = self._workers.begin(batch_records.placed(), self._ring)
         return Filling(slot, at, len(drawn.indices), batch_records, job)
 
     def _made(self, filling: Filling) -> Filled | None:
@@ -117,6 +118,7 @@ class Filler:
         slot, rows = filling.slot, filling.rows
         failures = list(job.failures())
         made = Collated({name: job.lists[name] for name in job.lists if name not in self._handed_over})
+        canvases = batch_records.assignment.canvases or NO_CANVASES
         complete = not batch_records.assignment.without
         if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
@@ -131,7 +133,7 @@ class Filler:
             layout = plan.layout_at(filling.at.epoch)
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
         if failures or not complete:
-            self._count(failures)
+            self._count([*failures, *canvases.too_large])
             if (substitutes := batch_records.substitutes(failures)) is not None:
                 self._workers.exchange(job, substitutes, self._ring)
                 return None
@@ -141,12 +143,13 @@ class Filler:
         rows = rows if job.ended_after is None else job.ended_after
         if ended and plan.steps.last_batch is LastBatch.DROP:
             rows = 0
+        canvases.write_lengths(plan.batch.layout.shaped(self._ring.view(slot), canvases.shapes))
         return Filled(
             slot,
             filling.at,
             rows,
             made.lists,
-            shapes,
+            {**shapes, **canvases.shapes},
             job.made,
             ended=ended,
             batch_records=batch_records if batch_records.bad else None,

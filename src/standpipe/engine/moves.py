@@ -43,6 +43,12 @@ class Traced:
     instances: Mapping[str, RaggedRows]
     windows: Int32Array | None = None
 
+    def take(self, rows: Int64Array) -> Traced:
+        """Return the rows ``rows``, (k,) int64."""
+        moves = {name: own[rows] for name, own in self.moves.items()}
+        instances = {name: own.take(rows) for name, own in self.instances.items()}
+        return Traced(self.sizes[rows], moves, instances)
+
     def with_rows(self, rows: Int64Array, other: Traced) -> Traced:
         """Return the same with other records in the rows ``rows``, (k,) int64; ``other`` has k rows."""
         count = len(self.sizes)
@@ -107,7 +113,7 @@ class Tracer:
 
 def tracer_of(plan: Plan) -> Tracer | None:
     """Return the tracer of a plan; None if nothing in its batches depends on where pixels go."""
-    return None if plan.samples.instances is None else Tracer(plan)
+    return Tracer(plan) if plan.samples.instances is not None or plan.batch.canvases else None
 
 
 def tracer_of_windows(plan: Plan) -> Tracer | None:
@@ -121,7 +127,8 @@ def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKer
     if samples.kernel is not None:
         return [samples.kernel] if before is None else [before, samples.kernel]
     steps = () if samples.program is None else samples.program.steps
-    return [step.kernel for step in steps if isinstance(step, NativeStep) and step.kernel is not None]
+    found = [step.kernel or step.any_size for step in steps if isinstance(step, NativeStep)]
+    return [kernel for kernel in found if kernel is not None]
 
 
 def _boxes_at(records: Records, done: Moves) -> RaggedRows:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import Records
+from standpipe.engine.canvases import Canvases
 from standpipe.engine.moves import Tracer
 from standpipe.engine.rows import END, located
 from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
@@ -44,6 +45,15 @@ class BatchRecords:
     _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
     _left_out: frozenset[int] = frozenset()
     _lost: tuple[Failure, ...] = ()
+
+    def placed(self) -> Assignment:
+        """Return the first assignment with the places of its rows, without pictures that are too large for them."""
+        first = self.assignment
+        canvases = Canvases.of(self.plan, first.at.epoch, first.traced)
+        self._lost = canvases.too_large
+        without = frozenset(failure.row for failure in self._lost)
+        self.assignment = replace(first, canvases=canvases, without=without)
+        return self.assignment
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
         """Return an assignment that makes the batch again in another slot, without the failed row.
@@ -105,12 +115,30 @@ class BatchRecords:
         if self.error is not None:
             self.ledger.check(self.bad, self.error)
         self.assignment.views["index"][rows] = indices
-        traced = None
         if self.tracer is not None and self.assignment.traced is not None and records.sizes is not None:
             positions = self.assignment.positions[rows]
             traced = self.tracer.trace(self.assignment.at.epoch, records, positions, attempts)
             self.assignment = replace(self.assignment, traced=self.assignment.traced.with_rows(rows, traced))
-        return Substitutes(self.assignment, rows, records, attempts, traced)
+        return self._placed_again(rows, records, attempts)
+
+    def _placed_again(self, rows: Int64Array, records: Records, attempts: Int64Array) -> Substitutes:
+        """Return these substitutes with the places of their rows, without pictures that are too large for them.
+
+        Where other pictures need another canvas, all rows of the batch are made again: it is the same however its
+        records were found.
+        """
+        old = self.assignment
+        canvases = Canvases.of(self.plan, old.at.epoch, old.traced)
+        if old.canvases is not None and canvases.shapes != old.canvases.shapes:
+            rows = np.arange(len(old.positions))
+            records = located(self.plan, np.array([self._index(row) for row in rows.tolist()]))
+            attempts = np.array([self._attempt(row) for row in rows.tolist()])
+        self._lost = canvases.too_large
+        without = frozenset(failure.row for failure in self._lost)
+        self.assignment = replace(old, canvases=canvases, without=without)
+        some = np.flatnonzero(~np.isin(rows, [*without]))
+        traced = None if old.traced is None else old.traced.take(rows[some])
+        return Substitutes(self.assignment, rows[some], records.take(some), attempts[some], traced)
 
     def _substitute(self, failure: Failure) -> int:
         """Return the record that replaces a failed row, and record the bad sample."""

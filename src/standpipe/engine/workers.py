@@ -29,6 +29,7 @@ from standpipe.stats.counters import Stats
 from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
+    from standpipe.engine.canvases import Canvases
     from standpipe.engine.moves import Traced
     from standpipe.order import Cursor
 
@@ -118,6 +119,7 @@ class Assignment:
     positions  (rows,) uint64, positions in the epoch's global order
     without    rows that are left out; replacement records fill them before the batch is used
     traced     what the transforms do to the rows' images, of their present records; None if nobody needs it
+    canvases   where the rows of pictures that differ in size are; None for other workers than the filling thread's own
     """
 
     slot: int
@@ -127,6 +129,7 @@ class Assignment:
     views: Mapping[str, AnyArray]
     without: frozenset[int] = frozenset()
     traced: Traced | None = None
+    canvases: Canvases | None = None
 
     @property
     def rows_to_make(self) -> Int64Array:

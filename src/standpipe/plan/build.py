@@ -202,7 +202,7 @@ def _describe(
 
     def parts(part: Description, fields: Fields | None) -> Parts:
         mixes = device.mixes and options.fleet is None  # makers mix, as they know no device
-        made = _samples(part, source, executor, device, labels, mixes=mixes)
+        made = _samples(part, source, executor, device, labels, mixes=mixes, pads=not options.travels)
         return made, _batch(part, source, made, rows, steps.last_batch, fields)
 
     samples, batch, fields, segments = in_segments(pipeline, device, parts, measured)
@@ -248,9 +248,10 @@ def _samples(
     labels: tuple[Labels, ...],
     *,
     mixes: bool,
+    pads: bool,
 ) -> SamplePlan:
     kernel, program, finish, mixings = device_share(
-        pipeline, source, executor, device, by_sample=bool(labels), mixes=mixes
+        pipeline, source, executor, device, by_sample=bool(labels), mixes=mixes, pads=pads
     )
     samples = SamplePlan(
         python=source if isinstance(source, PythonSource) else None,
@@ -275,7 +276,8 @@ def _batch(
 ) -> BatchPlan:
     fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
     most, packing = (None, False) if (limit := pipeline.budget) is None else (limit.most, limit.packing)
-    contents = stored_layout(fields, pipeline.collate, rows, most, packing=packing)
+    native = [] if samples.kernel is None else samples.kernel.reads
+    contents = stored_layout(fields, pipeline.collate, rows, most, packing=packing, native=native)
     instances = instance_fields(pipeline, source, samples, rows)
     layout = slot_layout(contents, rows, last_batch, instances)
     return BatchPlan(layout=layout, contents=contents, instances=instances)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.collate import Collation, Contents, Pad
 from standpipe.batch.instances import InstanceFields
 from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
@@ -39,13 +39,14 @@ ALL = "…"  # stands for fields whose names are measured too
 
 
 def kernel_or_program(
-    pipeline: Description, source: OpenSource, executor: Executor, *, by_sample: bool
+    pipeline: Description, source: OpenSource, executor: Executor, *, by_sample: bool, pads: bool
 ) -> tuple[NativeKernel | None, SampleProgram | None]:
     """Return the single native kernel of a pipeline without Python code, or else the steps of Python workers.
 
     Both are None where rows are only copied.
 
     by_sample  True if samples are checked one by one
+    pads       True if a kernel may write pictures that differ in size into a slot
     """
     channels, specs = pipeline.decoding.channels, source.fields.values()
     images = any(isinstance(spec, Encoded) and spec.kind == "image" for spec in specs)
@@ -55,14 +56,16 @@ def kernel_or_program(
             "stay as they are: leave it out. Grayscale() makes colours grey"
         )
     program = divided(pipeline, source)
-    if (
+    in_python = (
         isinstance(source, PythonSource)
         or not program.is_native
         or executor is Executor.INLINE
-        or pipeline.collate
-        or pipeline.batch_functions
+        or bool(pipeline.batch_functions)
         or by_sample
-    ):
+    )
+    if pads and not in_python and (kernel := _padding_kernel(pipeline, source, program)) is not None:
+        return kernel, None
+    if in_python or pipeline.collate:
         program = divided(pipeline, source, _cached(pipeline))
         kept = [step for step in program.steps[: program.before_cache] if isinstance(step, NativeStep)]
         if any(len(step.decodes) > 1 for step in kept):
@@ -77,6 +80,36 @@ def kernel_or_program(
     if not _cached(pipeline):
         return whole, None
     return kernels_around(pipeline, source)[1], None
+
+
+def _padding_kernel(
+    pipeline: Description, source: OpenSource, program: SampleProgram
+) -> NativeKernel | None:
+    """Return a kernel that writes pictures which differ in size into a slot, with their padding.
+
+    None if it can't: sizes must be known before pictures are made, each field that differs in size needs its ``Pad``,
+    and nothing else may be collated.
+    """
+    most = {
+        name: (how.length or how.max_shape, how.value)
+        for name, how in pipeline.collate.items()
+        if isinstance(how, Pad)
+    }
+    canvases = {name: (shape, value) for name, (shape, value) in most.items() if isinstance(shape, tuple)}
+    (step, *_) = program.steps or (None,)
+    if (
+        not isinstance(step, NativeStep)
+        or step.kernel is not None
+        or not canvases.keys() == pipeline.collate.keys() == {each.field for each in step.inputs}
+        or keeps_images(pipeline)
+        or source.locate(np.zeros(0, np.int64)).sizes is None
+    ):
+        return None
+    try:
+        inputs = [replace(each, canvas=canvases[each.field]) for each in step.inputs]
+        return fuse(step.transforms, None, inputs=inputs)
+    except PlanError:  # a transform must know the size, or the shapes have another form
+        return None
 
 
 def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> SampleProgram:
@@ -154,6 +187,7 @@ def device_share(
     *,
     by_sample: bool,
     mixes: bool,
+    pads: bool,
 ) -> tuple[NativeKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
     """Return ``kernel_or_program`` for slots that suit the device, and the device's part of the work.
 
@@ -161,14 +195,19 @@ def device_share(
     everything else.
 
     mixes  True if the device mixes
+    pads   as for ``kernel_or_program``
     """
     mixings = _mixings(pipeline, source) if mixes else ()
     kernel, program = kernel_or_program(
-        replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
+        replace(pipeline, batch_functions=()) if mixings else pipeline,
+        source,
+        executor,
+        by_sample=by_sample,
+        pads=pads,
     )
     if mixings and (kernel is None or kernel.views):
         mixings = ()
-        kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
+        kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample, pads=pads)
     if kernel is None or kernel.finish is None:
         return kernel, program, None, mixings
     return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings

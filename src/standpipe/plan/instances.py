@@ -55,7 +55,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     _check_functions(pipeline)
     steps = () if samples.program is None else samples.program.steps
     native = [step for step in steps if isinstance(step, NativeStep)]
-    if any(step.kernel is None for step in native) or (samples.kernel is None and not native):
+    if not all(step.kernel or step.any_size for step in native) or (samples.kernel is None and not native):
         raise PlanError(
             "instances need images of one size: add Resize((height, width)), RandomResizedCrop(size) or "
             "CenterCrop(size)"

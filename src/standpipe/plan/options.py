@@ -145,6 +145,11 @@ class LoaderOptions:
             raise unknown_argument("a plan or loader", unknown, names, hints.RUN)
         return cls(**given, **more)
 
+    @property
+    def travels(self) -> bool:
+        """True if batches are made in other processes, which send what is in fields of fixed shape and in lists."""
+        return self.fleet is not None
+
     def bytes_of(self, name: str) -> int | None:
         """Return the size in bytes of the option ``name``, a number or text such as ``"2GiB"``; None if it
         isn't set.
@@ -167,6 +172,17 @@ class LoaderOptions:
         return replace(
             LoaderOptions(), **{name: getattr(self, name) for name in JobArguments.__annotations__}
         )
+
+
+class MakerOptions(LoaderOptions):
+    """The options of a maker of batches, which a loader in another process asks for them."""
+
+    __slots__ = ()
+
+    @property
+    def travels(self) -> bool:
+        """True."""
+        return True
 
 
 def _check_workers(workers: object, prefetch: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from standpipe.batch.collate import Collation, Contents
+from standpipe.batch.collate import Collation, Contents, Padded
 from standpipe.batch.instances import InstanceFields
 from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
@@ -121,8 +121,15 @@ class BatchPlan:
 
     @property
     def collated(self) -> Mapping[str, Collation]:
-        """Fields whose samples differ in shape, and how they come into the slot."""
-        return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+        """Fields whose samples differ in shape, and how they come into the slot when all have been made."""
+        collations = {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+        return {name: how for name, how in collations.items() if name not in self.canvases}
+
+    @property
+    def canvases(self) -> Mapping[str, Padded]:
+        """Pictures that differ in size, which a native kernel writes into the slot with their padding."""
+        padded = {name: how for name, how in self.contents.items() if isinstance(how, Padded)}
+        return {name: how for name, how in padded.items() if how.native}
 
     @property
     def made_apart(self) -> tuple[str, ...]:

@@ -145,10 +145,12 @@ class NativeWorkers(Workers):
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
-        windows = None if new.traced is None else new.traced.windows
-        job.native = self._native_job(
-            assignment, ring, new.records, positions, new.rows, new.attempts, windows=windows
-        )
+        job.native = None
+        if len(new.rows):
+            windows = None if new.traced is None else new.traced.windows
+            job.native = self._native_job(
+                assignment, ring, new.records, positions, new.rows, new.attempts, windows=windows
+            )
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self.submit(job, first=True)
 
@@ -184,6 +186,10 @@ class NativeWorkers(Workers):
             slot_rows=slot_rows,
             attempts=attempts,
         )
+        if kernel is not None and assignment.canvases is not None:
+            for number, head in enumerate(kernel.heads):
+                if head.varies:
+                    job.areas(number, assignment.canvases.areas[head.field])
         for number, name in enumerate(self._reads):
             if (files := records.files.get(name)) is not None:
                 paths, whole = files.paths, (files.file_bytes, files.mtime_ns)

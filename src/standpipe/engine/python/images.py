@@ -38,6 +38,9 @@ from standpipe.transform.python.values import as_array, is_picture, is_tensor
 ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made in spite of a problem
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
+Compiled = tuple[_native.Program, NativeKernel]
+ProgramKey = tuple[NativeStep, Size | None, tuple[Input, ...], Size | None]  # the sizes: before it, and after it
+
 
 class ImageMaker:
     """Runs the native kernels of a program for one thread: files, the cache of files, and values of Python.
@@ -57,9 +60,7 @@ class ImageMaker:
         self.stamp = NO_FILE  # of the image's file that was read last
         # Of reads; of images that were kept; less rows that were made twice.
         self._counts: dict[str, float] = dict.fromkeys((*ODD, "read.rows", "read.bytes", "read.busy_s"), 0)
-        self._programs: dict[
-            tuple[NativeStep, Size | None, tuple[Input, ...]], tuple[_native.Program, NativeKernel]
-        ] = {}
+        self._programs: dict[ProgramKey, Compiled] = {}
 
     @property
     def counters(self) -> Counts:
@@ -108,7 +109,7 @@ class ImageMaker:
                 field, value = each.field, values[place]
                 data = self._data(number, key, place, value)
                 if place == 0:
-                    program, kernel = self._program(step, self._size_of(step, data), inputs)
+                    program, kernel = self._program(step, self._size_of(step, data), inputs, seeds)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
                     windows = self._windows(program, kernel, data, key, sample) if program.windows else None
@@ -262,13 +263,31 @@ class ImageMaker:
         return data.copy()  # the reader uses its memory again
 
     def _program(
-        self, step: NativeStep, size_px: Size | None, inputs: tuple[Input, ...]
-    ) -> tuple[_native.Program, NativeKernel]:
-        """Return a step's kernel for pictures of a (height, width), and its program. None: the step's own kernel."""
-        at = step, size_px, inputs
+        self,
+        step: NativeStep,
+        size_px: Size | None,
+        inputs: tuple[Input, ...],
+        seeds: tuple[int, int, int, int] | None = None,
+    ) -> Compiled:
+        """Return a step's kernel for pictures of a (height, width), and its program. None: the step's own kernel.
+
+        seeds  seed, epoch, position and attempt of the sample; None where its result has a known size
+        """
+        program, kernel = found = self._compiled(
+            (step, size_px, inputs, None), lambda: step.kernel_for(size_px or ANY_PX, inputs)
+        )
+        if not kernel.image.varies:
+            return found
+        assert size_px is not None and seeds is not None
+        keys = (np.array([each], np.uint64) for each in seeds[2:])
+        height, width = np.asarray(program.trace(0, [size_px], *seeds[:2], *keys))[-2:].astype(int).tolist()
+        return self._compiled((step, None, inputs, (height, width)), lambda: kernel.sized((height, width)))
+
+    def _compiled(self, at: ProgramKey, make: Callable[[], NativeKernel]) -> Compiled:
+        """Return the kernel that ``make`` makes, and its program; ``at`` says what it depends on."""
         found = self._programs.get(at)
         if found is None:
-            kernel = step.kernel_for(size_px or ANY_PX, inputs)
+            kernel = make()
             found = kernel.compile(self._setup.decoding, self._setup.simd), kernel
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))

@@ -192,6 +192,9 @@ def _fused(
         if isinstance(moving, GeometricTransform | PixelTransform):  # others only check the channels
             stages = followed_by(stages, moving, op, size)
         size = transform.size_after(size)
+    varies = size is None and given.canvas is not None
+    if varies:
+        size = _largest(given, form)
     if size is None:
         random = any(isinstance(each, RandomResize) for each in transforms)
         raise PlanError(
@@ -199,19 +202,39 @@ def _fused(
             + ("RandomCrop(size) after RandomResize" if random else f"Resize((height, width)){instead}")
         )
     if not given.kind.is_image:
-        return Head(given, stages, ArraySpec(size, np.dtype(f"u{given.channels}")), field=given.field)
+        output = ArraySpec(size, np.dtype(f"u{given.channels}"))
+        return Head(given, stages, output, field=given.field, varies=varies)
     head = _with_output(given, stages, size, form)
     if erases is not None:
         erases[0].erasing(erases[1], head.output.dtype)
-    return replace(head, erases=erases)
+    return replace(head, erases=erases, varies=varies)
+
+
+def _largest(given: Input, form: RowForm) -> Size:
+    """Return the (height, width) of an input's canvas. Raises ``PlanError`` if it has other channels or axes."""
+    assert given.canvas is not None
+    shape, _ = given.canvas
+    if not shape:
+        return 0, 0
+    if not given.kind.is_image:
+        return shape[0], shape[1]
+    _, layout = _format(form)
+    channels, size = (shape[:1], shape[1:]) if layout is Layout.NCHW else (shape[2:], shape[:2])
+    if channels != (form.channels,) or len(shape) != 3:
+        raise PlanError(f"{shape} isn't the shape of {given.field!r} in {layout.value} with {form.channels} channels")
+    return size[0], size[1]
+
+
+def _format(form: RowForm) -> tuple[np.dtype[np.generic], Layout]:
+    dtype = np.dtype(form.dtype or ("uint8" if form.table is None else "float32"))
+    return dtype, form.layout or (Layout.NHWC if dtype == np.uint8 else Layout.NCHW)
 
 
 def _with_output(given: Input, stages: tuple[Stage, ...], size: Size, form: RowForm) -> Head:
     normalize = form.table is not None
-    dtype = np.dtype(form.dtype or ("float32" if normalize else "uint8"))
+    dtype, layout = _format(form)
     if normalize and dtype == np.uint8:
         raise PlanError("Normalize gives floats: leave out ToDtype('uint8'), or leave out Normalize")
-    layout = form.layout or (Layout.NHWC if dtype == np.uint8 else Layout.NCHW)
     shape = (form.channels, *size) if layout is Layout.NCHW else (*size, form.channels)
     table: AnyArray | None = None
     if dtype != np.uint8:

@@ -12,7 +12,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Finish
-from standpipe.spec import AnyArray, ArraySpec, ChannelsName, DecodeMode, Decoding, Layout
+from standpipe.spec import AnyArray, ArraySpec, ChannelsName, DecodeMode, Decoding, Int64Array, Layout
 from standpipe.transform.image import RowTransform, Size
 from standpipe.transform.kernels.native import only_libjpeg
 from standpipe.transform.kernels.stages import Stage
@@ -28,6 +28,8 @@ class Input:
     channels  number of the image's channels before the stages; of other kinds, the bytes of an element
     twin      name of the field whose row it writes where pixels are mirrored; None: its own
     grid      pixels of which sizes and places are multiples. Sizes of inputs differ as their grids do
+    canvas    where outputs differ in size, the largest shape of them, empty if it isn't known, and the value beside
+              them in their row; else None
     """
 
     field: str = "image"
@@ -35,6 +37,7 @@ class Input:
     channels: int = 3
     twin: str | None = None
     grid: int = 1
+    canvas: tuple[tuple[int, ...], float] | None = None
 
     def compile(self, decoding: Decoding) -> _native.Input:
         """Return the native form. ``decoding``: how images are decoded, and their limits."""
@@ -66,6 +69,7 @@ class Head:
     field      the name of the output's field
     place      its number in a field that has several outputs in one row; None: it is the field's only output
     salt       64 bits that make the random numbers of a view differ from other views'; 0: they are the sample's
+    varies     True if outputs differ in size: ``output`` is the largest one, and each job says where its rows are
     """
 
     input: Input
@@ -78,12 +82,24 @@ class Head:
     field: str = "image"
     place: int | None = None
     salt: int = 0
+    varies: bool = False
+
+    def shapes(self, sizes: Int64Array) -> Int64Array:
+        """Return the shapes of outputs, (n, axes) int64. ``sizes``: (n, 2) int64, height and width in pixels."""
+        shapes = np.tile(np.array(self.output.shape, np.int64), (len(sizes), 1))
+        shapes[:, self.axes] = sizes
+        return shapes
+
+    @property
+    def axes(self) -> slice:
+        """The axes of height and width in the output's shape."""
+        return slice(1, 3) if self.layout is Layout.NCHW else slice(0, 2)
 
     @property
     def size_px(self) -> Size:
         """The (height, width) of the output, in pixels."""
-        shape = self.output.shape
-        return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
+        height, width = self.output.shape[self.axes]
+        return height, width
 
     @property
     def channels_after(self) -> int:
@@ -105,19 +121,26 @@ class Head:
         )
 
     def _row_format(self) -> _native.RowFormat:
-        height, width = self.size_px
+        height, width = (0, 0) if self.varies else self.size_px
         planar = self.layout is Layout.NCHW
         if self.table is None:
-            return _native.RowFormat.uint8(height, width, planar, self.channels_after)
-        if self.table.dtype == np.float32:
-            return _native.RowFormat.float32(height, width, planar, self.table.view(np.float32))
-        return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
+            made = _native.RowFormat.uint8(height, width, planar, self.channels_after)
+        elif self.table.dtype == np.float32:
+            made = _native.RowFormat.float32(height, width, planar, self.table.view(np.float32))
+        else:
+            made = _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
+        if self.input.canvas is not None:
+            made.pad_with(np.array(self.input.canvas[1]).astype(self.output.dtype).tobytes())
+        return made
 
     def describe(self) -> list[str]:
         """Return the steps after decoding, for ``explain()``, without the last one, which writes."""
         steps = [name for stage in self.stages for name in stage.names]
         steps += ["Normalize"] if self.normalize and self.table is not None else []
         return steps if self.erases is None else [*steps, type(self.erases[0]).__name__]
+
+
+ANY_CANVAS = (), 0.0  # of an input: its outputs may have any size
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +216,21 @@ class NativeKernel:
         None if bytes are written, if there are views, or if something follows that a device doesn't do.
         """
         image = self.image
-        if self.views or image.table is None or image.erases is not None:
+        if self.views or image.table is None or image.erases is not None or image.varies:
             return None
         return Finish(image.field, image.table, image.output, image.layout)
+
+    def sized(self, size_px: Size) -> NativeKernel:
+        """Return the kernel for samples whose reference becomes (height, width) pixels, where they differ in size."""
+        heads = []
+        for head in self.heads:
+            size = np.array([size_px], np.int64) * head.input.grid // self.image.input.grid
+            (shape,) = head.shapes(size).tolist()
+            input_ = replace(head.input, canvas=None)
+            heads.append(
+                replace(head, input=input_, varies=False, output=ArraySpec(tuple(shape), head.output.dtype))
+            )
+        return NativeKernel(tuple(heads))
 
     def finished_by(self, finish: Finish | None) -> NativeKernel:
         """Return the kernel with ``finish`` as the reference's last step; for None, it writes (H, W, C) uint8."""

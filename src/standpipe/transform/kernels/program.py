@@ -19,7 +19,7 @@ from standpipe.transform.image import (
     ValueTransform,
 )
 from standpipe.transform.kernels.fuse import channels_after, fuse
-from standpipe.transform.kernels.heads import Input, NativeKernel
+from standpipe.transform.kernels.heads import ANY_CANVAS, Input, NativeKernel
 from standpipe.transform.kernels.views import Views
 from standpipe.transform.kinds import IMAGE, MASK, FieldKind, Known, check_named, kinds_of
 from standpipe.transform.python.function import Function
@@ -50,6 +50,8 @@ class NativeStep:
     optional    further pictures that it takes where a sample has them
     decodes     names of the pictures that come encoded
     source_px   (height, width) of the reference before the step, in pixels; None if it isn't known
+    any_size    the kernel whose results differ in size, if there is no other; None: transforms must know the size
+    draws_size  True if results differ in size even for references of one size
     """
 
     transforms: tuple[Transform, ...]
@@ -59,6 +61,8 @@ class NativeStep:
     optional: tuple[Input, ...] = ()
     decodes: frozenset[str] = frozenset()
     source_px: Size | None = None
+    any_size: NativeKernel | None = None
+    draws_size: bool = False
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -77,10 +81,15 @@ class NativeStep:
         return (first, *(each for each in others if each.field in sample or each.field in self.decodes))
 
     def kernel_for(self, size_px: Size, inputs: tuple[Input, ...]) -> NativeKernel:
-        """Return the kernel for these pictures, and for references of a size in pixels where there is no other."""
+        """Return the kernel for these pictures, and for references of a size in pixels where there is no other.
+
+        Its results differ in size where that is drawn.
+        """
         if self.kernel is not None and self.kernel.inputs == inputs:
             return self.kernel
         size = size_px if self.kernel is None else self.source_px
+        if self.draws_size:
+            inputs = tuple(replace(each, canvas=ANY_CANVAS) for each in inputs)
         return fuse(self.transforms, size, earlier=self.earlier, inputs=inputs)
 
     def describe(self) -> str:
@@ -352,9 +361,14 @@ def _native_step(
         return replace(step, kernel=fuse(transforms, source_px, earlier=earlier, inputs=inputs))
     except PlanError:  # the size depends on the image
         # Raises errors that don't depend on it.
-        fuse(transforms, source_px or ANY_PX, earlier=earlier, inputs=inputs)
+        any_size = [replace(each, canvas=ANY_CANVAS) for each in inputs]
+        kernel = fuse(transforms, source_px or ANY_PX, earlier=earlier, inputs=any_size)
         if any(isinstance(each, Views) for each in transforms):
             raise
+    step = replace(step, draws_size=kernel.image.varies)
+    try:
+        return replace(step, any_size=fuse(transforms, None, earlier=earlier, inputs=any_size))
+    except PlanError:
         return step
 
 
