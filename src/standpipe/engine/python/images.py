@@ -280,7 +280,8 @@ class ImageMaker:
             return found
         assert size_px is not None and seeds is not None
         keys = (np.array([each], np.uint64) for each in seeds[2:])
-        height, width = np.asarray(program.trace(0, [size_px], *seeds[:2], *keys))[-2:].astype(int).tolist()
+        # A move ends with the size of its result; an image that isn't moved has none.
+        height, width = map(int, [*size_px, *program.trace(0, [size_px], *seeds[:2], *keys)][-2:])
         return self._compiled((step, None, inputs, (height, width)), lambda: kernel.sized((height, width)))
 
     def _compiled(self, at: ProgramKey, make: Callable[[], NativeKernel]) -> Compiled:
