@@ -39,6 +39,7 @@ LAYERS = (
     ("plan",),
     ("stats",),
     ("engine.watchdog", "engine.moves"),
+    ("engine.canvases",),
     ("engine.workers",),
     ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
     ("engine.python", "engine.room", "engine.replace", "engine.instances"),

@@ -157,8 +157,8 @@ void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t
     new (self) SubmittedJob{std::move(job), {}};
 }
 
-// Sets where a head whose rows differ in size writes each row of the slot: the first byte there, and height and
-// width of the picture and of its canvas.
+// Sets where a head whose rows differ in size writes each row of the slot: the first byte there, and height
+// and width of the picture and of its canvas.
 void set_areas(SubmittedJob& s, size_t head, Areas areas) {
     Job& job = *s.job;
     if (head >= job.outputs.size()) throw nb::index_error("head");
@@ -170,7 +170,9 @@ void set_areas(SubmittedJob& s, size_t head, Areas areas) {
     output.areas.clear();
     for (size_t i = 0; i < areas.shape(0); ++i) {
         const int64_t* const area = areas.data() + 5 * i;
-        const auto within = [&](size_t side, int64_t limit) { return area[side] >= 0 && area[side] <= limit; };
+        const auto within = [&](size_t side, int64_t limit) {
+            return area[side] >= 0 && area[side] <= limit;
+        };
         const bool fits = within(0, most) && within(3, kMostPx) && within(4, kMostPx) && within(1, area[3]) &&
                           within(2, area[4]);
         const auto size = [&](size_t side) {
@@ -280,10 +282,11 @@ void bind_job(nb::module_& m) {
              "``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the\n"
              "slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the\n"
              "first ones. ``attempts``: of samples that replace bad ones; None: 0.")
-        .def("areas", &set_areas, "head"_a, "areas"_a,
-             "Set where a head without a fixed size writes the rows of the slot. ``areas``: (rows, 5) int64:\n"
-             "the first byte from the head's own first one on, height and width of the picture, and of the\n"
-             "canvas in whose upper left it is.")
+        .def(
+            "areas", &set_areas, "head"_a, "areas"_a,
+            "Set where a head without a fixed size writes the rows of the slot. ``areas``: (rows, 5) int64:\n"
+            "the first byte from the head's own first one on, height and width of the picture, and of the\n"
+            "canvas in whose upper left it is.")
         .def("files", &attach_files, "input"_a, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
              "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"

@@ -335,9 +335,10 @@ std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
 }
 
 void bind_kernel(nb::module_& m) {
-    nb::class_<RowFormat>(m, "RowFormat",
-                          "Size, element type and layout of a slot's image rows. Without a size, 0 × 0, it differs\n"
-                          "from row to row, and each job has its rows' areas.")
+    nb::class_<RowFormat>(
+        m, "RowFormat",
+        "Size, element type and layout of a slot's image rows. Without a size, 0 × 0, it differs\n"
+        "from row to row, and each job has its rows' areas.")
         .def_static(
             "uint8",
             [](int height, int width, bool planar, int channels) {

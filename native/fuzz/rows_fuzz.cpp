@@ -277,6 +277,42 @@ void check_heads(const Program& program, size_t input, const Row& together, cons
     }
 }
 
+// Checks that a row in the corner of a larger canvas is the one that fills a place of its own size, and that
+// all else is padding.
+void check_canvas(Program program, size_t input, const Row& want, const Part& whole, const SampleKey& key) {
+    constexpr uint8_t kPadding = 0x3a;
+    std::vector<std::vector<uint8_t>> memory;
+    std::vector<Output> outputs;
+    for (Head& head : program.heads) {
+        const Size picture{head.format.height, head.format.width},
+            canvas{picture.height + static_cast<int>(key.position % 5),
+                   picture.width + static_cast<int>(key.position % 7)};
+        head.format.height = head.format.width = 0;
+        head.format.padding.fill(kPadding);
+        memory.emplace_back(head.format.bytes_of(canvas) + 2 * kGuard, kGuardByte);
+        outputs.push_back({nullptr, 0, {{memory.back().data() + kGuard, picture, canvas}}});
+    }
+    const Outcome outcome = from_pixels(program, input, whole, key, RowPlace(outputs, 0));
+    if (outcome.kind != Outcome::Kind::ok) fail("in a canvas: \"" + outcome.text + "\"");
+    for (const size_t h : program.heads_of(input)) {
+        const RowFormat& format = program.heads[h].format;
+        const auto& [first, picture, canvas] = outputs[h].areas.front();
+        const size_t pixel =
+                         format.element_bytes() * static_cast<size_t>(format.planar ? 1 : format.channels),
+                     used = pixel * static_cast<size_t>(picture.width);
+        std::vector<uint8_t> right(kGuard, kGuardByte);
+        const uint8_t* from = want.heads[h].first;
+        for (int plane = 0; plane < (format.planar ? format.channels : 1); ++plane)
+            for (int y = 0; y < canvas.height; ++y) {
+                const size_t end = right.size() + pixel * static_cast<size_t>(canvas.width);
+                if (y < picture.height) right.insert(right.end(), from, from + used), from += used;
+                right.resize(end, kPadding);
+            }
+        right.resize(right.size() + kGuard, kGuardByte);
+        if (right != memory[h]) fail("head " + std::to_string(h) + " makes another row in a canvas");
+    }
+}
+
 // Checks bytes as a mask: every kernel must give the same numbers, and only those of the mask or
 // kMaskOutside.
 uint64_t check_mask(Program program, size_t input, Bytes bytes, const SampleKey& key, Draws& draws) {
@@ -295,6 +331,7 @@ uint64_t check_mask(Program program, size_t input, Bytes bytes, const SampleKey&
     if (want.outcome.kind != Outcome::Kind::ok) return 0;
     expect_same(program, input, want, made(best_kernels(), 0xaa), "mask");
     check_heads(program, input, want, mask, key);
+    check_canvas(program, input, want, mask, key);
     for (const size_t h : program.heads_of(input))
         for (const uint8_t number : want.of(program, h))
             if (number != kMaskOutside && std::ranges::find(mask.pixels, number) == mask.pixels.end())
@@ -335,6 +372,7 @@ uint64_t check_program(Program program, size_t input, uint64_t side_bytes, Bytes
     fast = false;
     expect_same(program, input, encoded(0xcc), pixels, "from pixels");
     check_heads(program, input, pixels, whole, key);
+    check_canvas(program, input, pixels, whole, key);
     return digest_of(want.bytes, digest);
 }
 

@@ -12,8 +12,8 @@ namespace standpipe {
 
 enum class ElementType : uint8_t { u8, f16, f32 };
 
-// `height` × `width` × `channels` elements, planes first or pixels first. {0, 0}: the size differs from row to
-// row.
+// `height` × `width` × `channels` elements, planes first or pixels first. {0, 0}: the size differs from row
+// to row.
 struct RowFormat {
     int height = 0, width = 0;
     ElementType type = ElementType::u8;
@@ -37,7 +37,7 @@ struct RowFormat {
     }
 };
 
-// Where a picture is in memory: in the upper left of a canvas.
+// The place of a picture in memory: the upper left of a canvas.
 struct RowArea {
     uint8_t* first = nullptr;  // of the canvas
     Size picture, canvas;

@@ -126,7 +126,8 @@ namespace {
 
 std::string too_small(const Window& window, Size whole) {
     return "too small: RandomCrop needs " + text_of(window.size) + " pixels, but the image has " +
-           text_of(padded(window, whole)) + " pixels; use RandomCrop(..., pad_if_needed=True), or resize it first";
+           text_of(padded(window, whole)) +
+           " pixels; use RandomCrop(..., pad_if_needed=True), or resize it first";
 }
 
 // Returns the bytes that a pass allocates: rows and weights, copies of two rows of its source, a line of its

@@ -67,7 +67,13 @@ WAYS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "floats": ([sp.ToDtype("float32", scale=True)], {"shape": CHANNELS_FIRST, "value": 2}),
     "grey": ([sp.RandomResize(30, 70), sp.Grayscale()], {"shape": (MOST, MOST, 1)}),
     "several passes": (
-        [sp.RandomResize(30, 70), sp.RandomRotation(20), sp.PadImage((3, 1)), sp.ColorJitter(0.2), sp.Normalize()],
+        [
+            sp.RandomResize(30, 70),
+            sp.RandomRotation(20),
+            sp.PadImage((3, 1)),
+            sp.ColorJitter(0.2),
+            sp.Normalize(),
+        ],
         {"shape": CHANNELS_FIRST},
     ),
     "erased": ([*NORMALIZED, sp.RandomErasing(p=1.0)], {"shape": CHANNELS_FIRST}),
@@ -200,7 +206,9 @@ def test_an_image_too_small_for_its_crop_says_so(tmp_path: Path) -> None:
         epoch(pipeline)
 
 
-@pytest.mark.parametrize("options", [{"executor": "process", "num_workers": 2}, {"num_workers": 1}, {"num_workers": 5}])
+@pytest.mark.parametrize(
+    "options", [{"executor": "process", "num_workers": 2}, {"num_workers": 1}, {"num_workers": 5}]
+)
 def test_any_workers_make_the_same_epoch(tmp_path: Path, options: dict[str, Any]) -> None:
     pipeline = spoilt(tmp_path, "0003.jpg")
     assert_same(epoch(pipeline, **options), epoch(pipeline, executor="inline"))
@@ -234,7 +242,9 @@ def test_a_run_goes_on_within_an_epoch_and_on_other_ranks(tmp_path: Path) -> Non
 def test_a_cache_after_the_source_has_the_files(tmp_path: Path) -> None:
     pipeline = spoilt(tmp_path, "0003.jpg")
     wanted = epoch(pipeline, executor="inline")
-    cached = replace(pipeline, cached=sp.Pipeline(pipeline.source).cache(sp.Cache("pads", memory="8MiB")).cached)
+    cached = replace(
+        pipeline, cached=sp.Pipeline(pipeline.source).cache(sp.Cache("pads", memory="8MiB")).cached
+    )
     with cached.loader(memory="512MiB") as loader:
         assert_same(copied(loader), wanted)
         before = loader.stats().read.bytes

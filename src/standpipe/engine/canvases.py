@@ -10,7 +10,6 @@ import numpy as np
 
 from standpipe.batch.collate import Padded, Shape
 from standpipe.engine.moves import Traced
-from standpipe.engine.workers import Failure
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.transform import NativeKernel
 
@@ -26,13 +25,13 @@ class Canvases:
               the picture, and of the canvas, in pixels
     shapes    shapes of the padded fields, and of their lengths
     lengths   (rows, axes) int64 by field: shape of each row's picture
-    too_large the rows whose pictures are larger than ``max_shape``
+    too_large rows whose pictures are larger than ``max_shape``, and why they don't fit, as text
     """
 
     areas: Mapping[str, Int64Array] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     lengths: Mapping[str, Int64Array] = field(default_factory=dict)
-    too_large: tuple[Failure, ...] = ()
+    too_large: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, epoch: int, traced: Traced | None) -> Canvases:
@@ -41,22 +40,23 @@ class Canvases:
         if traced is None or kernel is None:
             return NO_CANVASES
         canvases, shapes, lengths = {}, dict[str, Shape](), {}
-        too_large: dict[int, Failure] = {}
+        too_large: dict[int, str] = {}
         for name, padded in plan.batch.canvases.items():
             head = next(head for head in kernel.heads if head.field == name)
             sizes = _sizes(traced, kernel, head.input.grid)
             lengths[name] = found = head.shapes(sizes)
-            for row in np.flatnonzero((found > padded.most).any(axis=1)).tolist():
-                too_large.setdefault(row, Failure(row, "batch", _too_large(padded, tuple(found[row].tolist()))))
-            fits = (found <= padded.most).all(axis=1)
-            shapes |= padded.shapes([tuple(shape) for shape in (found * fits[:, None]).tolist()])
+            fits = np.all(found <= np.array(padded.most), axis=1)
+            for row in np.flatnonzero(~fits).tolist():
+                too_large.setdefault(row, _too_large(padded, tuple(found[row].tolist())))
+            inside = found * fits[:, None]
+            shapes |= padded.shapes([tuple(shape) for shape in inside.tolist()])
             canvas = np.array(shapes[name][1:], np.int64)
             height, width = canvas[head.axes]
             canvases[name] = areas = np.zeros((len(sizes), 5), np.int64)
             areas[:, 0] = np.arange(len(sizes)) * int(canvas.prod()) * padded.dtype.itemsize
             areas[:, 1:3] = sizes * fits[:, None]
             areas[:, 3:] = height, width
-        return cls(canvases, shapes, lengths, tuple(too_large[row] for row in sorted(too_large)))
+        return cls(canvases, shapes, lengths, too_large)
 
     def write_lengths(self, fields: Mapping[str, AnyArray]) -> None:
         """Write the shapes of all rows' pictures into a slot."""
@@ -68,7 +68,7 @@ NO_CANVASES = Canvases()
 
 
 def _sizes(traced: Traced, kernel: NativeKernel, grid: int) -> Int64Array:
-    """Return the height and width of each row's picture, (rows, 2), which differ from the reference's by their grids."""
+    """Return the height and width of each row's picture, (rows, 2): the reference's, by their grids."""
     reference = kernel.image
     sizes = traced.moves[reference.field][:, -1, 9:11].astype(np.int64)
     return sizes * grid // reference.input.grid

@@ -133,7 +133,8 @@ class Filler:
             layout = plan.layout_at(filling.at.epoch)
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
         if failures or not complete:
-            self._count([*failures, *canvases.too_large])
+            self._count(failures)
+            self._times.bad += len(canvases.too_large)
             if (substitutes := batch_records.substitutes(failures)) is not None:
                 self._workers.exchange(job, substitutes, self._ring)
                 return None

@@ -49,11 +49,7 @@ class BatchRecords:
     def placed(self) -> Assignment:
         """Return the first assignment with the places of its rows, without pictures that are too large for them."""
         first = self.assignment
-        canvases = Canvases.of(self.plan, first.at.epoch, first.traced)
-        self._lost = canvases.too_large
-        without = frozenset(failure.row for failure in self._lost)
-        self.assignment = replace(first, canvases=canvases, without=without)
-        return self.assignment
+        return self._place(Canvases.of(self.plan, first.at.epoch, first.traced))
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
         """Return an assignment that makes the batch again in another slot, without the failed row.
@@ -133,12 +129,15 @@ class BatchRecords:
             rows = np.arange(len(old.positions))
             records = located(self.plan, np.array([self._index(row) for row in rows.tolist()]))
             attempts = np.array([self._attempt(row) for row in rows.tolist()])
-        self._lost = canvases.too_large
-        without = frozenset(failure.row for failure in self._lost)
-        self.assignment = replace(old, canvases=canvases, without=without)
-        some = np.flatnonzero(~np.isin(rows, [*without]))
+        new = self._place(canvases)
+        some = np.flatnonzero(~np.isin(rows, [*new.without]))
         traced = None if old.traced is None else old.traced.take(rows[some])
-        return Substitutes(self.assignment, rows[some], records.take(some), attempts[some], traced)
+        return Substitutes(new, rows[some], records.take(some), attempts[some], traced)
+
+    def _place(self, canvases: Canvases) -> Assignment:
+        self._lost = tuple(Failure(row, "batch", reason) for row, reason in canvases.too_large.items())
+        self.assignment = replace(self.assignment, canvases=canvases, without=frozenset(canvases.too_large))
+        return self.assignment
 
     def _substitute(self, failure: Failure) -> int:
         """Return the record that replaces a failed row, and record the bad sample."""

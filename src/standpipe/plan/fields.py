@@ -82,9 +82,7 @@ def kernel_or_program(
     return kernels_around(pipeline, source)[1], None
 
 
-def _padding_kernel(
-    pipeline: Description, source: OpenSource, program: SampleProgram
-) -> NativeKernel | None:
+def _padding_kernel(pipeline: Description, source: OpenSource, program: SampleProgram) -> NativeKernel | None:
     """Return a kernel that writes pictures which differ in size into a slot, with their padding.
 
     None if it can't: sizes must be known before pictures are made, each field that differs in size needs its ``Pad``,

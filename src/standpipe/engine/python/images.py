@@ -39,7 +39,8 @@ ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made i
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 Compiled = tuple[_native.Program, NativeKernel]
-ProgramKey = tuple[NativeStep, Size | None, tuple[Input, ...], Size | None]  # the sizes: before it, and after it
+# The step, the size before it, its pictures, and the size after it.
+ProgramKey = tuple[NativeStep, Size | None, tuple[Input, ...], Size | None]
 
 
 class ImageMaker:
@@ -278,7 +279,8 @@ class ImageMaker:
         )
         if not kernel.image.varies:
             return found
-        assert size_px is not None and seeds is not None
+        assert size_px is not None
+        assert seeds is not None
         keys = (np.array([each], np.uint64) for each in seeds[2:])
         # A move ends with the size of its result; an image that isn't moved has none.
         height, width = map(int, [*size_px, *program.trace(0, [size_px], *seeds[:2], *keys)][-2:])

@@ -221,7 +221,9 @@ def _largest(given: Input, form: RowForm) -> Size:
     _, layout = _format(form)
     channels, size = (shape[:1], shape[1:]) if layout is Layout.NCHW else (shape[2:], shape[:2])
     if channels != (form.channels,) or len(shape) != 3:
-        raise PlanError(f"{shape} isn't the shape of {given.field!r} in {layout.value} with {form.channels} channels")
+        raise PlanError(
+            f"{shape} isn't the shape of {given.field!r} in {layout.value} with {form.channels} channels"
+        )
     return size[0], size[1]
 
 
