@@ -91,6 +91,14 @@ class Pad:
     ...     batch = loader.peek()
     >>> batch["ids"].tolist(), batch["ids_length"].tolist()
     ([[1, 2, 3], [4, 0, 0]], [3, 1])
+
+    Images of differing size, channels first, as floats are:
+
+    >>> pad = sp.Pad(to_multiple_of=32, max_shape=(3, 1344, 1344))
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos")).map(sp.Resize(40), sp.Normalize())
+    >>> with photos.batch(4, collate={"image": pad}).loader() as loader:
+    ...     loader.peek()["image"].shape[:3]
+    (4, 3, 64)
     """
 
     to_multiple_of: int = 1

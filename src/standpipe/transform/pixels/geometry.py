@@ -203,8 +203,8 @@ class Resize(GeometricTransform):
 class RandomResize(GeometricTransform):
     """Resize an image's shorter side to a random length, like ``torchvision.transforms.v2.RandomResize``.
 
-    All images of a batch have one size, so ``RandomCrop(size, pad_if_needed=True)`` or a similar transform must
-    follow. It moves the fields ``image`` and ``mask``.
+    Where all images of a batch must have one size, ``RandomCrop(size, pad_if_needed=True)`` or a similar transform must
+    follow, or ``batch(collate={"image": sp.Pad(max_shape=…)})``. It moves the fields ``image`` and ``mask``.
 
     Parameters
     ----------
