@@ -16,6 +16,7 @@ RESERVED = "index"  # a field that the batch place adds to every batch
 VALID = "valid"  # the field that is False for rows of padding
 BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of its samples
 NAMES = ("image", "label")  # of a dataset's values without names
+SIDES = ("height", "width")  # columns of sources that know their images' sizes, in pixels
 KEY = "dataset[key]"  # the field that sends a dataset's keys to the workers
 SIZE = "size of image"  # the height and width that annotations say an image has, on its way to the workers
 NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers

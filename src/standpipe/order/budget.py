@@ -13,6 +13,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.order._arguments import MAX_ROWS, check_positions, whole_number
 from standpipe.order.cut import MAX_LENGTH, Cut, Lengths, cut_packed, cut_padded
+from standpipe.order.groups import Groups
 from standpipe.order.selection import Chain
 from standpipe.order.table import Table, grouped_by
 from standpipe.spec import AnyArray, Int64Array
@@ -66,7 +67,7 @@ class BudgetOrder:
     gives the batch at each position, and another one per bucket gives the records of each batch. So computing
     any batch of any epoch takes time in proportion to its rows.
 
-    budget    the limits of a batch
+    budget    the limits of a batch, or what its records have in common
     multiple  each record counts as its length rounded up to a multiple of this
     seed      seed of the shuffle; None: no shuffle, batches with the longest records come first
     chain     the selected records
@@ -76,7 +77,7 @@ class BudgetOrder:
     places    places of the records in ``chain``, grouped by bucket, the bucket of shortest records first
     """
 
-    budget: Budget
+    budget: Budget | Groups
     multiple: int
     seed: int | None
     chain: Chain
@@ -113,6 +114,14 @@ class BudgetOrder:
         bucket_of = (np.searchsorted(buckets.longest, chunk) for chunk in lengths)
         _, places = grouped_by(bucket_of, len(buckets.counts))
         return cls(budget, multiple, seed, chain, buckets, cut, total, places)
+
+    @classmethod
+    def grouped(
+        cls, groups: Groups, column: Callable[[str, int, int], AnyArray], chain: Chain, *, seed: int | None
+    ) -> BudgetOrder:
+        """Plan the batches of all records, each of one group; ``Groups.cut`` documents ``column``."""
+        buckets, cut, places = groups.cut(column, chain)
+        return cls(groups, 1, seed, chain, buckets, cut, 0, places)
 
     @property
     def num_positions(self) -> int:
@@ -165,6 +174,13 @@ class BudgetOrder:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
+        if isinstance(self.budget, Groups):
+            order = "group by group" if self.seed is None else f"shuffle(seed={self.seed}), new each epoch"
+            smaller = int(self.cut.times @ (self.cut.sizes < self.budget.rows))
+            return (
+                f"{self.num_positions:,} batches of {self.budget.rows:,} rows from {len(self.buckets.counts)} groups "
+                f"by {self.budget.by}, {smaller} of them smaller; {order}"
+            )
         what = "packed" if self.budget.packing else "padded"
         what += f" to a multiple of {self.multiple:,}," if self.multiple > 1 else " to"
         share = self.total / (self.num_positions * self.budget.most)

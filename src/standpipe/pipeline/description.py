@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from standpipe.batch.collate import Collate, Pad, Ragged, checked_collate
 from standpipe.batch.instances import checked_instances
 from standpipe.errors import PlanError
-from standpipe.order import Budget
+from standpipe.order import Budget, GroupBy, Groups
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
@@ -25,6 +25,7 @@ class Description(Transformed):
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     batch_rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
+    groups: Groups | None = field(default=None, kw_only=True)
     batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
     instances: Pad | Ragged | None = field(default=None, kw_only=True)
@@ -55,6 +56,8 @@ class Description(Transformed):
         how = [each.describe() for each in self.batch_functions if each.collates]
         how += [] if self.instances is None else [f"instances={self.instances.describe()}"]
         how += [] if self.last_batch is None else [f"last_batch={self.last_batch.value!r}"]
+        if self.groups is not None:
+            how = [f"group_by={self.groups.by!r}, group_factor={self.groups.factor}", *how]
         if self.batch_rows is not None:
             steps.append(f"batch({', '.join([str(self.batch_rows), *how])})")
         elif self.budget is not None:
@@ -73,6 +76,8 @@ class Description(Transformed):
         length_column: str | None = None,
         max_batch_size: int | None = None,
         packing: bool = False,
+        group_by: GroupBy | None = None,
+        group_factor: int = 3,
         batch_sampler: bool = False,
         collate: Collate | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -100,6 +105,13 @@ class Description(Transformed):
             padded batches; samples of similar length are batched together. Lengths are rounded up to the
             ``to_multiple_of`` of ``collate``'s ``Pad``. True: the sum of its lengths, for batches without
             padding; long and short samples are batched together.
+        group_by : {"aspect_ratio"}, optional
+            With ``batch_size``: images of a batch have similar aspect ratios, so that little of it is padding. The
+            source must know their sizes, or have columns ``height`` and ``width``. Every record comes once an epoch, in
+            batches that are planned once and shuffled as those of ``budget``. The last batch of each group is smaller.
+        group_factor : int, default 3
+            With ``group_by``: the number of groups from ratio 1 to 2, as torchvision's
+            ``--aspect-ratio-group-factor``, from 0 to 64. 0: one group of portraits, and one of all others.
         batch_sampler : bool, default False
             With ``batch_size``: your program names the records of each batch, as torch's ``batch_sampler``
             does. The pipeline then has no order, and ``loader.from_batches(batches)`` takes lists of records,
@@ -124,8 +136,8 @@ class Description(Transformed):
             The treatment of samples that don't fill a whole step of all ranks. ``"drop"`` leaves them out
             (default when shuffled). ``"pad"`` repeats the epoch's first samples, and adds a field ``valid``,
             (batch_size,) bool, that is False for the repeats (default otherwise). ``"partial"`` makes the
-            last batch smaller (one rank only). With ``budget`` it applies to whole batches that don't fill a
-            step.
+            last batch smaller (one rank only). With ``budget`` or ``group_by`` it applies to whole batches that
+            don't fill a step.
 
         Raises
         ------
@@ -156,15 +168,14 @@ class Description(Transformed):
                 f"batch: batch_sampler must be True or False, got {batch_sampler!r:.80}. Give the batches to "
                 "loader.from_batches(batches)"
             )
-        within = None
-        alone = budget is None and length_column is None and max_batch_size is None and not packing
-        if batch_size is None and budget is not None and length_column is not None:
-            within = Budget(budget, length_column, max_batch_size, packing)
-        elif batch_size is None or not alone:
-            raise PlanError(
-                "batch() takes a batch_size, or budget= and length_column=. max_batch_size= and packing= apply "
-                "only with budget="
-            )
+        within = _within(batch_size, budget, length_column, max_batch_size, packing)
+        groups = None
+        if group_by is not None:
+            if batch_size is None or batch_sampler:
+                raise PlanError(
+                    "batch(group_by=…) takes a batch_size, without budget= and batch_sampler=True"
+                )
+            groups = Groups(batch_size, group_by, group_factor)
         if batch_sampler and within is not None:
             raise PlanError(
                 "batch(batch_sampler=True) takes a batch_size, which is the largest number of samples "
@@ -176,6 +187,7 @@ class Description(Transformed):
             batch_functions=(*_collating(collate, collate_fn), *later),
             batch_rows=batch_size,
             budget=within,
+            groups=groups,
             batch_sampler=batch_sampler,
             collate=checked_collate(collate or {}),
             instances=None if instances is None else checked_instances(instances),

@@ -52,6 +52,7 @@ KEYS = (
 )
 
 
+GROUPING = ("group_by", "group_factor")
 OF_PICTURES = (
     *(each.plural for each in FIELD_KINDS),
     "pairs",
@@ -104,6 +105,11 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
         "batch": {
             "batch_size": pipeline.batch_rows,
             "budget": _encoded(pipeline.budget, "batch"),
+            **(
+                {}
+                if (groups := pipeline.groups) is None
+                else {"group_by": groups.by, "group_factor": groups.factor}
+            ),
             "batch_sampler": pipeline.batch_sampler,
             "collate": {
                 name: "list" if how is list else _encoded(how, "collate")
@@ -219,7 +225,7 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
 def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Described:
     if settings is None:
         return pipeline
-    names = ("batch_size", "budget", "batch_sampler", "collate", "instances", "last_batch")
+    names = ("batch_size", "budget", *GROUPING, "batch_sampler", "collate", "instances", "last_batch")
     _known("the recipe's batch", settings, names)
     budget = _decoded(settings.get("budget"), "batch")
     within: dict[str, Any] = {}
@@ -234,6 +240,7 @@ def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Describ
     return pipeline.batch(
         settings.get("batch_size"),
         batch_sampler=settings.get("batch_sampler", False),
+        **{name: settings[name] for name in GROUPING if name in settings},
         collate=collate or None,
         instances=_decoded(settings.get("instances"), "batch"),
         last_batch=settings.get("last_batch"),

@@ -20,6 +20,7 @@ from standpipe.order import (
     BudgetOrder,
     Chain,
     Given,
+    Groups,
     Mixed,
     OfColumns,
     Repeated,
@@ -37,7 +38,7 @@ from standpipe.pipeline.content_filter import ByContent
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.mix import Mixture, OpenMixture
 from standpipe.plan.filter_results import chosen
-from standpipe.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, LastBatch, Raise
+from standpipe.spec import PIXEL_CONTRACT, SIDES, AnyArray, Int64Array, Labels, LastBatch, Raise
 from standpipe.transform import Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
@@ -50,9 +51,10 @@ def planned_order(pipeline: Description, source: OpenSource) -> AnyOrder:
         return _given(pipeline, source)
     if isinstance(source, StreamSource):
         return _of_stream(pipeline, source)
-    if pipeline.budget is None or isinstance(source, OpenMixture):
+    how = pipeline.budget or pipeline.groups
+    if how is None or isinstance(source, OpenMixture):
         return order_of(pipeline, source)
-    return _batches(pipeline, pipeline.budget, source)
+    return _batches(pipeline, how, source)
 
 
 def _given(pipeline: Description, source: OpenSource) -> Given:
@@ -88,6 +90,7 @@ def _of_stream(pipeline: Description, source: StreamSource) -> Order:
         "shuffle()": pipeline.shuffled,
         "repeat_each()": pipeline.repeats != 1,
         "batch(budget=…)": pipeline.budget is not None,
+        "batch(group_by=…)": pipeline.groups is not None,
     }
     if what := _named(asked):
         raise PlanError(
@@ -125,7 +128,8 @@ def order_of(pipeline: Description, source: OpenSource) -> Order:
 
 def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
     """Return the order of a mixture, made from its components' orders."""
-    if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
+    planned = pipeline.budget or pipeline.groups
+    if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or planned is not None:
         raise PlanError(
             "a mixture has its own order. Write .take(), .filter(), .shuffle(), .repeat_each() and the "
             "like on its components, and .batch(rows) on the mixture. To give the mixture a seed, write "
@@ -137,8 +141,37 @@ def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
     return Mixed.over(orders, source.begins[:-1], mix.weights, mix.stopping, seed)
 
 
-def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> BudgetOrder:
-    """Return the batches within the pipeline's length budget."""
+def _batches(pipeline: Description, how: Budget | Groups, source: OpenSource) -> BudgetOrder:
+    """Return the batches within the pipeline's length budget, or of records of one group."""
+    if isinstance(how, Groups):
+        named, by = "batch(group_by=…)", "shape"
+        if not {*SIDES}.issubset(source.columns):
+            raise PlanError(
+                f"batch(group_by={how.by!r}): the source doesn't know the sizes of its images, as Coco, YoloLabels and "
+                "PascalVoc do, or one with the columns 'height' and 'width'"
+            )
+    else:
+        named, by = "batch(budget=…)", "length"
+        _check_lengths(how, source)
+    if pipeline.shuffled and pipeline.block is not None:
+        raise PlanError(f"{named} orders records by {by}, and shuffle(block=…) by place. Use one of them")
+    if pipeline.sampling is not None:
+        raise PlanError(
+            f"{named} needs each record once, and {pipeline.sampling.describe()} samples with replacement. Use one of "
+            "them"
+        )
+    selected = _select(pipeline, source)
+    times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
+    chain = replace(selected.chain, times=times)
+    seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
+    shuffle = seed if pipeline.shuffled else None
+    if isinstance(how, Groups):
+        return BudgetOrder.grouped(how, selected.read, chain, seed=shuffle)
+    lengths = partial(selected.read, how.length_column)
+    return BudgetOrder.of(how, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, how))
+
+
+def _check_lengths(budget: Budget, source: OpenSource) -> None:
     if budget.length_column not in source.columns:
         raise PlanError(
             f"batch(length_column={budget.length_column!r}): the source has no such column. Its columns "
@@ -149,22 +182,6 @@ def _batches(pipeline: Description, budget: Budget, source: OpenSource) -> Budge
             f"batch(length_column={budget.length_column!r}): lengths must be integers, and this column "
             "has others"
         )
-    if pipeline.shuffled and pipeline.block is not None:
-        raise PlanError(
-            "batch(budget=…) orders records by length, and shuffle(block=…) by place. Use one of them"
-        )
-    if pipeline.sampling is not None:
-        raise PlanError(
-            f"batch(budget=…) needs each record once, and {pipeline.sampling.describe()} samples with "
-            "replacement. Use one of them"
-        )
-    selected = _select(pipeline, source)
-    times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
-    chain = replace(selected.chain, times=times)
-    seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
-    lengths = partial(selected.read, budget.length_column)
-    shuffle = seed if pipeline.shuffled else None
-    return BudgetOrder.of(budget, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, budget))
 
 
 def _multiple(pipeline: Description, budget: Budget) -> int:
@@ -314,6 +331,8 @@ def whole_recipe(pipeline: Description, source: OpenSource) -> dict[str, str | i
         multiple = _multiple(pipeline, budget)
         rounded = f", to_multiple_of={multiple}" if multiple > 1 else ""
         recipe["batches"] = budget.describe() + rounded
+    if pipeline.groups is not None:
+        recipe["batches"] = pipeline.groups.describe()
     return recipe
 
 

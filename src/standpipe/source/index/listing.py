@@ -25,7 +25,7 @@ from standpipe.source.index.file import (
     place_sections,
 )
 from standpipe.source.index.store import Subject, open_index
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import SIDES, AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.paths import path_text
 
 SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
@@ -114,9 +114,14 @@ class Listing:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of ``label``, if there are labels, and of the added columns with one number per record."""
+        """The names of ``label``, if there are labels, of the added columns with one number per record, and of sides.
+
+        These are ``height`` and ``width`` in pixels, where the index has the images' sizes.
+        """
         label = () if self.index.facts.label is None else ("label",)
-        return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
+        added = tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
+        sides = SIDES if "sizes" in self.index.facts.optional else ()
+        return label + added + tuple(name for name in sides if name not in self.index.facts.columns)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column for the records [start, stop), (stop − start,)."""
@@ -125,6 +130,9 @@ class Listing:
         if name == "label":
             assert facts.label is not None
             return self._checked(self.index.part("labels", facts.label, (), start, stop))
+        if name not in facts.columns:
+            sizes = self.index.part(SIZES, "<u4", (2,), start, stop)
+            return np.ascontiguousarray(sizes[:, SIDES.index(name)]).astype(np.int64)
         column = facts.columns[name]
         return self.index.part(column_section(name), column.dtype, column.shape, start, stop)
 
