@@ -104,12 +104,11 @@ def test_several_axes_are_padded_with_their_shapes(executor: str) -> None:
     for batch in batches(pipeline, executor=executor):
         sizes = [(3 + index % 5, 9 - index % 4, 3) for index in batch["index"]]
         assert batch["image_length"].tolist() == [list(size) for size in sizes]
-        assert batch["image"].shape == (10, 8, 12, 4)
+        assert batch["image"].shape == (10, 8, 12, 3)  # channels aren't rounded
         for image, index, (height, width, _) in zip(batch["image"], batch["index"], sizes, strict=True):
-            assert (image[:height, :width, :3] == index).all()
+            assert (image[:height, :width] == index).all()
             assert (image[height:] == 255).all()
             assert (image[:, width:] == 255).all()
-            assert (image[:, :, 3] == 255).all()
 
 
 def test_photos_in_their_own_sizes_are_padded(tmp_path: Path) -> None:

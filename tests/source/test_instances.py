@@ -98,7 +98,9 @@ def test_a_source_with_instances_keeps_the_contract(tmp_path: Path) -> None:
     assert opened.fields["boxes"] == RaggedSpec((4,), np.dtype(np.float32))
     assert str(opened.fields["boxes"]) == "(M, 4) float32"
     assert str(opened.fields["labels"]) == "(M,) int64"
-    assert opened.columns == ()
+    assert opened.columns == ("height", "width")
+    assert opened.column("height", 1, 3).tolist() == [1, 2]
+    assert opened.column("width", 0, 4).tolist() == [10] * 4
 
 
 def test_the_digest_covers_instances(tmp_path: Path) -> None:
