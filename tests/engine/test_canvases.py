@@ -261,6 +261,11 @@ def test_a_plan_counts_the_largest_batch_and_nothing_that_waits(tmp_path: Path) 
     assert "image: (≤5, ≤3, ≤160, ≤160) float32" in plan.explain()
 
 
+def test_large_slots_are_enough_to_fill_one_while_another_is_ready(tmp_path: Path) -> None:
+    pipeline = described(painted(tmp_path, IMAGES), sp.Normalize(), shape=(3, 1344, 1344))
+    assert pipeline.plan(memory="2GiB").slots == 3
+
+
 def test_instances_fit_their_padded_images(tmp_path: Path) -> None:
     pipeline = described(painted(tmp_path, IMAGES), sp.RandomResize(40, 60), sp.RandomHorizontalFlip())
     batches = epoch(pipeline)

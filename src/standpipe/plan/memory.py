@@ -143,7 +143,9 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
     filling = -(-cost.rows * workers // rows)
     if cost.images:  # rows that are being read, that wait, and that are being decoded
         ahead = 3 * read_threads(workers)
-        filling = max(filling, min(-(-ahead // rows), 1 + MORE_SLOTS_BYTES // slot_bytes))
+        # However large slots are, one may be ready while another is filled. With a single one, the ring would grow for
+        # each batch, and give the slot's memory back after it: that takes three times as long as making the rows.
+        filling = max(filling, min(-(-ahead // rows), max(1 + MORE_SLOTS_BYTES // slot_bytes, 2)))
     return 1 + (workers if whole else max(cost.slots, filling))
 
 
