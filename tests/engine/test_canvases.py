@@ -261,6 +261,18 @@ def test_a_plan_counts_the_largest_batch_and_nothing_that_waits(tmp_path: Path) 
     assert "image: (≤5, ≤3, ≤160, ≤160) float32" in plan.explain()
 
 
+def test_a_list_has_images_in_their_own_sizes_and_their_instances(tmp_path: Path) -> None:
+    padded = described(painted(tmp_path, IMAGES), sp.RandomResize(40, 60), sp.RandomHorizontalFlip())
+    wanted = epoch(padded)
+    for options in ({}, {"executor": "inline"}):
+        with padded.batch(ROWS, collate={"image": list}).loader(memory="512MiB", **options) as loader:
+            for batch, other in zip(loader, wanted, strict=True):
+                np.testing.assert_array_equal(batch["boxes"], other["boxes"])
+                for image, canvas in zip(batch["image"], other["image"], strict=True):
+                    height, width, _ = image.shape
+                    np.testing.assert_array_equal(image, canvas[:height, :width])
+
+
 def test_large_slots_are_enough_to_fill_one_while_another_is_ready(tmp_path: Path) -> None:
     pipeline = described(painted(tmp_path, IMAGES), sp.Normalize(), shape=(3, 1344, 1344))
     assert pipeline.plan(memory="2GiB").slots == 3

@@ -246,7 +246,6 @@ def test_what_would_leave_instances_behind_is_refused(tmp_path: Path) -> None:
         (pipeline.map(crop).batch(2).map_batch(lambda batch: batch), "workers call it before"),
         (pipeline.map(crop).batch(2, collate_fn=lambda samples: samples), "workers call it before"),
         (pipeline.map(sp.Views(a=sp.Repeat(2, [crop]))).batch(2), "Views with instances can't have Repeat"),
-        (pipeline.batch(2, collate={"image": list}), "instances need images of one size"),
         (sp.Pipeline(sp.Arrays(image=np.zeros((2, 40, 40, 3), np.uint8))).map(crop, drop).batch(2), "none"),
         (sp.Pipeline(sp.Arrays(x=np.zeros(4))).batch(2, instances=sp.Ragged()), "source has no instances"),
     ]
