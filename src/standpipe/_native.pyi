@@ -1245,11 +1245,14 @@ class RowMaker:
         attempt: int,
         outs: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
         first_px: tuple[int, int] = (0, 0),
+        windows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None = None,
     ) -> str:
         """
         Make a row of one of the program's inputs; each head of that input writes its array of
         ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``:
-        (height, width) of the first input in pixels, which its own must fit. Returns '' or an error message.
+        (height, width) of the first input in pixels, which its own must fit. ``windows``: (4 × windows,) of
+        ``trace``, for crops that boxes decide. Returns '' or an error message.
         """
 
     def make_many(

@@ -300,6 +300,6 @@ def test_workers_of_datasets_draw_the_same_windows(executor: Any, encoded: bool,
 def test_a_cache_of_a_dataset_is_refused(tmp_path: Path) -> None:
     dataset = sp.MapSource(Targets(painted(tmp_path, 3), False), instances=("boxes",))
     cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
+    pipeline = sp.Pipeline(dataset).map(sp.Resize((80, 70))).cache(cache).map(*SSD)
     with pytest.raises(sp.PlanError, match="can't follow a cache of a dataset's samples"):
-        pipeline = sp.Pipeline(dataset).map(sp.Resize((80, 70))).cache(cache).map(*SSD)
         pipeline.batch(2, instances=sp.Ragged(max_values=60)).plan()

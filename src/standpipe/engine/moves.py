@@ -152,7 +152,8 @@ def _then(
     boxes  where boxes are after ``done``; None if no window depends on them
     """
     sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:11]]
-    values, ends = (None, None) if boxes is None else (boxes.values, boxes.ends)
+    values = None if boxes is None else np.asarray(boxes.values, np.float32)
+    ends = None if boxes is None else boxes.ends
     flat, windows = program.trace(head, sizes, seed, epoch, *keys, values, ends)
     moves = np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
     return moves, np.asarray(windows).reshape(len(done), -1)

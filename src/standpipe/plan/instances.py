@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -130,8 +130,8 @@ def _check_boxes(pipeline: Description, chains: Iterable[Sequence[Transform]], s
         return
     if BOXES not in ragged_fields(source):
         raise PlanError(
-            f"{crops[0].describe()} crops by boxes, and this source has no field 'boxes': use a source such as Coco, or "
-            "another crop"
+            f"{crops[0].describe()} crops by boxes, and this source has no field 'boxes': use a source such as Coco, "
+            "or another crop"
         )
     if isinstance(source, PythonSource) and pipeline.cached is not None:
         raise PlanError(

@@ -193,14 +193,15 @@ class ImageMaker:
     ) -> Int32Array:
         """Draw the crops that a sample's boxes decide: ``Traced.windows`` of one row."""
         boxes = np.ascontiguousarray(sample["boxes"], np.float32)
-        of_row = np.array([[key.position], [key.attempt]], np.uint64)
+        position, attempt = np.array([[key.position], [key.attempt]], np.uint64)
         size, ends = self._measured(data), np.array([len(boxes)], np.int64)
         drawn = [
-            program.trace(head, [size], self._setup.seed, key.epoch, *of_row, boxes, ends)[1]
+            program.trace(head, [size], self._setup.seed, key.epoch, position, attempt, boxes, ends)[1]
             for head, each in enumerate(kernel.heads)
             if each.input == kernel.image.input
         ]
-        return np.maximum.reduce([np.asarray(each, np.int32) for each in drawn])
+        windows: Int32Array = np.maximum.reduce(drawn)
+        return windows
 
     def _measured(self, data: UInt8Array) -> Size:
         """Return the (height, width) of an image in pixels."""
