@@ -401,10 +401,18 @@ class PixelStage:
         """
 
 class RowFormat:
-    """Size, element type and layout of a slot's image rows."""
+    """
+    Size, element type and layout of a slot's image rows. Without a size, 0 × 0, it differs
+    from row to row, and each job has its rows' areas.
+    """
 
     @staticmethod
     def uint8(height: int, width: int, planar: bool, channels: int = 3) -> RowFormat: ...
+    def pad_with(self, element: bytes) -> None:
+        """
+        Set what is beside a picture that is smaller than its canvas: the bytes of an element.
+        """
+
     @staticmethod
     def float32(
         height: int,
@@ -525,7 +533,8 @@ class Program:
 
         A move is a matrix of three rows, from a place in the picture before it to one in the result, in
         pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre isn't
-        in the result become empty. A picture that can't be made into a row has moves that change nothing. ``sizes``: (height, width) of each picture before all
+        in the result become empty. A picture that can't be made into a row has a result of 0 × 0 pixels.
+        ``sizes``: (height, width) of each picture before all
         transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these pictures, and
         (n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.
         """
@@ -879,6 +888,19 @@ class Job:
         ``outputs``: (offset, stride) in bytes, for each head of the program, of its rows in the
         slot. ``program``: None to copy only. ``slot_rows``: rows of the slot to write; None: the
         first ones. ``attempts``: of samples that replace bad ones; None: 0.
+        """
+
+    def areas(
+        self,
+        head: int,
+        areas: Annotated[
+            NDArray[numpy.int64], dict(shape=(None, 5), order="C", device="cpu", writable=False)
+        ],
+    ) -> None:
+        """
+        Set where a head without a fixed size writes the rows of the slot. ``areas``: (rows, 5) int64:
+        the first byte from the head's own first one on, height and width of the picture, and of the
+        canvas in whose upper left it is.
         """
 
     def files(

@@ -18,11 +18,13 @@ BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of
 NAMES = ("image", "label")  # of a dataset's values without names
 SIDES = ("height", "width")  # columns of sources that know their images' sizes, in pixels
 KEY = "dataset[key]"  # the field that sends a dataset's keys to the workers
+BOXES = "boxes of image"  # the boxes that annotations say an image has, on their way to the workers
 SIZE = "size of image"  # the height and width that annotations say an image has, on its way to the workers
 NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 
 UInt8Array = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]

@@ -12,7 +12,7 @@ import numpy as np
 from standpipe.contracts import Files, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import PlanError, key_name
-from standpipe.spec import KEY, SIZE, AnyArray, ArraySpec, Int64Array
+from standpipe.spec import BOXES, KEY, SIZE, AnyArray, ArraySpec, Int64Array
 from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ class Inputs:
         }
         if records.sizes is not None:
             self._plain[SIZE] = [(height, width) for height, width in records.sizes.tolist()]
+        if (boxes := records.ragged.get("boxes")) is not None:
+            self._plain[BOXES] = np.split(boxes.values, boxes.ends[:-1])
 
     def part(self, first: int, stop: int) -> Inputs:
         """Return the values of rows [first, stop) as a copy that can be sent to another process."""

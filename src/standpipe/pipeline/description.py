@@ -298,6 +298,28 @@ class Description(Transformed):
         return replace(self, bad=policy)
 
 
+def _within(
+    batch_size: int | None,
+    budget: int | None,
+    length_column: str | None,
+    max_batch_size: int | None,
+    packing: bool,
+) -> Budget | None:
+    """Return the length budget of ``Pipeline.batch``'s arguments, or None with a ``batch_size``.
+
+    Raise ``PlanError`` for arguments that don't go together.
+    """
+    if batch_size is None and budget is not None and length_column is not None:
+        return Budget(budget, length_column, max_batch_size, packing)
+    alone = budget is None and length_column is None and max_batch_size is None and not packing
+    if batch_size is None or not alone:
+        raise PlanError(
+            "batch() takes a batch_size, or budget= and length_column=. max_batch_size= and packing= apply "
+            "only with budget="
+        )
+    return None
+
+
 def _collating(
     collate: Collate | None, collate_fn: Callable[[list[Any]], Any] | None
 ) -> tuple[BatchFunction, ...]:

@@ -99,7 +99,7 @@ def _padding_kernel(pipeline: Description, source: OpenSource, program: SamplePr
         not isinstance(step, NativeStep)
         or step.kernel is not None
         or not canvases.keys() == pipeline.collate.keys() == {each.field for each in step.inputs}
-        or keeps_images(pipeline)
+        or _cached(pipeline) > 0
         or source.locate(np.zeros(0, np.int64)).sizes is None
     ):
         return None

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.spec import AnyArray, Float32Array, Int64Array
-
-Float64Array = NDArray[np.float64]
+from standpipe.spec import AnyArray, Float32Array, Float64Array, Int64Array
 
 AT_ONCE = 2048  # boxes that are moved together, so that what lies between takes little memory
 STRAIGHT = [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from standpipe import _native
+from standpipe.engine.moves import MOVE_NUMBERS
 from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_image, name_and_offset
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
@@ -18,7 +19,17 @@ from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Samp
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, Int32Array, UInt8Array
+from standpipe.spec import (
+    BOXES,
+    KINDS,
+    SIZE,
+    AnyArray,
+    ArraySpec,
+    Decoding,
+    Float64Array,
+    Int32Array,
+    UInt8Array,
+)
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import (
     ANY_PX,
@@ -39,6 +50,7 @@ ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made i
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 Compiled = tuple[_native.Program, NativeKernel]
+Seeds = tuple[int, int, int, int]  # seed, epoch, position and attempt of a sample
 # The step, the size before it, its pictures, and the size after it.
 ProgramKey = tuple[NativeStep, Size | None, tuple[Input, ...], Size | None]
 
@@ -98,6 +110,7 @@ class ImageMaker:
         inputs = step.inputs_in(sample)
         # Of a file, as annotations have it; a dataset's samples keep the size of their image.
         reference_px, field = (0, 0) if self._setup.instances else sample.pop(SIZE, (0, 0)), ""
+        boxes = sample["boxes"] if self._setup.instances else sample.pop(BOXES, None)
         value: UInt8Array | EncodedFile | EncodedBytes | None = None
         data: UInt8Array | None = None
         values = []
@@ -110,10 +123,10 @@ class ImageMaker:
                 field, value = each.field, values[place]
                 data = self._data(number, key, place, value)
                 if place == 0:
-                    program, kernel = self._program(step, self._size_of(step, data), inputs, seeds)
+                    program, kernel = self._program(step, self._size_of(step, data), inputs, seeds, boxes)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
-                    windows = self._windows(program, kernel, data, key, sample) if program.windows else None
+                    windows = self._windows(program, kernel, data, seeds, boxes) if program.windows else None
                 wrong = self._native.make(program, place, data, *seeds, rows, reference_px, windows)
                 data = None  # it may be in memory that is given back now
                 self._native.release()
@@ -189,14 +202,17 @@ class ImageMaker:
         return None if step.kernel is not None else self._measured(data)
 
     def _windows(
-        self, program: _native.Program, kernel: NativeKernel, data: UInt8Array, key: RowKey, sample: Sample
+        self,
+        program: _native.Program,
+        kernel: NativeKernel,
+        data: UInt8Array,
+        seeds: Seeds,
+        boxes: AnyArray | None,
     ) -> Int32Array:
         """Draw the crops that a sample's boxes decide: ``Traced.windows`` of one row."""
-        boxes = np.ascontiguousarray(sample["boxes"], np.float32)
-        position, attempt = np.array([[key.position], [key.attempt]], np.uint64)
-        size, ends = self._measured(data), np.array([len(boxes)], np.int64)
+        size = self._measured(data)
         drawn = [
-            program.trace(head, [size], self._setup.seed, key.epoch, position, attempt, boxes, ends)[1]
+            _traced(program, head, size, seeds, boxes)[1]
             for head, each in enumerate(kernel.heads)
             if each.input == kernel.image.input
         ]
@@ -269,11 +285,13 @@ class ImageMaker:
         step: NativeStep,
         size_px: Size | None,
         inputs: tuple[Input, ...],
-        seeds: tuple[int, int, int, int] | None = None,
+        seeds: Seeds | None = None,
+        boxes: AnyArray | None = None,
     ) -> Compiled:
         """Return a step's kernel for pictures of a (height, width), and its program. None: the step's own kernel.
 
-        seeds  seed, epoch, position and attempt of the sample; None where its result has a known size
+        seeds  those of the sample; None where its result has a known size
+        boxes  those of the sample, (M, 4) xyxy in pixels, if crops depend on them
         """
         program, kernel = found = self._compiled(
             (step, size_px, inputs, None), lambda: step.kernel_for(size_px or ANY_PX, inputs)
@@ -282,9 +300,8 @@ class ImageMaker:
             return found
         assert size_px is not None
         assert seeds is not None
-        keys = (np.array([each], np.uint64) for each in seeds[2:])
-        # A move ends with the size of its result; an image that isn't moved has none.
-        height, width = map(int, [*size_px, *program.trace(0, [size_px], *seeds[:2], *keys)][-2:])
+        moves = _traced(program, 0, size_px, seeds, boxes)[0].reshape(-1, MOVE_NUMBERS)
+        height, width = map(int, moves[-1, 9:11]) if len(moves) else size_px
         return self._compiled((step, None, inputs, (height, width)), lambda: kernel.sized((height, width)))
 
     def _compiled(self, at: ProgramKey, make: Callable[[], NativeKernel]) -> Compiled:
@@ -297,6 +314,18 @@ class ImageMaker:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
         return found
+
+
+def _traced(
+    program: _native.Program, head: int, size_px: Size, seeds: Seeds, boxes: AnyArray | None
+) -> tuple[Float64Array, Int32Array]:
+    """Return what ``Program.trace`` does for one picture; ``boxes``: of the picture, if crops depend on them."""
+    position, attempt = np.array([[seeds[2]], [seeds[3]]], np.uint64)
+    if not program.windows:
+        return program.trace(head, [size_px], *seeds[:2], position, attempt)
+    given = np.ascontiguousarray(np.zeros((0, 4)) if boxes is None else boxes, np.float32)
+    ends = np.array([len(given)], np.int64)
+    return program.trace(head, [size_px], *seeds[:2], position, attempt, given, ends)
 
 
 def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:
