@@ -5,6 +5,7 @@ from standpipe.batch.collate import (
     Pad as Pad,
     Ragged as Ragged,
 )
+from standpipe.batch.original import boxes_to_original as boxes_to_original
 from standpipe.cache.description import Cache as Cache
 from standpipe.cache.sessions import (
     create_cache as create_cache,

@@ -11,6 +11,8 @@ from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 import standpipe as sp
+from standpipe.spec import RaggedSpec
+from standpipe.torch.targets import TargetForm, Targets
 from standpipe.torch.tensors import Form
 
 
@@ -21,12 +23,14 @@ class LoaderSettings:
     form      how a batch is returned: a tuple, dict or tensor, its device and dtype
     shards    True: each process of torch.distributed gets its own part, unless the pipeline is sharded
     settings  keyword arguments of ``Pipeline.loader``
+    targets   the form of a batch for a detector; None: ``form`` is all
     """
 
     pipeline: sp.Pipeline
     form: Form
     shards: bool
     settings: Mapping[str, Any]
+    targets: TargetForm | None = None
 
     def pipeline_of(self, rank: int, world_size: int) -> sp.Pipeline:
         """Return the pipeline for the process with this rank, sharded.
@@ -89,6 +93,7 @@ class BatchDataset(IterableDataset[Any]):
         self._entered: int | None = None  # the epoch of the last iter()
         self._resumed: int | None = None  # the epoch of a loaded state, until the next iter()
         self._warned = False
+        self._targets: Targets | None = None
         self._plan_for(order.part())
 
     @property
@@ -125,11 +130,11 @@ class BatchDataset(IterableDataset[Any]):
         self._started, self._resumed = True, None
         batches = iter(loader)
         self._entered = loader.epoch
-        return map(self._order.form.batch, batches)
+        return map(self._formed, batches)
 
     def peek(self) -> Any:
         """Return a copy of the next batch, without taking it, as ``standpipe.Loader.peek`` does."""
-        return self._order.form.batch(self.loader.peek())
+        return self._formed(self.loader.peek())
 
     @property
     def next_epoch(self) -> int:
@@ -208,6 +213,14 @@ class BatchDataset(IterableDataset[Any]):
     def _plan_for(self, part: tuple[int, int]) -> None:
         self._part = part
         self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
-        if not self._loader.plan.batch.open:
-            batch = self._loader.plan.batch
-            self._order.form.check([*batch.layout.in_slot, *batch.listed])
+        plan = self._loader.plan
+        if not plan.batch.open:
+            self._order.form.check([*plan.batch.layout.in_slot, *plan.batch.listed])
+        if self._order.targets is not None:
+            instances = [name for name, spec in plan.source.fields.items() if isinstance(spec, RaggedSpec)]
+            self._targets = Targets.of(self._order.targets, list(plan.fields), instances, plan.classes)
+
+    def _formed(self, arrays: Mapping[str, Any]) -> Any:
+        """Return a batch in the form that is asked for."""
+        batch = self._order.form.batch(arrays)
+        return batch if self._targets is None else self._targets.batch(batch)

@@ -14,7 +14,10 @@ from standpipe.loader.wrapping import WrapsLoader
 from standpipe.plan.options import RunArguments
 from standpipe.torch.accelerate import InAccelerate
 from standpipe.torch.batches import BatchDataset, LoaderSettings
+from standpipe.torch.targets import TargetForm, check_form
 from standpipe.torch.tensors import Form
+
+FIELDS = ("image", "label")
 
 
 class TorchLoader(WrapsLoader, InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch has iterators of its own
@@ -75,7 +78,8 @@ def loader(
     device: torch.device | str | int = "cpu",
     dtype: torch.dtype | None = None,
     memory_format: torch.memory_format | None = None,
-    fields: Sequence[str] | Mapping[str, str] | str | None = ("image", "label"),
+    fields: Sequence[str] | Mapping[str, str] | str | None = FIELDS,
+    targets: TargetForm | None = None,
     shard: bool = True,
     device_prefetch: int = 1,
     static_buffers: bool = False,
@@ -105,6 +109,19 @@ def loader(
         The form of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
         ``{"pixel_values": "image"}`` a dict with that key, None a dict of all fields. ``"valid"``, (rows,)
         bool, is False for padding.
+    targets : {"torchvision", "detr", "yolo"}, optional
+        In place of ``fields``, the form of a batch for a detector, of a source with boxes:
+
+        - ``"torchvision"``: a list of images (C, H, W) and a list of dicts with ``boxes`` (M, 4) float32, xyxy in
+          pixels, ``labels`` (M,) int64 and the other fields of instances, ``image_id``, ``orig_size`` and
+          ``to_original``,
+        - ``"detr"``: images (rows, C, H, W), a mask (rows, H, W) bool that is True for padding, and such a list, in
+          which ``boxes`` are centre x and y, width and height, as fractions of the image without padding, and
+          ``size`` is its height and width,
+        - ``"yolo"``: a dict with ``img``, ``cls`` (total, 1), ``bboxes`` (total, 4) as such fractions,
+          ``batch_idx`` (total,), ``keypoints``, ``ori_shape``, ``resized_shape`` and ``ratio_pad``.
+
+        ``standpipe.boxes_to_original`` takes boxes back to the stored images.
     shard : bool, default True
         Give each process its own part of the rows, if the pipeline has no ``.shard(rank, world_size)``. Rank
         and world size come from torch.distributed if it is initialised, else from the launcher. False: every
@@ -124,7 +141,8 @@ def loader(
     Raises
     ------
     PlanError
-        For unknown fields; else as ``Pipeline.loader``.
+        For unknown fields; for ``targets`` with a source without boxes, or whose labels don't suit the detectors;
+        else as ``Pipeline.loader``.
 
     Examples
     --------
@@ -141,6 +159,15 @@ def loader(
             f"standpipe.torch.loader() takes a Pipeline, got {type(given).__name__}. Write "
             "sp.Pipeline(source).map(…).batch(…), or standpipe.torch.DataLoader(dataset, …) for a data set of torch"
         )
+    if targets is not None:
+        check_form(targets)
+        if fields is not FIELDS:
+            raise sp.PlanError(
+                f"targets={targets!r} has the form of a batch already: leave fields={fields!r} out"
+            )
+        fields = None
     form = Form.of(fields, device, dtype, memory_format)
     place = form.place(prefetch=device_prefetch, static_buffers=static_buffers)
-    return TorchLoader(BatchDataset(LoaderSettings(pipeline, form, shard, {**settings, "device": place})))
+    return TorchLoader(
+        BatchDataset(LoaderSettings(pipeline, form, shard, {**settings, "device": place}, targets))
+    )

@@ -1,0 +1,173 @@
+"""Batches with instances in the forms that detectors take: torchvision's, DETR's, and the YOLO family's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import torch
+
+from standpipe import PlanError
+
+TargetForm = Literal["torchvision", "detr", "yolo"]
+CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """A form of batches for detectors.
+
+    form       the detector's family
+    instances  the fields that have a value for each instance
+    """
+
+    form: TargetForm
+    instances: tuple[str, ...]
+
+    @classmethod
+    def of(cls, form: object, fields: Sequence[str], instances: Sequence[str], classes: Any) -> Targets:
+        """Return a form for the batches of a plan. Raises ``PlanError`` if the plan doesn't suit it.
+
+        fields     names of a batch's fields
+        instances  those that have a value for each instance
+        classes    class names by label, ``""`` for a number that no class has; None if they aren't known
+        """
+        check_form(form)
+        if "boxes" not in instances or "labels" not in instances or "batch_index" not in fields:
+            raise PlanError(
+                f"targets={form!r} needs a source with boxes and labels, such as sp.Coco, in batches without "
+                f"instances=sp.Pad(…). This pipeline's batches have {', '.join(fields)}"
+            )
+        named = () if classes is None else tuple(classes)
+        if form == "torchvision" and named[:1] not in ((), ("",)):
+            raise PlanError(
+                f"targets='torchvision': label 0 is the class {named[0]!r} here, and the background for torchvision's "
+                "detectors. Give the source labels='category_id' or labels='contiguous+1'"
+            )
+        if form == "yolo" and "" in named:
+            raise PlanError(
+                f"targets='yolo': no class has the label {named.index('')}, and the YOLO family counts classes from 0 "
+                "without gaps. Give the source labels='contiguous'"
+            )
+        return cls(form, tuple(instances))  # type: ignore[arg-type]  # checked above
+
+    def batch(self, fields: Mapping[str, Any]) -> Any:
+        """Return a batch in this form, from its tensors by field."""
+        return _FORMS[self.form](fields, self.instances)
+
+
+def check_form(form: object) -> None:
+    """Raise ``PlanError`` if there is no such form."""
+    if form not in get_args(TargetForm):
+        raise PlanError(f"targets must be 'torchvision', 'detr' or 'yolo', got {form!r}")
+
+
+def _torchvision(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
+    """Return a list of images (C, H, W) and a list of dicts, as torchvision's detectors take them."""
+    images, sizes = _images(fields), _sizes(fields)
+    if not isinstance(images, list):
+        images = [image[:, :height, :width] for image, (height, width) in zip(images, sizes, strict=True)]
+    return images, _dicts(fields, instances, fields["boxes"])
+
+
+def _detr(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
+    """Return images (rows, C, H, W), a mask (rows, H, W) that is True for padding, and a list of dicts.
+
+    Boxes are centre, width and height, as fractions of the image without its padding.
+    """
+    images = _images(fields)
+    if isinstance(images, list):
+        raise PlanError(
+            "targets='detr' needs images in one tensor: use collate={'image': sp.Pad(…)} in place of list"
+        )
+    boxes, device = fields["boxes"], images.device
+    sizes = torch.tensor(_sizes(fields), device=device)
+    sides = sizes.flip(1).to(boxes.dtype)[fields["batch_index"]].repeat(1, 2)
+    height, width = (torch.arange(side, device=device) for side in images.shape[-2:])
+    mask = (height[:, None] >= sizes[:, 0, None, None]) | (width >= sizes[:, 1, None, None])
+    return images, mask, _dicts(fields, instances, _centred(boxes) / sides, size=sizes)
+
+
+def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
+    """Return a flat dict, as models of the YOLO family take it.
+
+    ``img``; float32 ``cls`` (total, 1), ``bboxes`` (total, 4) as fractions of the tensor's sides, and ``batch_idx``
+    (total,); ``keypoints`` (total, K, 3), if there are some; and for each image ``ori_shape``, ``resized_shape``, and
+    ``ratio_pad``: by how much heights and widths were multiplied, and how many columns and rows lie before it.
+    """
+    images = _images(fields)
+    if isinstance(images, list):
+        raise PlanError(
+            "targets='yolo' needs images of one size: end the transforms by a Resize or a crop of a fixed size"
+        )
+    boxes = fields["boxes"]
+    height, width = images.shape[-2:]
+    sides = boxes.new_tensor([width, height])
+    to_stored = fields["to_original"].cpu()
+    ratios = 1 / to_stored.diagonal(dim1=1, dim2=2)[:, [1, 0]]
+    before = -to_stored[:, :2, 2] * ratios.flip(1)
+    made = {
+        "img": images,
+        "cls": fields["labels"][:, None].to(boxes.dtype),
+        "bboxes": _centred(boxes) / sides.repeat(2),
+        "batch_idx": fields["batch_index"].to(boxes.dtype),
+        "ori_shape": [tuple(size) for size in fields["orig_size"].tolist()],
+        "resized_shape": [(height, width)] * len(images),
+        "ratio_pad": list(zip(map(tuple, ratios.tolist()), map(tuple, before.tolist()), strict=True)),
+    }
+    if "keypoints" in fields:
+        made["keypoints"] = fields["keypoints"] / torch.cat([sides, sides.new_ones(1)])
+    others = {name: fields[name] for name in ("image_id", "index", "valid") if name in fields}
+    return made | others
+
+
+_FORMS: dict[str, Callable[[Mapping[str, Any], Sequence[str]], Any]] = {
+    "torchvision": _torchvision,
+    "detr": _detr,
+    "yolo": _yolo,
+}
+
+
+def _images(fields: Mapping[str, Any]) -> Any:
+    """Return the images, (rows, C, H, W) or a list of (C, H, W). Raises ``PlanError`` for other axes."""
+    images = fields["image"]
+    first = images[0]
+    if first.shape[0] not in CHANNELS:
+        raise PlanError(
+            f"targets= needs images of (C, H, W), and these are {tuple(first.shape)}: end the transforms by "
+            "sp.Normalize(), sp.ToDtype('float32', scale=True) or sp.ToLayout('CHW')"
+        )
+    return images
+
+
+def _sizes(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return the height and width of each image, without padding."""
+    if "image_length" in fields:
+        return [(height, width) for _, height, width in fields["image_length"].tolist()]
+    return [tuple(image.shape[-2:]) for image in fields["image"]]
+
+
+def _dicts(
+    fields: Mapping[str, Any], instances: Sequence[str], boxes: torch.Tensor, **values: torch.Tensor
+) -> list[dict[str, Any]]:
+    """Return a dict for each image with its instances, and its values of one per image.
+
+    boxes   those that are given in place of the batch's
+    values  further values of one per image
+    """
+    offsets = fields["instance_offsets"].tolist()
+    counts = [stop - begin for begin, stop in pairwise(offsets)]
+    columns = {name: (boxes if name == "boxes" else fields[name]).split(counts) for name in instances}
+    rows: dict[str, Any] = {"orig_size": fields["orig_size"], "to_original": fields["to_original"], **values}
+    if "image_id" in fields:
+        rows["image_id"] = fields["image_id"].tolist()  # torchvision's evaluation takes a number
+    names = [*columns, *rows]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), *rows.values(), strict=True)]
+
+
+def _centred(boxes: torch.Tensor) -> torch.Tensor:
+    """Return boxes as centre, width and height, from xyxy."""
+    begin, end = boxes[:, :2], boxes[:, 2:]
+    return torch.cat([(begin + end) / 2, end - begin], 1)
