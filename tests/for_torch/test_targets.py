@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import standpipe as sp
+from standpipe.batch.instances import InstanceFields
+from standpipe.spec import RaggedSpec
 from standpipe.torch.targets import Targets
 
 BOXES = ((0.0, 0.0, 8.0, 4.0), (2.0, 4.0, 10.0, 8.0), (4.0, 2.0, 6.0, 6.0))
-NAMES = ("boxes", "labels", "keypoints")
+FIELDS = InstanceFields(
+    {name: RaggedSpec((), np.dtype(np.int64)) for name in ("boxes", "labels", "keypoints")},
+    prefixes={"image": ""},
+    rows=3,
+    room=9,
+    length=None,
+    cut=False,
+)
 
 
 def batch(**changed: Any) -> dict[str, Any]:
@@ -33,7 +44,7 @@ def batch(**changed: Any) -> dict[str, Any]:
 
 
 def formed(form: str, given: dict[str, Any]) -> Any:
-    return Targets.of(form, list(given), NAMES, None).batch(given)
+    return Targets.of(form, FIELDS, None).batch(given)
 
 
 def test_torchvision_gets_images_and_dicts() -> None:
@@ -91,12 +102,20 @@ def test_yolo_is_told_where_a_padded_image_begins() -> None:
 )
 def test_a_form_that_does_not_suit_the_labels_is_refused(form: str, classes: Any, text: str) -> None:
     with pytest.raises(sp.PlanError, match=text):
-        Targets.of(form, list(batch()), NAMES, classes)
+        Targets.of(form, FIELDS, classes)
 
 
-def test_a_source_without_boxes_is_refused() -> None:
-    with pytest.raises(sp.PlanError, match="needs a source with boxes and labels"):
-        Targets.of("detr", ["image", "label"], [], None)
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (None, "needs a source with boxes and labels"),
+        (replace(FIELDS, length=100), "leave batch\\(instances=sp.Pad"),
+        (replace(FIELDS, prefixes={"a": "a_", "b": "b_"}), "leave Views out"),
+    ],
+)
+def test_batches_without_boxes_one_after_another_are_refused(fields: Any, text: str) -> None:
+    with pytest.raises(sp.PlanError, match=text):
+        Targets.of("detr", fields, None)
 
 
 @pytest.mark.parametrize(

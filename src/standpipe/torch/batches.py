@@ -11,7 +11,6 @@ from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 import standpipe as sp
-from standpipe.spec import RaggedSpec
 from standpipe.torch.targets import TargetForm, Targets
 from standpipe.torch.tensors import Form
 
@@ -217,8 +216,7 @@ class BatchDataset(IterableDataset[Any]):
         if not plan.batch.open:
             self._order.form.check([*plan.batch.layout.in_slot, *plan.batch.listed])
         if self._order.targets is not None:
-            instances = [name for name, spec in plan.source.fields.items() if isinstance(spec, RaggedSpec)]
-            self._targets = Targets.of(self._order.targets, list(plan.fields), instances, plan.classes)
+            self._targets = Targets.of(self._order.targets, plan.batch.instances, plan.classes)
 
     def _formed(self, arrays: Mapping[str, Any]) -> Any:
         """Return a batch in the form that is asked for."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from standpipe import PlanError
+from standpipe.batch.instances import InstanceFields
 
 TargetForm = Literal["torchvision", "detr", "yolo"]
 CHANNELS = (1, 3, 4)
@@ -27,19 +28,19 @@ class Targets:
     instances: tuple[str, ...]
 
     @classmethod
-    def of(cls, form: object, fields: Sequence[str], instances: Sequence[str], classes: Any) -> Targets:
+    def of(cls, form: object, fields: InstanceFields | None, classes: Sequence[str] | None) -> Targets:
         """Return a form for the batches of a plan. Raises ``PlanError`` if the plan doesn't suit it.
 
-        fields     names of a batch's fields
-        instances  those that have a value for each instance
-        classes    class names by label, ``""`` for a number that no class has; None if they aren't known
+        fields   the fields of a batch that come from instances; None without any
+        classes  class names by label, ``""`` for a number that no class has; None if they aren't known
         """
         check_form(form)
-        if "boxes" not in instances or "labels" not in instances or "batch_index" not in fields:
-            raise PlanError(
-                f"targets={form!r} needs a source with boxes and labels, such as sp.Coco, in batches without "
-                f"instances=sp.Pad(…). This pipeline's batches have {', '.join(fields)}"
-            )
+        if fields is None or not {"boxes", "labels"} <= {*fields.columns}:
+            raise PlanError(f"targets={form!r} needs a source with boxes and labels, such as sp.Coco")
+        if fields.length is not None:
+            raise PlanError(f"targets={form!r} needs instances one after another: leave batch(instances=sp.Pad(…)) out")
+        if "" not in fields.prefixes.values():
+            raise PlanError(f"targets={form!r} needs one image of each record: leave Views out")
         named = () if classes is None else tuple(classes)
         if form == "torchvision" and named[:1] not in ((), ("",)):
             raise PlanError(
@@ -51,7 +52,7 @@ class Targets:
                 f"targets='yolo': no class has the label {named.index('')}, and the YOLO family counts classes from 0 "
                 "without gaps. Give the source labels='contiguous'"
             )
-        return cls(form, tuple(instances))  # type: ignore[arg-type]  # checked above
+        return cls(form, tuple(fields.columns))  # type: ignore[arg-type]  # checked above
 
     def batch(self, fields: Mapping[str, Any]) -> Any:
         """Return a batch in this form, from its tensors by field."""
