@@ -86,11 +86,11 @@ std::shared_ptr<Program> program_of(std::vector<Input> inputs, std::vector<Head>
             throw nb::value_error("heads: twins have rows of one size");
     }
     // Heads that draw the same numbers have the same window.
-    std::vector<std::pair<uint64_t, uint32_t>> drawn;
+    std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> drawn;
     for (Head& head : heads)
         for (Pass& pass : head.passes) {
             if (!pass.geometry.crop_by_boxes) continue;
-            const std::pair own(head.salt, pass.geometry.crop_by_boxes->op);
+            const std::tuple own(head.salt, pass.geometry.chance.op, pass.geometry.crop_by_boxes->op);
             const auto found = std::ranges::find(drawn, own);
             pass.geometry.crop_by_boxes->number = static_cast<size_t>(found - drawn.begin());
             if (found == drawn.end()) drawn.push_back(own);
@@ -203,7 +203,7 @@ void bind_stages(nb::module_& m) {
             "window",
             [](GeometryStage& s, int height, int width, uint8_t fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::centred, {height, width}, {}, false, 0};
+                s.window = {Window::Place::centred, {height, width}, 0, 0, {}, false, 0};
                 s.window.padding.fill.fill(fill);
             },
             "height"_a, "width"_a, "fill"_a = 0)
@@ -211,7 +211,7 @@ void bind_stages(nb::module_& m) {
             "pad",
             [](GeometryStage& s, const Sides& sides, int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::everything, {}, padding_of(sides, mode, fill), false, 0};
+                s.window = {Window::Place::everything, {}, 0, 0, padding_of(sides, mode, fill), false, 0};
             },
             "sides"_a, "mode"_a, "fill"_a, "Pad by ``sides``: left, top, right and bottom, in pixels.")
         .def(
@@ -219,16 +219,28 @@ void bind_stages(nb::module_& m) {
             [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
                int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {
-                    Window::Place::random, {height, width}, padding_of(sides, mode, fill), pad_if_needed, op};
+                s.window = {Window::Place::random,           {height, width}, 0, 0,
+                            padding_of(sides, mode, fill), pad_if_needed,   op};
             },
             "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
             "Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.")
         .def(
+            "sized_window",
+            [](GeometryStage& s, uint32_t op, int low, int high) {
+                if (low < 1 || high < low) throw nb::value_error("sizes must be above 0, and high not below low");
+                after_mirrors(s).has_window = true;
+                s.window = {Window::Place::random, {}, low, high, {}, false, op};
+            },
+            "op"_a, "low"_a, "high"_a,
+            "Cut out a random window, with sides of ``low`` to ``high`` pixels as far as they fit.")
+        .def(
+            "perhaps", [](GeometryStage& s, uint32_t op, double p) { s.chance = {op, p}; }, "op"_a, "p"_a,
+            "Do nothing with probability 1 - ``p``; stages with one ``op`` do nothing together.")
+        .def(
             "diagonal_window",
             [](GeometryStage& s, uint32_t op, int height, int width, int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::diagonal, {height, width}, padding_of({}, mode, fill), false, op};
+                s.window = {Window::Place::diagonal, {height, width}, 0, 0, padding_of({}, mode, fill), false, op};
             },
             "op"_a, "height"_a, "width"_a, "mode"_a, "fill"_a,
             "Cut out a window at a random share of both axes; what a picture lacks is padded right and "

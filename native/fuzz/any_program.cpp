@@ -62,6 +62,12 @@ Size set_window(GeometryStage& stage, bool is_mask, Draws& draws) noexcept {
     window.padding = any_padding(draws, is_mask);
     window.op = any_op(draws);
     window.pad_if_needed = !seldom(draws, 3);
+    if (window.place == Window::Place::random && seldom(draws, 4)) {
+        window.low = any_int(draws, 1, kMostSide);
+        window.high = any_int(draws, window.low, 2 * kMostSide);
+        window.pad_if_needed = false;
+        return {};
+    }
     if (window.place != Window::Place::everything) return window.size;
     return whole.height == 0 ? Size{} : padded(window, whole);
 }
@@ -229,8 +235,10 @@ Head any_head(Draws& draws, bool is_mask, int channels) {
         GeometryStage stage = any_geometry(draws, is_mask, size);
         if (i + 1 == passes && size.height == 0) {  // a row has the same size for all pictures
             set_resize(stage, GeometryStage::Resize::exact, draws);
+            stage.has_window = stage.has_window && stage.window.high == 0;
             size = stage.has_window ? padded(stage.window, stage.target) : stage.target;
         }
+        if (i + 1 < passes && seldom(draws, 4)) stage.chance = {1 + any_op(draws), 0.5};
         stages.emplace_back(std::move(stage));
     }
     if (seldom(draws, 2)) stages.emplace_back(any_pixels(draws, is_mask, 0));

@@ -155,6 +155,13 @@ Size of_listed_length(const GeometryStage& stage, Size source, const SampleKey& 
 
 std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
 
+DrawnStage drawn(const GeometryStage& stage, const SampleKey& key) noexcept {
+    static const GeometryStage nothing;
+    if (stage.chance.op == 0) return {stage, key};
+    if (Draws(key.op(stage.chance.op)).uniform() >= stage.chance.p) return {nothing, key};
+    return {stage, key.salted(stage.chance.op)};
+}
+
 bool has_centre(const Box& window, const Edges& box) noexcept {
     const double x = (box[0] + box[2]) / 2 - window.x, y = (box[1] + box[3]) / 2 - window.y;
     return x > 0 && x < window.width && y > 0 && y < window.height;
@@ -275,11 +282,19 @@ void place_window(const Window& window, Size whole, int grid, const SampleKey& k
     } else if (window.place == Window::Place::random) {
         Draws draws(key.op(window.op));
         out.out = window.size;
+        const auto side = [&](int whole) {
+            const int most = std::min(whole, window.high), least = std::min(window.low, most);
+            return least + static_cast<int>(draws.below(static_cast<uint64_t>(most - least) + 1));
+        };
+        if (window.high > 0) {
+            out.out.width = side(size.width);
+            out.out.height = side(size.height);
+        }
         const auto place = [&](int surplus) {
             return grid * static_cast<int>(draws.below(static_cast<uint64_t>(surplus / grid) + 1));
         };
-        top = place(size.height - window.size.height);
-        left = place(size.width - window.size.width);
+        top = place(size.height - out.out.height);
+        left = place(size.width - out.out.width);
     }
     const int above =
         in_front(window, padding.top, whole.height + padding.top + padding.bottom, window.size.height);

@@ -78,10 +78,17 @@ struct Window {
     enum class Place : uint8_t { centred, random, diagonal, everything };
 
     Place place = Place::centred;
-    Size size;  // unused for everything
+    Size size;              // unused for everything
+    int low = 0, high = 0;  // random, `high` above 0: `size` is drawn, each side from [low, high] as far as it fits
     Padding padding;
     bool pad_if_needed = false;  // random: a picture that is too small gets what it lacks on both sides
     uint32_t op = 0;             // random and diagonal: part of the key of random numbers
+};
+
+// RandomApply of geometric transforms: a stage does nothing unless a random number says so.
+struct Chance {
+    uint32_t op = 0;  // stages with the same one have the same answer; 0: it always takes place
+    double p = 1;
 };
 
 // Adjacent geometric transforms that one pass over the pixels can do:
@@ -110,7 +117,17 @@ struct GeometryStage {
     Window window;
     std::vector<Mirror> mirrors;
     int grid = 1;  // pixels of which the window's place is a multiple, as the picture's sizes are
+    Chance chance;
 };
+
+// A stage as it is for one sample: it does nothing where its chance says no. With the key of its random numbers.
+struct DrawnStage {
+    const GeometryStage& stage;
+    SampleKey key;
+};
+
+// Returns a stage as it is for the sample of a key, before anything else is drawn by it.
+DrawnStage drawn(const GeometryStage& stage, const SampleKey& key) noexcept;
 
 // One axis of a window: which pixels of the resized image it needs, and how many pixels of padding are in
 // front of them.

@@ -164,10 +164,11 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
     bytes = 0;
     int first = scales ? 8 : 1;  // the denominator that suits all heads
     for (const size_t h : program.heads_of(input)) {
-        const GeometryStage& stage = program.heads[h].passes.front().geometry;
         SampleKey& own = scratch_->of(h).key;
         own = key.salted(program.heads[h].salt);
-        if (first > 1) first = std::min(first, scale_denominator(stage, cut_of(stage, source, own), own));
+        const auto [stage, of_stage] = drawn(program.heads[h].passes.front().geometry, own);
+        if (first > 1)
+            first = std::min(first, scale_denominator(stage, cut_of(stage, source, of_stage), of_stage));
     }
     scratch_->denominator = first;
     for (const size_t h : program.heads_of(input)) {
@@ -176,14 +177,14 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
         own.mirrored = false;
         Size from = source;
         for (size_t i = 0; i < passes.size(); ++i) {
-            const GeometryStage& stage = passes[i].geometry;
-            const Cut cut = cut_of(stage, from, own.key);
-            const Size whole = resized(stage, cut.box.size(), own.key);
+            const auto [stage, of_stage] = drawn(passes[i].geometry, own.key);
+            const Cut cut = cut_of(stage, from, of_stage);
+            const Size whole = resized(stage, cut.box.size(), of_stage);
             if (is_too_large(whole))
                 return Outcome::decode_error("too large: would be resized to " + text_of(whole) + " pixels");
             if (!fits(stage, whole)) return Outcome::decode_error(too_small(stage.window, whole));
             SampleGeometry& geometry = own.geometries[i];
-            geometry = sample_geometry(stage, cut, own.key, i == 0 ? first : 1);
+            geometry = sample_geometry(stage, cut, of_stage, i == 0 ? first : 1);
             own.mirrored ^= geometry.resample.mirror ^ cut.mirrored;
             bytes += pass_bytes(geometry, passes[i].pixels, program.inputs[input].channels,
                                 i + 1 == passes.size());

@@ -78,19 +78,19 @@ void trace_row(const Program& program, size_t head, Size source, const SampleKey
     SampleKey own = key.salted(program.heads[head].salt);
     if (of_row) own.windows = of_row->windows.data();
     for (const Pass& pass : program.heads[head].passes) {
-        const GeometryStage& stage = pass.geometry;
-        Cut cut = cut_of(stage, source, own);
+        const auto [stage, of_stage] = drawn(pass.geometry, own);
+        Cut cut = cut_of(stage, source, of_stage);
         if (cut.canvas != cut.source) add(moves, 1, cut.left, 1, cut.top, cut.canvas);
         if (of_row && stage.crop_by_boxes) {
-            of_row->decide(*stage.crop_by_boxes, cut.canvas, own, moves);
-            cut = cut_of(stage, source, own);
+            of_row->decide(*stage.crop_by_boxes, cut.canvas, of_stage, moves);
+            cut = cut_of(stage, source, of_stage);
         }
-        const Size whole = resized(stage, cut.box.size(), own);
+        const Size whole = resized(stage, cut.box.size(), of_stage);
         if (is_too_large(whole) || !fits(stage, whole)) {
             moves.assign(1, {});
             return;
         }
-        const SampleGeometry made = sample_geometry(stage, cut, own, 1);
+        const SampleGeometry made = sample_geometry(stage, cut, of_stage, 1);
         add_stage(stage, cut, whole, made, moves);
         source = made.out;
         Canvas canvas(*program.kernels, source.height, source.width, moves);

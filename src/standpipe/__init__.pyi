@@ -125,6 +125,7 @@ from standpipe.transform.pixels.detection import (
     FixedSizeCrop as FixedSizeCrop,
     RandomIoUCrop as RandomIoUCrop,
     RandomShortestSize as RandomShortestSize,
+    RandomSizeCrop as RandomSizeCrop,
     RandomZoomOut as RandomZoomOut,
     ScaleJitter as ScaleJitter,
 )

@@ -121,6 +121,15 @@ def cut_to_size(image: Picture, sample: Sample) -> Results:
     return [np.asarray(filled(part, (0, 0, 15 - part.width, 14 - part.height), "constant"))]
 
 
+def cut_as_detr(image: Picture, sample: Sample) -> Results:
+    """DETR's rule: a width and a height, each from the least to the picture's own, and then the place."""
+    draws = sample.draws(sp.RandomSizeCrop.draw_kind << 16)
+    ranges = [(min(8, side), min(side, 30)) for side in image.size]
+    width, height = (least + draws.below(most - least + 1) for least, most in ranges)
+    top, left = draws.below(image.height - height + 1), draws.below(image.width - width + 1)
+    return [np.asarray(F.crop(image, top, left, height, width))]
+
+
 def distorted(image: Picture, sample: Sample) -> Results:
     """torchvision's own code, with standpipe's random numbers."""
     draws, peer = sample.draws(sp.RandomPhotometricDistort.draw_kind << 16), v2.RandomPhotometricDistort()
@@ -275,6 +284,7 @@ CONTRACTS = [
     Contract(sp.ScaleJitter((20, 30)), jittered),
     Contract(sp.RandomShortestSize((9, 13), 30), of_a_length),
     Contract(sp.FixedSizeCrop((14, 15), FILL), cut_to_size),
+    Contract(sp.RandomSizeCrop(8, 30), cut_as_detr),
     Contract(sp.RandomPhotometricDistort(), distorted),
     Contract(sp.CenterCrop((8, 25)), one(lambda image: centred(np.asarray(image), 8, 25))),
     Contract(sp.RandomCrop((14, 15), padding=13, padding_mode="edge"), randomly_cropped),

@@ -26,6 +26,24 @@ FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 LAST = sp.Normalize, sp.ToDtype, sp.ToLayout, sp.RandomErasing, sp.Views  # what comes last
+STEPS = (  # geometric transforms, which draw for themselves in a group
+    *(
+        sp.RandomResizedCrop,
+        sp.Resize,
+        sp.RandomResize,
+        sp.RandomShortestSize,
+        sp.ScaleJitter,
+        sp.RandomZoomOut,
+    ),
+    *(
+        sp.RandomSizeCrop,
+        sp.FixedSizeCrop,
+        sp.CenterCrop,
+        sp.RandomCrop,
+        sp.PadImage,
+        sp.RandomHorizontalFlip,
+    ),
+)
 Sides = tuple[int, int, int, int]  # left, top, right, bottom
 
 
@@ -56,6 +74,10 @@ def moved(transforms: Sequence[Any], picture: Picture, sample: Sample, numbers: 
         if isinstance(transform, sp.RandomResizedCrop):
             how = crop_filter(transform, sample, op & 0xFFFF)
             picture = changed(replace(transform, interpolation=how), picture, sample.draws(op))
+        elif isinstance(transform, sp.RandomApply) and isinstance(transform.transforms[0], STEPS):
+            if sample.draws(op).uniform() < transform.p:
+                steps = transform.transforms
+                picture = moved(steps, picture, sample.group(op), ops(steps))
         elif not isinstance(transform, LAST):
             picture = changed(transform, picture, sample.draws(op))
     return picture
@@ -82,6 +104,9 @@ def changed(transform: Any, picture: Picture, draws: Draws) -> Picture:
         case sp.ScaleJitter() | sp.RandomShortestSize():
             size = scaled(transform, picture.size, draws)
             return by_pillow(picture, transform, lambda each, how: each.resize(size, how))
+        case sp.RandomSizeCrop():
+            left, top, right, bottom = box_of_a_size(transform, picture.size, draws)
+            return picture.by(lambda each: each[top:bottom, left:right])
         case sp.FixedSizeCrop():
             return window_of(transform, picture, draws)
         case sp.Resize():
@@ -200,6 +225,18 @@ def scaled(resize: Any, size: tuple[int, int], draws: Draws) -> tuple[int, int]:
         factor = lengths[draws.below(len(lengths))] / min(size)
         factor = min(factor, (resize.max_size or math.inf) / max(size))
     return max(int(width * factor), 1), max(int(height * factor), 1)
+
+
+def box_of_a_size(crop: sp.RandomSizeCrop, size: tuple[int, int], draws: Draws) -> Sides:
+    """DETR's: a width, a height, and a place."""
+    sides = []
+    for side in size:
+        most = min(side, crop.max_size)
+        least = min(crop.min_size, most)
+        sides.append(least + draws.below(most - least + 1))
+    (width, height), (wide, high) = sides, size
+    top, left = draws.below(high - height + 1), draws.below(wide - width + 1)
+    return left, top, left + width, top + height
 
 
 def window_of(crop: sp.FixedSizeCrop, picture: Picture, draws: Draws) -> Picture:

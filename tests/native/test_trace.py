@@ -39,6 +39,14 @@ COMPOSITIONS: list[list[Any]] = [
     [sp.ScaleJitter((50, 60), (0.6, 1.6)), sp.FixedSizeCrop((48, 52)), sp.RandomHorizontalFlip()],
     [sp.RandomHorizontalFlip(), sp.RandomShortestSize((40, 55, 70), 90), sp.FixedSizeCrop(60)],
     [sp.RandomHorizontalFlip(), sp.CenterCrop((40, 70)), sp.RandomHorizontalFlip()],
+    [
+        sp.RandomHorizontalFlip(),
+        sp.RandomApply(
+            [sp.RandomShortestSize((50, 70)), sp.RandomSizeCrop(30, 60), sp.RandomHorizontalFlip()]
+        ),
+        sp.RandomShortestSize((40, 55, 70), 90),
+        sp.FixedSizeCrop(60),
+    ],
 ]
 
 

@@ -42,6 +42,7 @@ KINDS = {  # the upper half of an op's number; the lower half is its place
     sp.FixedSizeCrop: 52,
     sp.RandomPhotometricDistort: 53,
     sp.RandomIoUCrop: 54,
+    sp.RandomSizeCrop: 55,
 }
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 
@@ -81,23 +82,26 @@ class Sample:
     """The key of all random numbers of a sample.
 
     attempt  1 for the first sample that replaces a bad one
-    salt     the number of one of several views; 0: the sample itself
+    salts    the number of one of several views, and of a group of geometric transforms
     """
 
     seed: int = 0
     epoch: int = 0
     position: int = 0
     attempt: int = 0
-    salt: int = 0
+    salts: tuple[int, ...] = ()
 
     def draws(self, op: int) -> Draws:
-        salt = [self.salt] if self.salt else []
-        return Draws(self.seed, self.epoch, *salt, self.position, op, self.attempt)
+        return Draws(self.seed, self.epoch, *self.salts, self.position, op, self.attempt)
 
     def view(self, name: str, number: int = 0) -> Sample:
         """The key of one view's random numbers."""
         digest = hashlib.blake2b(f"{name}/{number}".encode(), digest_size=8).digest()
-        return replace(self, salt=int.from_bytes(digest, "little"))
+        return replace(self, salts=(int.from_bytes(digest, "little"),))
+
+    def group(self, op: int) -> Sample:
+        """The key of the random numbers in a group of geometric transforms."""
+        return replace(self, salts=(*self.salts, op))
 
 
 def ops(transforms: Sequence[object]) -> list[int]:

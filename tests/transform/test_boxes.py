@@ -108,6 +108,12 @@ STEPS: dict[str, list[Any]] = {
     "RandomHorizontalFlip": [sp.RandomHorizontalFlip()],
     "RandomVerticalFlip": [sp.RandomVerticalFlip()],
     "RandomResize": [sp.RandomResize(40, 70), sp.RandomCrop(40)],
+    "RandomApply": [
+        sp.RandomApply(
+            [sp.RandomShortestSize((50, 70)), sp.RandomSizeCrop(40, 60), sp.RandomHorizontalFlip()]
+        ),
+        sp.Resize((71, 83)),
+    ],
     "several": [
         sp.RandomResizedCrop(56),
         sp.RandomVerticalFlip(),

@@ -168,6 +168,24 @@ def test_each_listed_length_comes_equally_often() -> None:
     check_counts(seen, [(1 / 4, 7), (1 / 2, 9), (1 / 4, 12)])
 
 
+def test_geometric_transforms_take_place_together() -> None:
+    """All of a group or none, as torchvision's ``RandomApply``; a second group draws for itself."""
+    white = np.full((12, 12, 3), 255, np.uint8)
+    steps = [sp.Resize(9), sp.PadImage((4, 0, 0, 0)), sp.RandomHorizontalFlip(1)]
+    seen: Counter[Any] = Counter()
+    groups = sp.RandomApply(steps, p=0.3), sp.RandomApply([sp.Resize((20, 20))], p=0.6)
+    for batch in transformed(white, *groups, sp.FixedSizeCrop((30, 30), fill=9)):
+        down, across = (batch[:, :, 0, 0] != 9).sum(axis=1), (batch[:, 0, :, 0] != 9).sum(axis=1)
+        black = (batch[:, 0, :, 0] == 0).argmax(axis=1)  # its first column
+        seen.update(zip(down.tolist(), across.tolist(), black.tolist(), strict=True))
+    assert {each for each in seen if each[:2] != (20, 20)} == {(9, 13, 9), (12, 12, 0)}
+    counted: Counter[Any] = Counter()
+    for (down, _, black), count in seen.items():
+        counted[black > 0, down == 20] += count
+    first, second = ((0.3, True), (0.7, False)), ((0.6, True), (0.4, False))
+    check_counts(counted, [(p * q, (a, b)) for p, a in first for q, b in second])
+
+
 def test_distortions_are_independent_and_in_one_of_two_orders() -> None:
     """Five changes are applied independently. Contrast comes second or last, and channels have all six orders."""
     picture = np.array([[(200, 90, 30), (20, 160, 240)]], np.uint8)

@@ -89,12 +89,41 @@ def test_a_crop_of_the_canvas_and_a_flip_before_it() -> None:
     check(noise(1, 9, 23, 37, 3), ZOOM, sp.RandomVerticalFlip(), ZOOM, sp.Resize((8, 60)))
 
 
+DETR = [
+    sp.RandomHorizontalFlip(),
+    sp.RandomApply([sp.RandomShortestSize((30, 40)), sp.RandomSizeCrop(24, 36)]),
+    sp.RandomShortestSize((18, 25, 48), 70),
+]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        DETR,
+        [ZOOM, sp.RandomApply([ZOOM, sp.RandomSizeCrop(9, 12), sp.RandomHorizontalFlip()]), ZOOM],
+        [sp.RandomApply([sp.RandomHorizontalFlip(), sp.RandomSizeCrop(90, 99)], 0.7)] * 3,
+        [sp.RandomApply([sp.RandomHorizontalFlip()], 0.5), sp.RandomInvert()],
+    ],
+)
+def test_geometric_transforms_in_a_group(steps: list[Any]) -> None:
+    for shape in ((1, 1), (1, 9), (31, 20), (50, 70)):
+        check(noise(5, 20, *shape, 3), *steps, sp.FixedSizeCrop((50, 60), FILL))
+
+
+def test_a_group_that_keeps_sizes() -> None:
+    flips = sp.RandomApply([sp.RandomHorizontalFlip(), sp.RandomCrop(9, padding=3)], 0.5)
+    check(noise(5, 20, 9, 9, 3), flips)
+    check(noise(5, 20, 12, 12, 3), sp.RandomApply([sp.CenterCrop(9)], 1.0))
+    check(noise(5, 20, 12, 12, 3), sp.RandomApply([sp.CenterCrop(9)], 0.0))
+
+
 @pytest.mark.parametrize("simd", simd_paths())
 def test_files_of_every_kind(simd: str, tmp_path: Path) -> None:
     files = [*kinds(41, 53).values()]
     chains: list[list[Any]] = [
         [ZOOM, sp.RandomHorizontalFlip(), sp.Resize((19, 30))],
         [sp.RandomHorizontalFlip(), sp.ScaleJitter((60, 60)), sp.FixedSizeCrop(50, FILL)],
+        [*DETR, sp.CenterCrop(40)],
         [sp.RandomPhotometricDistort(), ZOOM, sp.RandomCrop(12, pad_if_needed=True)],
     ]
     source = listed(tmp_path, files)
@@ -143,6 +172,9 @@ def test_a_canvas_far_larger_than_memory_is_resized() -> None:
         (sp.RandomShortestSize(8, 0), "max_size must be an integer from 1"),
         (sp.FixedSizeCrop((8, 8, 8)), "size must be an int or"),  # type: ignore[arg-type]
         (sp.FixedSizeCrop(8, padding_mode="wrap"), "padding_mode must be one of"),  # type: ignore[arg-type]
+        (sp.RandomSizeCrop(0, 9), "min_size must be an integer from 1 to 9"),
+        (sp.RandomSizeCrop(9, 8), "min_size must be an integer from 1 to 8"),
+        (sp.RandomSizeCrop(9, 1 << 20), "max_size must be an integer from 1"),
         (sp.RandomPhotometricDistort(hue=0.6), "hue must be within"),
         (sp.RandomPhotometricDistort(contrast=(2, 1)), "contrast must be within"),
         (sp.RandomPhotometricDistort(p=2), "p must be a probability"),
@@ -154,7 +186,9 @@ def test_parameters_are_checked(transform: Any, match: str) -> None:
         in_order(sp.Arrays(image=noise(1, 2, 9, 9, 3)), transform, sp.CenterCrop(8)).plan()
 
 
-@pytest.mark.parametrize("transform", [ZOOM, sp.ScaleJitter((8, 8)), sp.RandomShortestSize(8)], ids=repr)
+@pytest.mark.parametrize(
+    "transform", [ZOOM, sp.ScaleJitter((8, 8)), sp.RandomShortestSize(8), sp.RandomSizeCrop(7, 8)], ids=repr
+)
 def test_images_that_differ_in_size_need_a_last_step(transform: Any) -> None:
     with pytest.raises(sp.PlanError, match="size isn't fixed"):
         in_order(sp.Arrays(image=noise(1, 2, 9, 9, 3)), transform).plan()

@@ -64,6 +64,7 @@ COMPARED: dict[type, str] = {
     sp.RandomZoomOut: HERE,
     sp.ScaleJitter: HERE,
     sp.FixedSizeCrop: HERE,
+    sp.RandomSizeCrop: HERE,
     sp.RandomIoUCrop: HERE,
     sp.RandomPhotometricDistort: f"{HERE}; what it applies: {CHOICES}",
     sp.RandomRotation: HERE,
@@ -158,6 +159,25 @@ def test_windows_are_those_of_torchvisions_references() -> None:
     assert (np.abs(found[:, 1] - found[:, 0] / 90 * 170) <= 2).all()
     for number, left_over in enumerate((90, 170)):
         check_alike(found[:, number], (left_over * share).astype(int), levels=90)
+
+
+def test_windows_of_random_size_are_detrs() -> None:
+    """DETR's code: both ends of a range are in it, and the picture's sides end it."""
+    crop, sizing = sp.RandomSizeCrop(20, 50), sp.FixedSizeCrop(60)
+    found = []
+    for batch in transformed(places(40, 90), crop, sizing):
+        edges = [(batch[:, :, 0, 0] != 0).sum(axis=1), (batch[:, 0, :, 0] != 0).sum(axis=1)]
+        found.append(np.column_stack([*edges, batch[:, 0, 0, :2].astype(int) - 1]))
+    ours, draw = np.concatenate(found), random.Random(11)
+
+    def of_detr() -> tuple[int, int, int, int]:
+        width, height = draw.randint(20, min(90, 50)), draw.randint(20, min(40, 50))
+        return height, width, draw.randint(0, 40 - height), draw.randint(0, 90 - width)
+
+    drawn = [of_detr() for _ in range(PEERS)]
+    for number, (low, high) in enumerate(((20, 40), (20, 50), (0, 20), (0, 70))):
+        assert (ours[:, number].min(), ours[:, number].max()) == (low, high)
+        check_alike(ours[:, number], np.array(drawn)[:, number], levels=20)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def test_groups_contain_groups() -> None:
     [
         (sp.RandomApply([sp.RandomInvert(1)], p=1), False, False),
         (sp.RandomApply([sp.RandomInvert(1)]), True, False),
+        (sp.RandomApply([sp.RandomHorizontalFlip(1)], p=1), False, True),
+        (sp.RandomApply([sp.RandomHorizontalFlip(1)]), True, True),
         (sp.RandomChoice([sp.RandomInvert(1)]), False, False),
         (sp.RandomChoice([sp.RandomInvert(1), sp.RandomVerticalFlip(1)]), True, True),
         (sp.RandomOrder([sp.RandomVerticalFlip(1)]), False, True),
@@ -89,7 +91,14 @@ def test_a_group_says_whether_it_draws_and_moves_pixels(group: Any, is_random: b
     ("group", "says"),
     [
         (sp.RandomApply([]), "at least one transform"),
-        (sp.RandomApply([sp.RandomHorizontalFlip()]), "move it out of the group"),
+        (sp.RandomChoice([sp.RandomHorizontalFlip()]), "move it out of the group"),
+        (
+            sp.RandomApply([sp.RandomHorizontalFlip(), sp.RandomInvert()]),
+            "can be in a RandomApply that has nothing else",
+        ),
+        (sp.RandomOrder([sp.RandomApply([sp.RandomHorizontalFlip()])]), "move it out of the group"),
+        (sp.RandomApply([sp.RandomHorizontalFlip(3)]), r"RandomHorizontalFlip\(p=3\)"),
+        (sp.RandomApply([sp.Resize((3, 4))]), "size isn't fixed"),
         (sp.RandomApply(sp.RandomInvert()), "give it a list"),  # type: ignore[arg-type]
         (sp.RandomApply([sp.RandomInvert(2)]), "RandomInvert"),
         (sp.RandomApply([sp.RandomInvert()], p=-1), r"RandomApply\(p=-1\)"),

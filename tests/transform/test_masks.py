@@ -69,6 +69,13 @@ MOVING = {
         sp.RandomShortestSize((12, 30), 50, "nearest"),
         sp.FixedSizeCrop(30),
     ],
+    "RandomSizeCrop": [
+        sp.RandomApply(
+            [sp.RandomShortestSize((30, 40), interpolation="nearest"), sp.RandomSizeCrop(15, 36)], p=0.7
+        ),
+        sp.RandomApply([sp.RandomHorizontalFlip(), sp.PadImage(3)]),
+        sp.Resize((30, 36), interpolation="nearest"),
+    ],
     "crop again": [
         sp.RandomResizedCrop(40, interpolation="nearest"),
         sp.RandomVerticalFlip(),

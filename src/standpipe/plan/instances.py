@@ -125,7 +125,8 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
 
 def _check_boxes(pipeline: Description, chains: Iterable[Sequence[Transform]], source: OpenSource) -> None:
     """Raise ``PlanError`` for a crop that boxes decide, if they aren't known where it is drawn."""
-    crops = [each for chain in chains for each in chain if isinstance(each, RandomIoUCrop)]
+    parts = (part for chain in chains for each in chain for part in (each, *getattr(each, "geometric", ())))
+    crops = [each for each in parts if isinstance(each, RandomIoUCrop)]
     if not crops:
         return
     if BOXES not in ragged_fields(source):

@@ -120,8 +120,8 @@ def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
     }
     if "keypoints" in fields:
         made["keypoints"] = fields["keypoints"] / torch.cat([sides, sides.new_ones(1)])
-    others = {name: fields[name] for name in ("image_id", "index", "valid") if name in fields}
-    return made | others
+    others = ("image_id", "index", "valid", "orig_size", "to_original")
+    return made | {name: fields[name] for name in others if name in fields}
 
 
 _FORMS: dict[str, Callable[[Mapping[str, Any], Sequence[str]], Any]] = {

@@ -210,6 +210,11 @@ class PixelTransform(ImageTransform):
 
     __slots__ = ()
 
+    @property
+    def geometric(self) -> tuple[GeometricTransform, ...]:
+        """The transforms of a group of geometric ones, which has no ``stage``; () for all other transforms."""
+        return ()
+
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform.
 

@@ -23,6 +23,7 @@ from standpipe.transform.converted.convert import (
     is_same_on_tensors,
     package,
     pixels,
+    selected,
 )
 from standpipe.transform.converted.recognised import RGB, keeps_rgb
 from standpipe.transform.image import ImageTransform, ValueTransform
@@ -311,7 +312,7 @@ def _of_image(part: Any, parts: Sequence[Any], number: int) -> Outcome:
             return Outcome("image", [], UNCHANGING)
         raise Unlike(f"it changes no Pillow image: put ToImage() before it{AS_PILLOW}")
     mask = _of_mask(name, parts).removeprefix("; ")
-    return Outcome("image", [pixels(part)], f" ({mask})" * bool(mask))
+    return Outcome("image", selected(part) or [pixels(part)], f" ({mask})" * bool(mask))
 
 
 def _of_mask(name: str, parts: Sequence[Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, get_args
 
 from standpipe.spec import KINDS
-from standpipe.transform.image import ImageTransform, PixelTransform
+from standpipe.transform.image import GeometricTransform, ImageTransform, PixelTransform
 from standpipe.transform.pixels.aug_mix import AugMix
 from standpipe.transform.pixels.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from standpipe.transform.pixels.color import (
@@ -214,6 +214,10 @@ def erasing(part: Any) -> ImageTransform:
 
 def _group(part: Any) -> ImageTransform:
     """Return the native form of torchvision's ``RandomApply``, ``RandomChoice`` or ``RandomOrder``."""
+    if type(part).__name__ == "RandomApply":
+        steps = [_member(each) for each in flat(list(part.transforms))]
+        if all(isinstance(each, GeometricTransform) for each in steps):
+            return RandomApply(steps, part.p)
     made = [_joined(each) for each in part.transforms]
     match type(part).__name__:
         case "RandomApply":
@@ -224,17 +228,40 @@ def _group(part: Any) -> ImageTransform:
             return RandomOrder(made)
 
 
+def _member(part: Any) -> ImageTransform:
+    try:
+        return pixels(part)
+    except Unlike as error:
+        raise Unlike(f"{type(part).__name__} in it: {error}") from None
+
+
+def selected(part: Any) -> list[ImageTransform]:
+    """Return the native form of a ``RandomChoice`` of parts, and of the same ones after others; [] for all else.
+
+    DETR's recipe has such a choice. Raises ``Unlike``.
+    """
+    if type(part).__name__ != "RandomChoice" or len(part.transforms) != 2:
+        return []
+    weights = part.p or (1.0, 1.0)
+    ways = [
+        ([_member(each) for each in flat(way)], p) for way, p in zip(part.transforms, weights, strict=True)
+    ]
+    (plain, _), (longer, p) = sorted(ways, key=lambda way: len(way[0]))
+    before = longer[: len(longer) - len(plain)]
+    fits = before + plain == longer and all(isinstance(each, GeometricTransform) for each in before)
+    return [RandomApply(before, p / sum(weights)), *plain] if before and fits else []
+
+
 def _joined(part: Any) -> PixelTransform:
     """Return the native form of a part of a group; a composition is one part of it."""
     made = []
     for each in flat(part):
         name = type(each).__name__
-        try:
-            native = pixels(each)
-        except Unlike as error:
-            raise Unlike(f"{name} in it: {error}") from None
+        native = _member(each)
         if not isinstance(native, PixelTransform):
-            raise Unlike(f"{name} in it is only native outside a group")
+            raise Unlike(
+                f"{name} in it is only native outside a group, or in a RandomApply of crops, resizes and flips"
+            )
         made.append(native)
     return made[0] if len(made) == 1 else RandomApply(made, 1.0)
 

@@ -15,6 +15,7 @@ from standpipe.transform.image import (
     GeometricStep,
     GeometricTransform,
     ImageTransform,
+    PixelTransform,
     Size,
     ValueTransform,
 )
@@ -395,6 +396,8 @@ def _mirrors(transform: Transform) -> bool:
     """Return True for a transform that may mirror pictures left to right."""
     if isinstance(transform, Views):
         return any(map(_mirrors, transform.transforms()))
+    if isinstance(transform, PixelTransform):
+        return any(map(_mirrors, transform.geometric))
     return isinstance(transform, GeometricTransform) and transform.step is GeometricStep.FLIP
 
 

@@ -8,20 +8,31 @@ from dataclasses import dataclass, replace
 
 from standpipe import _native
 from standpipe.contracts import Transform
-from standpipe.transform.image import GeometricStep, GeometricTransform, ImageTransform, PixelTransform, Size
+from standpipe.transform.image import (
+    AtRandom,
+    GeometricStep,
+    GeometricTransform,
+    ImageTransform,
+    PixelTransform,
+    Size,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GeometryStage:
     """One pass that moves pixels, row by row: [zoom out] → [crop] → [flips] → [resize] → [window] → [flips].
 
-    parts  the pass's transforms in pipeline order, each with its part of the key of random numbers
+    parts   the pass's transforms in pipeline order, each with its part of the key of random numbers
+    chance  of the group that the transforms are in: its part of that key, and the probability that it's applied
     """
 
     parts: tuple[tuple[GeometricTransform, int], ...] = ()
+    chance: tuple[int, float] | None = None
 
     def takes(self, transform: GeometricTransform) -> bool:
         """Return True if this pass can do ``transform`` after the steps that the pass has."""
+        if self.chance is not None:
+            return False
         if transform.step is GeometricStep.FLIP:
             return True
         steps = [part.step for part, _ in self.parts]
@@ -39,6 +50,8 @@ class GeometryStage:
         stage = _native.GeometryStage()
         for transform, op in self.parts:
             transform.add_to(stage, op)
+        if self.chance is not None:
+            stage.perhaps(*self.chance)
         return stage
 
     @property
@@ -97,6 +110,14 @@ def followed_by(
     op    the transform's part of the key of random numbers
     size  (height, width) of the images before the transform; None if it differs among images
     """
+    if isinstance(transform, PixelTransform) and transform.geometric:
+        assert isinstance(transform, AtRandom)
+        own: tuple[Stage, ...] = ()
+        for each, number in with_ops(transform.geometric, ()):
+            assert isinstance(each, GeometricTransform)
+            own = followed_by(own, each, number, None)
+        chance = op, transform.p
+        return (*stages, *(replace(each, chance=chance) for each in own if isinstance(each, GeometryStage)))
     if isinstance(transform, PixelTransform):
         return (*stages, PixelStage(transform, op, size))
     *first, last = stages or (GeometryStage(),)

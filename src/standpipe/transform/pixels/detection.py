@@ -283,6 +283,53 @@ class FixedSizeCrop(SizedTransform):
 
 
 @dataclass(frozen=True, slots=True)
+class RandomSizeCrop(GeometricTransform):
+    """Crop a window of random size at a random place, like ``RandomSizeCrop`` of DETR.
+
+    Its width and its height are drawn from ``min_size`` to the image's own, ``max_size`` at most, each length with the
+    same probability, and then its place. A side that is shorter than ``min_size`` stays whole, where DETR fails. All
+    images of a batch have one size, so a resize to a fixed size must follow, or ``collate={"image": sp.Pad(…)}``.
+    It moves the fields ``image`` and ``mask``.
+
+    Parameters
+    ----------
+    min_size, max_size : int
+        Shortest and longest side of the window in pixels, both included.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> cropped = sp.RandomApply([sp.RandomShortestSize((40, 50, 60)), sp.RandomSizeCrop(38, 60)], p=0.5)
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos")).map(cropped, sp.Resize((64, 64)))  # DETR's RandomSelect
+    >>> with photos.batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 64, 64, 3)
+    """
+
+    draw_kind: ClassVar[int] = 55
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+
+    min_size: int
+    max_size: int
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        self.check_integer("max_size", 1, MOST_PX)
+        self.check_integer("min_size", 1, self.max_size)
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the window to a native pass."""
+        stage.sized_window(op=op, low=self.min_size, high=self.max_size)
+
+
+@dataclass(frozen=True, slots=True)
 class RandomIoUCrop(GeometricTransform):
     """Crop a window that overlaps with a box as SSD does, like ``torchvision.transforms.v2.RandomIoUCrop``.
 

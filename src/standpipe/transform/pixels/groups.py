@@ -10,14 +10,21 @@ from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import AtRandom, ImageTransform, PixelTransform, Size, is_number
+from standpipe.transform.image import (
+    AtRandom,
+    GeometricTransform,
+    ImageTransform,
+    PixelTransform,
+    Size,
+    is_number,
+)
 from standpipe.transform.kinds import MOVED, FieldKind
 
 
 class Group(PixelTransform):
     """The base class of transforms that apply others: transforms of colours and filters.
 
-    Crops, resizes and horizontal flips can't be in a group: a kernel does these row by row.
+    Crops, resizes and horizontal flips can't be in most groups: a kernel does these row by row.
     """
 
     __slots__ = ()
@@ -30,10 +37,11 @@ class Group(PixelTransform):
         if not isinstance(given, tuple | list) or not given:
             raise PlanError(f"{name}({given!r}): give it a list of at least one transform")
         for each in given:
-            if not isinstance(each, PixelTransform):
+            if not isinstance(each, PixelTransform) or each.geometric:
                 raise PlanError(
                     f"{name} can't contain {each!r}: only transforms that change pixels where they are can be in a "
-                    "group, such as ColorJitter or GaussianBlur; move it out of the group"
+                    "group, such as ColorJitter or GaussianBlur; move it out of the group. Crops, resizes and "
+                    "horizontal flips can be in a RandomApply that has nothing else"
                 )
             each.check()
 
@@ -61,10 +69,10 @@ class Group(PixelTransform):
         return moved
 
     @property
-    def _parts(self) -> tuple[PixelTransform, ...]:
+    def _parts(self) -> tuple[PixelTransform | GeometricTransform, ...]:
         """The transforms, as far as they are any: this is asked before ``check()`` refuses others."""
         given = self.transforms if isinstance(self.transforms, tuple | list) else ()
-        return tuple(each for each in given if isinstance(each, PixelTransform))
+        return tuple(each for each in given if isinstance(each, PixelTransform | GeometricTransform))
 
     def scaled(self, scale: Fraction) -> ImageTransform:
         """Return the group with the transforms for a picture of another scale. Raises ``PlanError`` if one has none."""
@@ -91,19 +99,21 @@ class Group(PixelTransform):
 
     def stages(self, size: Size | None) -> list[_native.PixelStage]:
         """Return the native passes of the transforms. Their random numbers are those of the group."""
-        return [each.stage(0, size) for each in self._parts]
+        return [each.stage(0, size) for each in self._parts if isinstance(each, PixelTransform)]
 
 
 @dataclass(frozen=True, slots=True)
 class RandomApply(AtRandom, Group):
     """Apply all of several transforms or none of them, like ``torchvision.transforms.v2.RandomApply``.
 
-    It moves the fields that its transforms move.
+    It moves the fields that its transforms move. Crops, resizes and horizontal flips can be in it as well, if nothing
+    else is. Then images differ in size, unless the transforms keep it.
 
     Parameters
     ----------
     transforms : list of transforms
-        Pixel transforms, such as ``ColorJitter`` and ``GaussianBlur``.
+        Pixel transforms, such as ``ColorJitter`` and ``GaussianBlur``; or crops, resizes and flips, such as
+        ``RandomShortestSize`` and ``RandomSizeCrop``.
     p : float, default 0.5
         Probability that they are applied.
 
@@ -129,7 +139,26 @@ class RandomApply(AtRandom, Group):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AtRandom.check(self)
-        Group.check(self)
+        if not self.geometric:
+            Group.check(self)
+        for each in self.geometric:
+            each.check()
+
+    @property
+    def geometric(self) -> tuple[GeometricTransform, ...]:
+        """The transforms, if all are geometric; else ()."""
+        given = self.transforms if isinstance(self.transforms, tuple | list) else ()
+        found = tuple(each for each in given if isinstance(each, GeometricTransform))
+        return found if len(found) == len(given) else ()
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return ``size``, or None if only some images keep it."""
+        if not self.geometric:
+            return Group.size_after(self, size)
+        after = size
+        for each in self.geometric:
+            after = each.size_after(after)
+        return size if self.p == 0 else after if self.p == 1 or after == size else None
 
     @property
     def is_random(self) -> bool:
