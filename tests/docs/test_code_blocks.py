@@ -1,7 +1,7 @@
 """Every ```python block of README.md and docs/ runs.
 
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
-``photos/cat`` and ``photos/dog``. Two names exist beforehand: ``step``, which stands for a training step and
+``photos/cat`` and ``photos/dog``, and ``coco/`` with boxes for the cats. Two names exist beforehand: ``step``, which stands for a training step and
 takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a ```text block.
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
@@ -18,6 +18,7 @@ Not run:
 - pip, git: they install or fetch what is being tested
 """
 
+import json
 import os
 import re
 import shutil
@@ -59,7 +60,27 @@ def folder(tmp_path: Path) -> Path:
         path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         coarse.resize((96 + number % 7, 72 + number % 5)).save(path)
+    write_coco(tmp_path)
     return tmp_path
+
+
+def write_coco(folder: Path) -> None:
+    """Write a COCO file of the cats, with a box each."""
+    (folder / "coco").mkdir()
+    (folder / "coco" / "images").symlink_to(folder / "photos" / "cat")
+    images, annotations = [], []
+    for number, path in enumerate(sorted((folder / "photos" / "cat").iterdir())):
+        with Image.open(path) as photo:
+            width, height = photo.size
+        images.append({"id": number, "file_name": path.name, "width": width, "height": height})
+        box = {"bbox": [8, 9, width - 20, height - 20], "area": (width - 20) * (height - 20)}
+        annotations.append({"id": number, "image_id": number, "category_id": 17, "iscrowd": 0, **box})
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 17, "name": "cat"}],
+    }
+    (folder / "coco" / "instances.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(

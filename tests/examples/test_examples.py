@@ -102,11 +102,14 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "cifar_resnet.py",
         "ddp.py",
+        "detection_detr.py",
+        "detection_torchvision.py",
         "dino_multicrop.py",
         "eval_cache.py",
         "hf_trainer.py",
         "huggingface.py",
         "jax_cnn.py",
+        "keypoints.py",
         "lightning_module.py",
         "lmdb_images.py",
         "mnist.py",
@@ -167,6 +170,12 @@ def test_pairs_of_two_sizes_are_learned(photos: Path, tmp_path: Path) -> None:
 
 def test_depths_are_learned(tmp_path: Path) -> None:
     printed = run("stereo_depth.py", tmp_path / "scenes")
+    assert losses(printed)[-1] < losses(printed)[0]
+
+
+@pytest.mark.parametrize("example", ["detection_torchvision.py", "detection_detr.py", "keypoints.py"])
+def test_an_example_of_detection_learns(example: str, tmp_path: Path) -> None:
+    printed = run(example, tmp_path / "made")
     assert losses(printed)[-1] < losses(printed)[0]
 
 
