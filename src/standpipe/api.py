@@ -352,7 +352,9 @@ class Pipeline(Description):
 
         Each sample has a row: its image, or its views side by side. A field ``mask`` is drawn over the image, and
         ``a_mask`` over the view ``a``: half transparent, with a colour per class number. Class 0 has no colour, and 255
-        is white. ``Normalize`` is undone.
+        is white. Boxes have the colour of their class, and its name, or its number where it has no name. Keypoints with
+        visibility 0 aren't drawn, nor are empty boxes; lines between keypoints are those of COCO's ``skeleton``.
+        ``Normalize`` is undone.
         Other floats are drawn as if 1 were white, or 255 after ``ToDtype(scale=False)``. If some are outside of that
         range, their smallest number is black and their largest is white. Python functions run in the calling thread.
         ``cache`` isn't used, and the CPU decodes.

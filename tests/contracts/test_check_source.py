@@ -111,7 +111,7 @@ def test_instances_that_break_a_promise(boxes: Any, ends: list[int], promise: st
         return replace(records, ragged={name: part.take(records.index) for name, part in right.items()})
 
     most = 0 if promise == "a record has at most 0 instances" else 1
-    facts = {"most_instances": most, "num_instances": 3, "flip_pairs": None}
+    facts = {"most_instances": most, "num_instances": 3, "flip_pairs": None, "skeleton": ()}
     altered = Altered(fields=lambda good: {**good.fields, **RAGGED}, locate=locates(change), **facts)
     if promise is None:
         check_source(altered)

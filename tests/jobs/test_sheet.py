@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from standpipe.jobs.show.sheet import Row, draw_sheet
+from standpipe.jobs.show.sheet import Cell, Row, draw_sheet
 
 INK = (24, 24, 27)
 
@@ -17,7 +17,7 @@ def row(number: int = 6, size: int = 100, label: str = "class-3", name: str = "c
     cells = [np.full((size, size, 3), 20 * (cell + 1), np.uint8) for cell in range(number)]
     for cell in cells:
         cell[..., 0] = 255
-    return Row(cells, label, name)
+    return Row([Cell(each) for each in cells], label, name)
 
 
 def sheet_of(*rows: Row) -> np.ndarray:

@@ -346,6 +346,10 @@ class HasInstances(Protocol):
     def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
         """Numbers of left and right keypoints, which swap where an image is mirrored; None if they aren't known."""
 
+    @property
+    def skeleton(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of keypoints between which ``show`` draws lines; empty if they aren't known."""
+
 
 @runtime_checkable
 class SkipsFiles(Protocol):

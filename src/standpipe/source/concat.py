@@ -184,6 +184,12 @@ class OpenConcat:
         first, *others = {part.flip_pairs for part in self._annotated()}
         return None if others else first
 
+    @property
+    def skeleton(self) -> tuple[tuple[int, int], ...]:
+        """The lines between keypoints, if they are the same for all parts."""
+        first, *others = {part.skeleton for part in self._annotated()}
+        return () if others else first
+
     def _annotated(self) -> list[HasInstances]:
         """Return the parts. Raises ``AttributeError`` unless all have instances, so that this object has none."""
         found: list[HasInstances] = [part for part in self.parts if isinstance(part, HasInstances)]

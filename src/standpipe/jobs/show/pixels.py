@@ -58,7 +58,7 @@ def _painted(image: UInt8Array, mask: AnyArray) -> UInt8Array:
             f"show() draws masks (H, W) of class numbers, but the mask is {mask.dtype} of shape {mask.shape} beside "
             f"an image of shape {image.shape}"
         )
-    colours = _colours()[mask.astype(np.uint8)]
+    colours = class_colours()[mask.astype(np.uint8)]
     return np.where((mask == NOTHING)[..., None], image, image // 2 + colours // 2).astype(np.uint8)
 
 
@@ -95,7 +95,7 @@ def _bytes(values: AnyArray) -> UInt8Array:
     return rounded
 
 
-def _colours() -> UInt8Array:
+def class_colours() -> UInt8Array:
     """Return the colour of each class number, (256, 3) uint8: hues far apart for neighbours, white for 255."""
     golden = 0.618034
     rgb = [colorsys.hsv_to_rgb((number - 1) * golden % 1, 1, 1) for number in range(256)]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from standpipe.contracts import Transform
+from standpipe.batch.collate import Ragged
+from standpipe.contracts import HasInstances, Transform
 from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import loader_of
+from standpipe.jobs.show.marks import Marks, marks_of
 from standpipe.jobs.show.pixels import painted, pictures_of
-from standpipe.jobs.show.sheet import LEAST_CELL_PX, Row, Sheet, check_area, draw_sheet
+from standpipe.jobs.show.sheet import LEAST_CELL_PX, Cell, Row, Sheet, check_area, draw_sheet
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.description import Description
 from standpipe.plan.fields import picture_kinds
-from standpipe.plan.options import LoaderOptions
+from standpipe.plan.instances import ragged_fields
+from standpipe.plan.options import LoaderOptions, checked_source
 from standpipe.spec import UInt8Array
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.fuse import field_of_view
@@ -29,9 +32,29 @@ from standpipe.transform.python.function import callable_name
 MOST_SAMPLES = 1000
 OPTIONS = LoaderOptions(executor="inline", num_workers=1, prefetch=1, autotune=False, check_generators=False)
 
-BLANK: UInt8Array = np.full((1, 1, 3), 255, np.uint8)  # instead of a picture
+BLANK = Cell(np.full((1, 1, 3), 255, np.uint8))  # instead of a picture
 
 Sample = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The first samples of an epoch.
+
+    kinds     kinds of the pictures, the reference first
+    samples   values of fields by name
+    captions  label and name of each sample
+    marks     the instances of each sample by image; empty without any
+    """
+
+    kinds: Mapping[str, FieldKind]
+    samples: list[Sample]
+    captions: list[tuple[str, str]]
+    marks: list[dict[str, Marks]]
+
+    def cells(self, pictures: Sequence[UInt8Array], image: str) -> list[Cell]:
+        """Return each sample's picture, with the instances of one image."""
+        return [Cell(each, marks.get(image)) for each, marks in zip(pictures, self.marks, strict=True)]
 
 
 def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
@@ -49,6 +72,8 @@ def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int])
     check_area(len(epochs) * LEAST_CELL_PX**2)
     # It shows what the transforms do now, on this machine, and keeps no rows.
     pipeline = replace(pipeline, cached=None)
+    if pipeline.instances is None and ragged_fields(checked_source(pipeline.source, "show").open()):
+        pipeline = replace(pipeline, instances=Ragged())
     return _shown_steps(pipeline, n, epochs[0]) if steps else _shown(pipeline, n, epochs)
 
 
@@ -57,32 +82,31 @@ def _shown(pipeline: Description, n: int, epochs: list[int]) -> Sheet:
     has_batches = pipeline.batch_rows is not None or pipeline.budget is not None
     batched = pipeline if has_batches and not pipeline.batch_sampler else _alone(pipeline, n)
     titles: list[str] = []
-    columns: list[list[UInt8Array]] = []
+    columns: list[list[Cell]] = []
     captions: list[tuple[str, str]] = []
-    for samples, found, kinds in _samples(batched, n, epochs):
-        if captions and found != captions:
+    for found in _samples(batched, n, epochs):
+        if captions and found.captions != captions:
             raise PlanError(
                 f"show(epoch={epochs!r:.40}) draws the same samples in several epochs, but this pipeline has others in "
                 "each: leave shuffle() out, or give one epoch"
             )
-        captions = found
-        names, pictures = _fields(pipeline, samples, kinds)
+        captions = found.captions
+        names, cells = _fields(pipeline, found)
         if len(epochs) > 1:
             number = epochs[len(columns) // len(names)]
             names = [f"epoch {number}" if len(names) == 1 else f"epoch {number}, {name}" for name in names]
         titles += names
-        columns += pictures
+        columns += cells
     return _sheet(titles, columns, captions)
 
 
-def _fields(
-    pipeline: Description, samples: list[Sample], kinds: Mapping[str, FieldKind]
-) -> tuple[list[str], list[list[UInt8Array]]]:
+def _fields(pipeline: Description, found: Shown) -> tuple[list[str], list[list[Cell]]]:
     """Return the name of each picture that a sample has, and these pictures of all samples."""
     titles: list[str] = []
-    columns: list[list[UInt8Array]] = []
+    columns: list[list[Cell]] = []
+    samples = found.samples
     views = next((each for each in pipeline.transforms if isinstance(each, Views)), None)
-    kinds = {**kinds, IMAGE.name: IMAGE}  # functions may have renamed fields
+    kinds = {**found.kinds, IMAGE.name: IMAGE}  # functions may have renamed fields
     images = (field for field, kind in kinds.items() if kind.is_image and (views or field in samples[0]))
     reference = next(images, IMAGE.name)
     for view in [reference] if views is None else views.views:
@@ -98,7 +122,7 @@ def _fields(
                 first = first or pictures
                 number = len(pictures[0])
                 titles += [name] if number == 1 else [f"{name} {place}" for place in range(number)]
-                columns += [[each[place] for each in pictures] for place in range(number)]
+                columns += [found.cells([each[place] for each in pictures], name) for place in range(number)]
     return titles, columns
 
 
@@ -112,14 +136,14 @@ def _shown_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     transforms = pipeline.transforms
     if any(isinstance(each, Views) for each in transforms):
         return _shown_view_steps(pipeline, n, epoch)
-    _, captions, kinds = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
-    last, first = len(transforms), next(iter(kinds))
+    stored = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
+    last, first = len(transforms), next(iter(stored.kinds))
     columns = [
         _step(pipeline, n, epoch, transforms[:number], first, is_last=number == last)
         for number in range(last + 1)
     ]
-    images = [[each[0] for each in column] or [BLANK] * len(captions) for column in columns]
-    return _sheet(["source", *(_name(each) for each in transforms)], images, captions)
+    images = [[each[0] for each in column] or [BLANK] * len(stored.captions) for column in columns]
+    return _sheet(["source", *(_name(each) for each in transforms)], images, stored.captions)
 
 
 def _step(
@@ -130,21 +154,26 @@ def _step(
     field: str,
     *,
     is_last: bool = True,
-) -> list[list[UInt8Array]]:
+) -> list[list[Cell]]:
     """Return the pictures of each sample after the first transforms: one, or those of a field's views.
 
     is_last  False: return an empty list if no kernel makes these images, as after ``RandomResize`` and in a view
              whose images differ in size
     """
     try:
-        samples, _, kinds = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
+        found = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
     except PlanError:
         if is_last:
             raise
         return []
-    pictures = pictures_of(_values(samples, field), field, transforms)
-    mask = field_of_view(field, MASK.name, next(iter(kinds)))
-    return _painted(pictures, _values(samples, mask)) if mask in samples[0] else pictures
+    pictures = pictures_of(_values(found.samples, field), field, transforms)
+    mask = field_of_view(field, MASK.name, next(iter(found.kinds)))
+    if mask in found.samples[0]:
+        pictures = _painted(pictures, _values(found.samples, mask))
+    return [
+        [Cell(each, marks.get(field)) for each in row]
+        for row, marks in zip(pictures, found.marks, strict=True)
+    ]
 
 
 def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
@@ -153,12 +182,13 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
     place = next(number for number, each in enumerate(transforms) if isinstance(each, Views))
     before, after = transforms[:place], transforms[place + 1 :]
     views = cast("Views", transforms[place]).views
-    _, captions, kinds = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
-    common = [_step(pipeline, n, epoch, before[:number], next(iter(kinds))) for number in range(place + 1)]
+    stored = next(_samples(_alone(pipeline, n, ()), n, [epoch]))
+    first_kind = next(iter(stored.kinds))
+    common = [_step(pipeline, n, epoch, before[:number], first_kind) for number in range(place + 1)]
     most = max(len(transforms_of(given)) for given in views.values())
-    rows: list[list[Row]] = [[] for _ in captions]
+    rows: list[list[Row]] = [[] for _ in stored.captions]
     for name, given in views.items():
-        columns: list[list[list[UInt8Array]]] = []
+        columns: list[list[list[Cell]]] = []
         for number in range(1, len(transforms_of(given)) + 1):
             first: Any = transforms_of(given)[:number]
             view = Views(**{name: replace(given, transforms=first) if isinstance(given, Repeat) else first})
@@ -167,7 +197,7 @@ def _shown_view_steps(pipeline: Description, n: int, epoch: int) -> Sheet:
         columns += [[]] * (most - len(columns))
         for number in range(1, len(after) + 1):
             columns.append(_step(pipeline, n, epoch, transforms[: place + 1 + number], name))
-        for sample, (label, record) in enumerate(captions):
+        for sample, (label, record) in enumerate(stored.captions):
             for number in range(number_of_views(given) or 1):
                 cells = [column[sample][0] for column in common]
                 cells += [column[sample][number] if column else BLANK for column in columns]
@@ -189,7 +219,7 @@ def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None
     """
     if transforms is None:
         later = any(not each.collates for each in pipeline.batch_functions)
-        return pipeline.batch(n, last_batch="pad", collate_fn=None if later else _lists)
+        return pipeline.batch(n, last_batch="pad") if later else _listed(pipeline, n)
     if len(transforms) < len(pipeline.transforms):  # later functions may drop what doesn't fit the image
         pipeline = replace(pipeline, delivered=frozenset())
         if any(isinstance(each, ImageTransform) for each in pipeline.transforms) and not moves_kind(
@@ -197,39 +227,61 @@ def _alone(pipeline: Description, n: int, transforms: Sequence[Transform] | None
         ):
             transforms = (PadImage(0), *transforms)  # it decodes all pictures, and moves nothing
     first = replace(pipeline, transforms=tuple(transforms), batch_functions=(), finite=None, labels=())
-    return first.batch(n, last_batch="pad", collate_fn=_lists)
+    return _listed(first, n)
+
+
+def _listed(pipeline: Description, n: int) -> Description:
+    """Return the pipeline in batches of ``n``, with pictures in lists."""
+    if (instances := pipeline.instances) is None:
+        return pipeline.batch(n, last_batch="pad", collate_fn=_lists)
+    if isinstance(instances, Ragged) and instances.max_values is not None:
+        instances = Ragged(n * instances.max_values)
+    source = pipeline.source.open()
+    reference, *others = picture_kinds(pipeline, source)
+    fields = [reference, *(name for name in others if name in source.fields)]
+    views = next((each.writes for each in pipeline.transforms if isinstance(each, Views)), (reference,))
+    names = [
+        view if name == reference else field_of_view(view, name, reference)
+        for view in views
+        for name in fields
+    ]
+    return pipeline.batch(n, last_batch="pad", collate=dict.fromkeys(names, list), instances=instances)
 
 
 def _lists(samples: list[Sample]) -> dict[str, list[Any]]:
     return {name: [sample[name] for sample in samples] for name in samples[0]}
 
 
-def _samples(
-    pipeline: Description, n: int, epochs: Sequence[int]
-) -> Iterator[tuple[list[Sample], list[tuple[str, str]], dict[str, FieldKind]]]:
-    """Yield the first ``n`` samples of each epoch, or fewer if it has fewer; the label and name of each; and the kinds
-    of their pictures, the reference first.
-    """
+def _samples(pipeline: Description, n: int, epochs: Sequence[int]) -> Iterator[Shown]:
+    """Yield the first ``n`` samples of each epoch, or fewer if it has fewer."""
     with loader_of(pipeline, OPTIONS) as loader:
+        source, form = loader.plan.source, loader.plan.batch.instances
+        bones = source.skeleton if isinstance(source, HasInstances) else ()
         for epoch in epochs:
-            samples: list[Sample] = []
-            captions: list[tuple[str, str]] = []
+            found = Shown(picture_kinds(pipeline, source), [], [], [])
             loader.set_epoch(epoch)
             for given in loader:
                 batch = cast("Mapping[str, Any]", given)
-                if (instances := loader.plan.batch.instances) is not None:
-                    batch = instances.by_row(batch)
+                batch = batch if form is None else form.by_row(batch)
                 for row in range(len(batch["index"])):
-                    if len(samples) == n or ("valid" in batch and not batch["valid"][row]):
+                    if len(found.samples) == n or ("valid" in batch and not batch["valid"][row]):
                         break
-                    samples.append({name: np.array(values[row]) for name, values in batch.items()})
-                    captions.append(_caption(loader, samples[-1]))
+                    sample = {name: np.array(values[row]) for name, values in batch.items()}
+                    prefixes = {} if form is None else form.prefixes
+                    found.samples.append(sample)
+                    found.captions.append(_caption(loader, sample))
+                    found.marks.append(
+                        {
+                            image: marks_of(sample, prefix, source.classes, bones)
+                            for image, prefix in prefixes.items()
+                        }
+                    )
                 del batch, given  # the slot is for the next
-                if len(samples) == n:
+                if len(found.samples) == n:
                     break
-            if not samples:
+            if not found.samples:
                 raise PlanError("show() found no samples: this epoch of the pipeline has none")
-            yield samples, captions, picture_kinds(pipeline, loader.plan.source)
+            yield found
 
 
 def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
@@ -258,6 +310,6 @@ def _name(transform: object) -> str:
     return type(transform).__name__ if fn is None else callable_name(fn)
 
 
-def _sheet(titles: list[str], columns: list[list[UInt8Array]], captions: list[tuple[str, str]]) -> Sheet:
+def _sheet(titles: list[str], columns: list[list[Cell]], captions: list[tuple[str, str]]) -> Sheet:
     rows = zip(*columns, strict=True)
     return draw_sheet(titles, [Row(cells, *text) for cells, text in zip(rows, captions, strict=True)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import io
 import math
 import os
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
+from standpipe.jobs.show.marks import Marks
+from standpipe.jobs.show.text import Font, shortened
 from standpipe.spec import UInt8Array
 from standpipe.system.files import drafted, image_type
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageDraw, ImageFont
-
-    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+    from PIL import Image, ImageDraw
 
 MARGIN_PX = 16
 GAP_PX = 6
@@ -79,16 +78,28 @@ class Sheet:
             self.image.save(draft, format=kind)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """One picture.
+
+    pixels  (H, W, 3) uint8
+    marks   its instances; None without any
+    """
+
+    pixels: UInt8Array
+    marks: Marks | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One sample.
 
-    cells  its pictures, (H, W, 3) uint8, one per column
+    cells  its pictures, one per column
     label  its class, printed in black below them; may be empty
     name   its record, printed in grey, shortened in the middle if it doesn't fit
     """
 
-    cells: Sequence[UInt8Array]
+    cells: Sequence[Cell]
     label: str
     name: str
 
@@ -103,7 +114,7 @@ def draw_sheet(titles: list[str], rows: list[Row]) -> Sheet:
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(TEXT_PX)
-    largest_px = max(max(cell.shape[:2]) for row in rows for cell in row.cells)
+    largest_px = max(max(cell.pixels.shape[:2]) for row in rows for cell in row.cells)
     factor = max(1, LEAST_CELL_PX // largest_px)
     cells = [[_cell(cell, factor) for cell in row.cells] for row in rows]
     titles_px = [min(math.ceil(font.getlength(title)), MOST_TITLE_PX) for title in titles]
@@ -117,7 +128,7 @@ def draw_sheet(titles: list[str], rows: list[Row]) -> Sheet:
     pen = ImageDraw.Draw(sheet)
     lefts = [MARGIN_PX + sum(widths[:column]) + GAP_PX * column for column in range(len(widths))]
     for left, title, room_px in zip(lefts, titles, widths, strict=True):
-        pen.text((left, MARGIN_PX), _shortened(title, font, room_px), INK, font)
+        pen.text((left, MARGIN_PX), shortened(title, font, room_px), INK, font)
     top = MARGIN_PX + LINE_PX + GAP_PX
     for row, pictures, row_px in zip(rows, cells, heights, strict=True):
         for left, picture in zip(lefts, pictures, strict=True):
@@ -139,33 +150,22 @@ def check_area(area_px: int) -> None:
 
 def _write_caption(pen: ImageDraw.ImageDraw, font: Font, top: int, row: Row, room_px: int) -> None:
     """Write the label, then the name into the room that is left: at least half of it."""
-    label = _shortened(row.label, font, room_px / 2)
+    label = shortened(row.label, font, room_px / 2)
     pen.text((MARGIN_PX, top), label, INK, font)
     used_px = font.getlength(label) + 2 * GAP_PX if label else 0
-    pen.text((MARGIN_PX + used_px, top), _shortened(row.name, font, room_px - used_px), FAINT, font)
+    pen.text((MARGIN_PX + used_px, top), shortened(row.name, font, room_px - used_px), FAINT, font)
 
 
-def _cell(pixels: UInt8Array, factor: int) -> Image.Image:
-    """Return a picture, ``factor`` times as large, or reduced to the largest cell."""
+def _cell(cell: Cell, factor: int) -> Image.Image:
+    """Return a picture with its marks, ``factor`` times as large, or reduced to the largest cell."""
     from PIL import Image
 
-    picture = Image.fromarray(pixels)
+    picture = Image.fromarray(cell.pixels)
+    whole_px = picture.width
     if factor > 1:
-        return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    picture.thumbnail((MOST_CELL_PX, MOST_CELL_PX))
+        picture = picture.resize((whole_px * factor, picture.height * factor), Image.Resampling.NEAREST)
+    else:
+        picture.thumbnail((MOST_CELL_PX, MOST_CELL_PX))
+    if cell.marks is not None:
+        cell.marks.draw(picture, picture.width / whole_px)
     return picture
-
-
-def _shortened(text: str, font: Font, room_px: float) -> str:
-    """Return ``text`` in one line, or its beginning and its end around an ellipsis: a name's end says most."""
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
-
-    def keeping(letters: int) -> str:
-        head = letters // 3
-        return f"{text[:head]}…{text[len(text) - (letters - head) :]}"
-
-    if font.getlength(text) <= room_px:
-        return text
-    most = min(len(text), 400)
-    fitting = bisect.bisect(range(1, most), room_px, key=lambda letters: font.getlength(keeping(letters)))
-    return keeping(max(1, fitting))

@@ -19,6 +19,7 @@ from standpipe.system.paths import path_text
 MOST_SIDE_PX = 1 << 31
 LONGEST_NAME_BYTES = 4096
 NO_BOX = (math.nan,) * 4
+Pairs = tuple[tuple[int, int], ...]  # numbers of keypoints
 
 
 class CocoFile:
@@ -40,6 +41,7 @@ class CocoFile:
         self._boxes, self._areas, self._crowds = array("d"), array("f"), bytearray()
         self._points, self._points_each = array("f"), 0
         self._points_named: set[tuple[str, ...]] = set()
+        self._bones: set[Pairs] = set()
 
     def _image(self, item: Any) -> None:
         name = item["file_name"]
@@ -64,6 +66,7 @@ class CocoFile:
         array("q").append(number)  # it must fit into 64 bits
         if points := item.get("keypoints"):
             self._points_named.add(tuple(map(str, points)))
+            self._bones.add(_bones(item.get("skeleton")))
         self.categories[number] = path_text(name.encode("utf-8", "backslashreplace"))
 
     def _annotation(self, item: Any) -> None:
@@ -121,11 +124,12 @@ class CocoFile:
             columns={"image_id": ids},
             classes=self._classes(name, labels),
             pairs=self._pairs(),
+            bones=self._skeleton(),
             **instances,
         )
         return found.of_images(has_file), missing
 
-    def _pairs(self) -> tuple[tuple[int, int], ...] | None:
+    def _pairs(self) -> Pairs | None:
         """Return the numbers of left and right keypoints by their names; None unless categories have the same names."""
         if len(self._points_named) != 1:
             return None
@@ -136,6 +140,13 @@ class CocoFile:
             for name in names
             if name.startswith("left_") and f"right_{name[5:]}" in places
         )
+
+    def _skeleton(self) -> Pairs:
+        """Return the numbers of keypoints between which lines are drawn; none unless categories have the same lines."""
+        if len(self._bones) != 1:
+            return ()
+        (bones,) = self._bones
+        return tuple(bone for bone in bones if max(bone) < self._points_each // 3)
 
     def _without_repeats(
         self, kind: str, ids: Int64Array, text: Callable[[int], str], faults: Faults
@@ -204,6 +215,16 @@ class CocoFile:
             "values": {name: each[chosen] for name, each in values.items()},
             "place": lambda number: place(int(chosen[number])),
         }
+
+
+def _bones(skeleton: Any) -> Pairs:
+    """Return the lines of a category's skeleton, whose points have numbers from 1. Other items of it are left out."""
+    bones = []
+    for each in skeleton if isinstance(skeleton, list) else ():
+        match each:
+            case [int(one), int(other)] if 0 < one <= MOST_POINTS and 0 < other <= MOST_POINTS:
+                bones.append((one - 1, other - 1))
+    return tuple(dict.fromkeys(bones))[:MOST_POINTS]
 
 
 def _places_among(numbers: Int64Array, asked: Int64Array) -> tuple[Int64Array, NDArray[np.bool_]]:

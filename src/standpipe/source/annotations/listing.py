@@ -11,6 +11,7 @@ from typing import TypeAlias, get_args, get_type_hints
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.annotations.table import (
+    BONE,
     FAULT,
     FAULTS,
     MOST,
@@ -172,6 +173,12 @@ class AnnotationListing(Listing):
             return None
         left = [name for name in seen if name.startswith(OTHER_SIDE)]
         return tuple((int(name.removeprefix(OTHER_SIDE)), seen[name]) for name in left)
+
+    @property
+    def skeleton(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of keypoints between which lines are drawn; empty if they aren't known."""
+        bones = [name.removeprefix(BONE) for name in self.index.facts.seen if name.startswith(BONE)]
+        return tuple((int(one), int(other)) for one, other in (bone.split("-") for bone in bones))
 
     @property
     def index_note(self) -> str:

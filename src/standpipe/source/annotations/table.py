@@ -23,6 +23,7 @@ FAULT = "fault: "  # in an index's counts, before a kind of fault
 MOST = "most instances"  # in an index's counts: of one image
 SIDES = "points with sides"  # in an index's counts, where it is known which keypoints are left and right: their pairs
 OTHER_SIDE = "other side: "  # in an index's counts, before the number of a left keypoint, with its right one
+BONE = "line between points: "  # in an index's counts, before the numbers of two keypoints, such as "5-7"
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
@@ -73,6 +74,7 @@ class Annotations:
     values   further values of the instances by name, (m, …) each
     columns  further values of the images by name, (n,) each
     pairs    numbers of left and right keypoints, which swap where an image is mirrored; None: they aren't known
+    bones    numbers of keypoints between which lines are drawn
     classes  class names by label, empty for a number that no class has; None: classes have no names
     place    the place of an instance in its file, such as ``"annotation 7"``
     """
@@ -87,6 +89,7 @@ class Annotations:
     classes: tuple[str, ...] | None
     place: Callable[[int], str]
     pairs: tuple[tuple[int, int], ...] | None = None
+    bones: tuple[tuple[int, int], ...] = ()
 
     def of_images(self, kept: NDArray[np.bool_]) -> Annotations:
         """Return the images where ``kept`` is True, and their instances."""
@@ -166,6 +169,7 @@ class Annotations:
         if found.pairs is not None:
             counts[SIDES] = len(found.pairs)
             counts |= {f"{OTHER_SIDE}{left}": right for left, right in found.pairs}
+        counts |= {f"{BONE}{one}-{other}": 1 for one, other in found.bones}
         return Facts(
             kind="",
             options={},

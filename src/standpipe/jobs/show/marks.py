@@ -1,0 +1,103 @@
+"""Boxes, class names and keypoints over the picture of a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from standpipe.batch.instances import VALID_INSTANCES
+from standpipe.jobs.show.pixels import IGNORED, class_colours
+from standpipe.jobs.show.text import shortened
+from standpipe.spec import AnyArray, Float32Array, Int64Array
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+TEXT_PX, NAME_PX, POINT_PX, LINE_PX = 12, 15, 3, 2
+LEAST_NAME_PX = 90  # a longer name is shortened to its box, half of the picture, or this
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marks:
+    """The n instances of a picture, of which none has an empty box, and the largest is the first.
+
+    boxes   (n, 4) xyxy in pixels of the picture
+    labels  (n,) class numbers, which give the colours
+    names   (n,) class names; may be empty
+    points  (n, K, 3) x, y and visibility of keypoints; K may be 0
+    bones   numbers of points between which lines are drawn
+    """
+
+    boxes: Float32Array
+    labels: Int64Array
+    names: Sequence[str]
+    points: Float32Array
+    bones: Sequence[tuple[int, int]]
+
+    def draw(self, picture: Image.Image, scale: float) -> None:
+        """Draw on a picture that is ``scale`` times as large as the one in whose pixels the boxes are."""
+        from PIL import ImageDraw, ImageFont
+
+        font = ImageFont.load_default(TEXT_PX)
+        pen = ImageDraw.Draw(picture)
+        colours: list[Colour] = [(r, g, b) for r, g, b in class_colours()[self.labels % IGNORED].tolist()]
+        last = picture.width - 1, picture.height - 1
+        for box, colour in zip(self.boxes * scale, colours, strict=True):
+            left, top, right, bottom = np.clip(np.rint(box), 0, [*last, *last]).tolist()
+            pen.rectangle((left, top, right, bottom), outline=colour, width=LINE_PX)
+        for points, colour in zip(self.points, colours, strict=True):
+            places = [(x * scale, y * scale) if seen else None for x, y, seen in points.tolist()]
+            for one, other in self.bones:
+                if (begin := places[one]) is not None and (end := places[other]) is not None:
+                    pen.line((begin, end), colour, LINE_PX)
+            for place in places:
+                if place is not None:
+                    pen.circle(place, POINT_PX, colour, "white")
+        for (left, top, right, _), name, colour in zip(self.boxes * scale, self.names, colours, strict=True):
+            if name:
+                room_px = min(max(right - left, picture.width / 2, LEAST_NAME_PX), picture.width)
+                text = shortened(name, font, room_px - 2 * LINE_PX)
+                width = math.ceil(font.getlength(text)) + 2 * LINE_PX
+                x = min(max(round(left), 0), picture.width - width)
+                y = round(top) - NAME_PX if top >= NAME_PX else round(top)
+                pen.rectangle((x, y, x + width, y + NAME_PX), colour)
+                pen.text((x + LINE_PX, y + NAME_PX // 2), text, _ink(colour), font, anchor="lm")
+
+
+def marks_of(
+    sample: Mapping[str, AnyArray],
+    prefix: str,
+    classes: tuple[str, ...] | None,
+    bones: Sequence[tuple[int, int]],
+) -> Marks:
+    """Return the instances of one of a sample's images.
+
+    prefix   of the names of their fields
+    classes  class names by label; None if there are none
+    """
+    boxes = np.asarray(sample[f"{prefix}boxes"], np.float32)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    valid = np.asarray(sample.get(prefix + VALID_INSTANCES, True), np.bool_)
+    order = np.argsort(-sides.prod(axis=1), kind="stable")
+    kept = order[(valid & (sides > 0).all(axis=1))[order]]
+    labels = sample.get(f"{prefix}labels")
+    points = np.asarray(sample.get(f"{prefix}keypoints", np.zeros((len(boxes), 0, 3))), np.float32)
+    numbers = np.zeros(len(boxes), np.int64) if labels is None else labels.astype(np.int64)
+    names = [_name(label, classes) if labels is not None else "" for label in numbers[kept].tolist()]
+    return Marks(boxes[kept], numbers[kept], names, points[kept], bones)
+
+
+def _name(label: int, classes: tuple[str, ...] | None) -> str:
+    known = classes is not None and 0 <= label < len(classes)
+    return (classes[label] if classes is not None and known else "") or str(label)
+
+
+def _ink(colour: Colour) -> str:
+    """Return the colour of text that can be read on ``colour``."""
+    red, green, blue = colour
+    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 110 else "white"
