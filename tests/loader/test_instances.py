@@ -259,7 +259,16 @@ def test_a_plan_says_what_instances_take(tmp_path: Path) -> None:
     source = painted(tmp_path, 14)
     plan = sp.Pipeline(source).map(sp.CenterCrop(32), sp.SanitizeBoundingBoxes()).batch(4).plan()
     text = plan.explain()
-    assert "instances: 3.0 of a record on average, 111B; 6 at most, 222B" in text
+    said = " ".join(text.split())
+    assert (
+        "instances: boxes, labels, area, iscrowd, id; 3.0 a record on average, 111B; 6 at most, 222B; "
+        in said
+    )
+    assert "room for 24 in a batch, 888B SanitizeBoundingBoxes drops small ones a bad sample" in said
+    views = sp.Views(a=[sp.CenterCrop(32), sp.RandomHorizontalFlip()], b=[sp.CenterCrop(16)])
+    pose = sp.Pipeline(painted(tmp_path / "pose", 7, keypoints=True)).map(views)
+    said = " ".join(pose.batch(3, instances=sp.Pad(length=10)).plan().explain().split())
+    assert "room for 30 in a batch, 4.2KiB empty boxes stay; 1 pair of keypoints swap" in said
     assert "boxes: (≤24, 4) float32, room for 96" in text
     assert "to_original: (4, 3, 3) float64" in text
     more = sp.Pipeline(source).map(sp.CenterCrop(32)).batch(4, instances=sp.Ragged(max_values=5000)).plan()

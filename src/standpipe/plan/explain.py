@@ -271,15 +271,24 @@ def _batch(plan: Plan) -> list[str]:
 
 
 def _instances(plan: Plan) -> list[str]:
-    """Return the line on how many instances records have, and what they take in a batch."""
-    form, source = plan.batch.instances, plan.source
-    if form is None or not isinstance(source, HasInstances):
+    """Return the lines on how many instances records have, what they take in a batch, and which are dropped."""
+    form, source, how = plan.batch.instances, plan.source, plan.samples.instances
+    if form is None or how is None:
         return []
-    average = source.num_instances / source.num_records
     each = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in form.columns.values())
+    known = ""
+    if isinstance(source, HasInstances):
+        average, most = source.num_instances / source.num_records, source.most_instances
+        known = f"{average:.1f} a record on average, {show_bytes(average * each)}; {most:,} at most, "
+        known += f"{show_bytes(most * each)}; "
+    room = form.room if form.length is None else form.rows * form.length
+    size = show_bytes(room * each * len(form.prefixes))
+    drops = "SanitizeBoundingBoxes drops small ones" if any(how.filters.values()) else "empty boxes stay"
+    many = "s" if len(how.pairs) > 1 else ""
+    pairs = f"; {len(how.pairs)} pair{many} of keypoints swap where a row is mirrored" if how.pairs else ""
     return [
-        f"instances: {average:.1f} of a record on average, {show_bytes(int(average * each))}; "
-        f"{source.most_instances:,} at most, {show_bytes(source.most_instances * each)}"
+        f"instances: {', '.join(form.columns)}; {known}room for {room:,} in a batch, {size}",
+        f"  {drops}{pairs}",
     ]
 
 
