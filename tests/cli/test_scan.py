@@ -15,6 +15,7 @@ import pytest
 from rich.cells import cell_len
 
 import standpipe as sp
+from painted import painted
 from photos import encoded, picture
 from standpipe.cli import main
 
@@ -263,3 +264,39 @@ def test_progress_and_an_end_from_outside(here: Path, stop: signal.Signals) -> N
     assert facts["records"] == 64
     assert 0 < facts["looked"] <= 64  # whatever was told is known; nothing may have been yet
     assert done.stderr == ""
+
+
+def test_annotations_are_named_by_their_file_or_folder(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = painted(here / "coco", 4, most=1)
+    file = Path(os.fsdecode(source.annotations))
+    content = json.loads(file.read_text())
+    content["annotations"][0]["bbox"][2] = 0
+    file.write_text(json.dumps(content))
+    for arguments in (["coco/instances.json", "--root", "coco/images"], ["coco/images/instances.json"]):
+        code, lines = scan(capsys, *arguments)
+        assert code == 0
+        assert lines[0].startswith("4 files")
+        assert lines[-2] == "faults of annotations: 1"
+        assert lines[-1].startswith("    empty box: annotation 1: the box from and to (")
+        code, lines = scan(capsys, *arguments, "--json")
+        fault = json.loads(lines[-2])
+        assert fault.pop("text").startswith("empty box: annotation 1: ")
+        assert fault == {"level": "note", "kind": "annotation"}
+        file = file.replace(here / "coco/images/instances.json")
+    (here / "yolo/labels").mkdir(parents=True)
+    (here / "coco/images").rename(here / "yolo/images")
+    (here / "yolo/labels/0001.txt").write_text("7 0.5 0.5 0.2 0.2\n")
+    (here / "yolo/data.yaml").write_text("train: images\nnames: [cat]\n")
+    (here / "yolo/images/instances.json").unlink()
+    code, lines = scan(capsys, "yolo/data.yaml")
+    assert (code, lines[-1]) == (0, "    class out of range: labels/0001.txt:1")
+    (here / "yolo/labels").rename(here / "yolo/Annotations")
+    (here / "yolo/images").rename(here / "yolo/JPEGImages")
+    (here / "yolo/Annotations/0001.txt").unlink()
+    for number, end in enumerate(("annotation", "annotatio", "annotation", "annotation")):
+        (here / f"yolo/Annotations/000{number}.xml").write_text(f"<annotation></{end}>")
+    code, lines = scan(capsys, "yolo")
+    assert (code, lines[0][:7]) == (0, "3 files")
+    assert lines[-1].startswith("    file that isn't VOC's XML: ")

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from painted import painted
 from standpipe.cli import main
 from standpipe.cli.show import spread
 
@@ -138,3 +139,14 @@ def test_refuses_what_is_no_recipe(
         Path("recipe.json").write_text(text)
     assert main(["show", str(photos), "--recipe", "recipe.json", *arguments, "--output", "sheet.png"]) == 1
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_annotations_are_named_by_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = painted(tmp_path, 3)
+    crop = sp.RandomResizedCrop(100), sp.RandomHorizontalFlip()
+    expected = np.asarray(sp.Pipeline(source).map(*crop).show(3, epoch=range(2)).image)
+    output = str(tmp_path / "sheet.png")
+    arguments = [str(tmp_path / "instances.json"), "--root", str(tmp_path / "images"), "--draws", "2"]
+    assert main(["show", *arguments, "--size", "100", "--output", output]) == 0
+    assert np.array_equal(pixels_of(output), expected)

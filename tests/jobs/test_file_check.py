@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import standpipe as sp
 from forked import output
 from interrupts import hears_ctrl_c
 from jpegs import kinds, marked, saved, with_precision, with_size
+from painted import painted
 from photos import deep_png, encoded, numbers, picture, write_list
 from programs import BEGIN
 from standpipe import _native
@@ -585,3 +587,37 @@ def test_images_of_shards_are_checked_by_field(tmp_path: Path) -> None:
     )
     assert (bad.kind, bad.field, bad.path) == ("truncated", "right", f"{path}: 1.left.jpg")
     assert bad.text.startswith("right: truncated: ")
+
+
+def test_images_have_the_size_that_annotations_say(tmp_path: Path) -> None:
+    source = painted(tmp_path, 8, most=1)
+    sizes = source.open().locate(np.arange(8)).sizes
+    assert sizes is not None
+    for number, kind in ((2, "PNG"), (4, "JPEG")):
+        turned = np.zeros((sizes[number, 1], sizes[number, 0], 3), np.uint8)
+        Image.fromarray(turned).save(tmp_path / f"images/{number:04d}.jpg", kind)
+    found = sp.check_files(source)
+    assert found.counts["other-size"] == 2
+    assert as_found(found) == as_loaded(source)  # type: ignore[arg-type]
+    height, width = sizes[4].tolist()
+    said = f"it has {height} × {width} pixels, but its annotations say {width} × {height}"
+    assert as_found(found)[4] == said
+    content = json.loads(Path(source.annotations).read_text())
+    for number in (2, 4):  # which have no boxes
+        entry = content["images"][number]
+        entry["width"], entry["height"] = entry["height"], entry["width"]
+    Path(source.annotations).write_text(json.dumps(content))
+    corrected = sp.check_files(source)
+    assert corrected.ok
+
+
+def test_faults_of_annotations_are_named(tmp_path: Path) -> None:
+    source = painted(tmp_path, 4, most=1)
+    content = json.loads(Path(source.annotations).read_text())
+    content["annotations"][0]["bbox"][2] = 0
+    Path(source.annotations).write_text(json.dumps(content))
+    found = sp.check_files(source)
+    assert found.ok
+    (fault,) = found.skipped_files()
+    assert fault.startswith("empty box: annotation 1: ")
+    assert found.skipped == 1

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from standpipe.cli.task import add_source_arguments, source_of
+from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
 from standpipe.cli.terminal import (
     COLUMNS,
     beginning,
@@ -25,13 +25,25 @@ from standpipe.cli.terminal import (
 from standpipe.system.files import check_output_path
 
 if TYPE_CHECKING:
-    import standpipe as sp
     from standpipe.reports import FileCheckReport, FileFinding, LabelFinding
 
+SKIPPED = "skipped files, which aren't records"
 UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
 EXAMPLES = 3  # of each kind
 GROUPS = (  # as the report has them
-    ("bad", ("unreadable", "empty", "truncated", "damaged", "not-an-image", "unsupported", "oversized")),
+    (
+        "bad",
+        (
+            "unreadable",
+            "empty",
+            "truncated",
+            "damaged",
+            "not-an-image",
+            "unsupported",
+            "oversized",
+            "other-size",
+        ),
+    ),
     ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "repeated-key", "suffix")),
 )
 
@@ -45,7 +57,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser)
+    add_source_arguments(parser, where=WHERE + ANNOTATED)
     parser.add_argument(
         "--output", metavar="FILE", help="write a list of the bad files, for Pipeline.exclude(FILE)"
     )
@@ -83,7 +95,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
 
-    source = source_of(args)
+    annotated = annotated_at(args.path, args.root)
+    source = annotated or source_of(args)
     if args.output is not None:
         check_output_path(args.output)
     with _progress() as on_progress, _hint():
@@ -104,10 +117,12 @@ def run(args: argparse.Namespace) -> int:
         for finding in found.findings():
             print_json(finding.facts())
         for path in found.skipped_files():
-            print_json({"path": path, "level": "skipped", "kind": "special"})
+            fault = {"text": path, "level": "note", "kind": "annotation"}
+            print_json(fault if annotated else {"path": path, "level": "skipped", "kind": "special"})
         print_json({"path": args.path, **found.facts(), "output": args.output, "listed": listed})
     else:
-        _report(found, _root(args, source))
+        _report(found, _root(args))
+        _report_skipped(found, _root(args), "faults of annotations" if annotated else SKIPPED)
         if listed is not None:
             say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
     return 0 if found.ok else 1
@@ -150,10 +165,13 @@ def _report(found: FileCheckReport, root: str) -> None:
             if count > EXAMPLES:
                 say("    …")
     _report_labels(found.labels)
+
+
+def _report_skipped(found: FileCheckReport, root: str, title: str) -> None:
     if found.skipped:
-        say(f"[bold]skipped files, which aren't records: {found.skipped:,}[/bold]")
+        say(f"[bold]{title}: {found.skipped:,}[/bold]")
         for path in islice(found.skipped_files(), EXAMPLES):
-            say(verbatim(_shortened(f"    {path.removeprefix(root)}", COLUMNS)))
+            say(verbatim(_shortened(f"    {path.replace(root, '')}", COLUMNS)))
         if found.skipped > EXAMPLES:
             say("    …")
 
@@ -188,13 +206,9 @@ def _shortened(text: str, columns: int) -> str:
     return text if cells(text) <= columns else f"{beginning(text, columns - 1)}…"
 
 
-def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder | sp.TarShards) -> str:
+def _root(args: argparse.Namespace) -> str:
     """Return the common beginning of all paths, which the report leaves out."""
-    import standpipe as sp
-
     folder = args.path
-    if isinstance(source, sp.FileList):
-        folder = args.root or os.path.dirname(args.path)  # noqa: PTH120 (as text, whatever its bytes)
-    elif isinstance(source, sp.TarShards) and not os.path.isdir(args.path):  # noqa: PTH112
-        folder = os.path.dirname(args.path)  # noqa: PTH120
+    if not os.path.isdir(folder):  # noqa: PTH112 (as text, whatever its bytes)
+        folder = args.root or os.path.dirname(folder)  # noqa: PTH120
     return printable(os.path.join(os.path.abspath(folder), ""))  # noqa: PTH100, PTH118

@@ -12,7 +12,7 @@ import numpy as np
 
 import standpipe as sp
 from standpipe import PlanError
-from standpipe.cli.task import WHERE, source_at
+from standpipe.cli.task import ANNOTATED, WHERE, annotated_at, source_at
 from standpipe.cli.terminal import print_json, printable, say, verbatim
 from standpipe.reports import Sheet
 from standpipe.system.files import image_type
@@ -31,7 +31,10 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    parser.add_argument("path", metavar="PATH", help=WHERE)
+    parser.add_argument("path", metavar="PATH", help=WHERE + ANNOTATED)
+    parser.add_argument(
+        "--root", metavar="FOLDER", help="where the images' paths in COCO's file start (default: at the file)"
+    )
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument(
@@ -87,7 +90,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _sheet(args: argparse.Namespace) -> tuple[Sheet, dict[str, int]]:
     """Return the sheet that ``Pipeline.show`` draws of the recipe's pipeline or the default one, and its counts."""
-    source = source_at(args.path)
+    source = annotated_at(args.path, args.root) or source_at(args.path)
     if args.recipe is None:
         pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(args.size or 224), sp.RandomHorizontalFlip())
     else:

@@ -18,6 +18,7 @@ from standpipe.spec import DtypeName
 
 TASKS = ("train", "eval")
 DTYPES = get_args(DtypeName)
+ANNOTATED = ", COCO's JSON file, a YOLO data.yaml, or a Pascal VOC folder"
 WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
 SHARD = re.compile(
     r"\.(tar(\.\w+)?|tgz|idx)$", re.IGNORECASE
@@ -155,6 +156,20 @@ def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder | sp.Tar
             "shards are their .cls members"
         )
     return source
+
+
+def annotated_at(path: str, root: str | None) -> sp.Coco | sp.YoloLabels | sp.PascalVoc | None:
+    """Return the source of annotation files at a path that a command got; None if it is of another kind.
+
+    root  where the images' paths in COCO's file start; None: at the file
+    """
+    suffix, folder = Path(path).suffix.lower(), Path(path)
+    if suffix == ".json" and folder.is_file():
+        return sp.Coco(folder.parent if root is None else root, path)
+    if suffix in (".yaml", ".yml") and folder.is_file():
+        return sp.YoloLabels(path)
+    is_voc = (folder / "Annotations").is_dir() and (folder / "JPEGImages").is_dir()
+    return sp.PascalVoc(path) if is_voc else None
 
 
 def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:

@@ -42,6 +42,7 @@ class RecordFile:
     offset   first byte of the image in the file
     length   length of the image in bytes, as in ``contracts.Files``
     kind     number of the image's kind
+    size_px  height and width that annotations say it has; empty: they say none
     """
 
     number: int
@@ -50,6 +51,7 @@ class RecordFile:
     offset: int
     length: int
     kind: int = IMAGE.number
+    size_px: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class FileCheckers:
         mtime_ns = found.mtime_ns if is_settled(found.mtime_ns, begin_ns) else 0
         flaws = {"truncated": found.truncated, "damaged": found.damaged, "smoothed": found.smoothed}
         fault = found.text if found.kind in ("read", "decode") else None
+        size_px: tuple[int, ...] = ()
         if found.kind == "foreign" or (file.kind != IMAGE.number and fault is None):
             try:
                 frame = decode_input(
@@ -189,8 +192,15 @@ class FileCheckers:
                     lambda _, __, size: found.reserve(size) if found.kind == "foreign" else "",
                 )
                 flaws["truncated"] = frame.truncated
+                size_px = frame.pixels.shape[:2]
             except Undecodable as error:
                 fault = str(error)
+        elif file.size_px and fault is None:
+            limits = self._spec.decoding.limits
+            size_px = _native.jpeg_size(found.data, limits.max_pixels, limits.max_scans, False)[:2]
+        if file.size_px and fault is None and size_px != file.size_px:
+            own, said = (f"{width} × {height}" for height, width in (size_px, file.size_px))
+            fault = f"it has {own} pixels, but its annotations say {said}"
         if fault is not None:
             kind = fault_of("read" if found.kind == "read" else "decode", fault)
             return Verdict(file, found.size, mtime_ns, kind, fault)

@@ -28,6 +28,7 @@ def check_files(
     """Read and decode every file of a source completely, and report those that a loader would refuse.
 
     If records have several images, all of them are checked, and findings name the field. Masks must be class numbers.
+    Images must have the size that annotations say. ``skipped_files()`` of the report names the faults of annotations.
 
     Results are kept in the user's cache folder (``$XDG_CACHE_HOME/standpipe/checks``), about 50 bytes per
     file. So a check that was interrupted or killed continues, and a later check reads only files whose size
@@ -36,8 +37,8 @@ def check_files(
 
     Parameters
     ----------
-    source : ImageFolder, FileList, TarShards or Concat
-        The source to check; a ``Concat`` must consist of the other three. Class folders may be empty.
+    source : ImageFolder, FileList, TarShards, Coco, YoloLabels, PascalVoc or Concat
+        The source to check; a ``Concat`` must consist of the others. Class folders may be empty.
     limits : DecodeLimits, optional
         Limits of decoding, as for ``Pipeline.decode``.
     allow_truncated : bool, default False

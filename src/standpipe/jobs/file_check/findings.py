@@ -46,11 +46,11 @@ class FileFinding:
         ``"bad"``: a loader refuses the file; ``"warning"`` or ``"note"``: a loader delivers it.
     kind : str
         Bad: ``"unreadable"``, ``"empty"``, ``"truncated"``, ``"damaged"``, ``"not-an-image"``,
-        ``"unsupported"``, ``"oversized"``. Warnings: ``"flawed"``, decoded despite damage, as Pillow does;
-        ``"cut"``, truncated, where that is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and
-        may have other pixels than Pillow's, as the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the
-        same bytes as an earlier record; ``"label-conflict"``, the same bytes as a record with another label;
-        ``"repeated-key"``, a member of a tar shard with the key of an earlier one there.
+        ``"unsupported"``, ``"oversized"``; ``"other-size"``, than annotations say. Warnings: ``"flawed"``, decoded
+        despite damage, as Pillow does; ``"cut"``, truncated, where that is allowed; ``"smoothed"``, a progressive JPEG
+        that lacks scans and may have other pixels than Pillow's, as the libjpeg-turbo in use is older than 3.0.1;
+        ``"copy"``, the same bytes as an earlier record; ``"label-conflict"``, the same bytes as a record with another
+        label; ``"repeated-key"``, a member of a tar shard with the key of an earlier one there.
         Note: ``"suffix"``, a name with the suffix of another format.
     text : str
         The finding in full; for a bad file the ``reason`` of a ``SampleError``.
@@ -107,7 +107,7 @@ class FileCheckReport:
         Findings about labels.
     skipped : int
         Pipes, sockets and devices with image names, and members of tar shards without an image of the same key,
-        which aren't records; ``skipped_files()`` gives their paths.
+        which aren't records; and faults of annotations. ``skipped_files()`` names them.
     bad : int
         Files that a loader would refuse.
     ok : bool
@@ -175,7 +175,10 @@ class FileCheckReport:
             yield from (finding for finding in queried() if finding.kind in wanted)
 
     def skipped_files(self) -> Iterator[str]:
-        """Yield the path of each file that was skipped: a pipe, a socket, a device, a member without an image."""
+        """Yield the path of each file that was skipped: a pipe, a socket, a device, a member without an image.
+
+        For sources of annotations, yield a text for each fault: its kind, place and value.
+        """
         return skipped_files(self._source)
 
     def write(self, path: str | os.PathLike[str], *, kinds: Collection[str] = BAD) -> int:

@@ -86,8 +86,8 @@ def _opened(source: object) -> tuple[OpenSource, tuple[str, ...]]:
     fields = [name for name, spec in opened.fields.items() if spec == Encoded()]
     if isinstance(opened, PythonSource) or not fields:
         raise PlanError(
-            f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards or "
-            "Concat of them"
+            f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards, "
+            "Coco, YoloLabels, PascalVoc or Concat of them"
         )
     return opened, tuple(sorted(fields, key=lambda name: name != "image"))
 
@@ -151,6 +151,7 @@ class _Work:
         count = len(self.fields)
         start = int(indices[0]) * count
         sizes, times = self.store.known(start, start + len(indices) * count, digests=self.digests)
+        annotated = None if records.sizes is None else records.sizes.tolist()
         unknown = []
         for place, name in enumerate(self.fields):
             files, known = records.files[name], times[place::count]
@@ -166,6 +167,7 @@ class _Work:
                     int(files.offset[row]),
                     int(files.length[row]),
                     kind=kind_of_encoded(name).number,
+                    size_px=() if place or annotated is None else tuple(annotated[row]),
                 )
                 for row in rows.tolist()
             ]

@@ -95,6 +95,7 @@ class Listing:
             content = facts.sections[column_section(name)].digest
             digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
         digest.update(repr(instance_digests(facts)).encode() if facts.instances else b"")
+        digest.update(facts.sections[SIZES].digest.encode() if SIZES in facts.sections else b"")
         return digest.hexdigest()
 
     @property

@@ -16,6 +16,7 @@ class Fault(Enum):
     NOT_AN_IMAGE = "not-an-image"
     UNSUPPORTED = "unsupported"
     OVERSIZED = "oversized"
+    OTHER_SIZE = "other-size"
 
 
 # Beginnings of the errors of native code and of ``foreign``; the first match counts.
@@ -28,6 +29,7 @@ _BEGINNINGS = (
     ("standpipe doesn't read", Fault.UNSUPPORTED),
     ("truncated: ", Fault.TRUNCATED),
     ("damaged", Fault.DAMAGED),
+    ("it has ", Fault.OTHER_SIZE),
 )
 # Pillow's errors for formats other than JPEG, after a beginning such as "truncated or damaged PNG: ".
 _BY_PILLOW = (
