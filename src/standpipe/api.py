@@ -309,7 +309,7 @@ class Pipeline(Description):
 
     def apply(
         self,
-        images: Sequence[AnyImage] | Mapping[str, Sequence[AnyImage]],
+        images: Sequence[AnyImage] | Mapping[str, Sequence[Any]],
     ) -> dict[str, AnyArray]:
         """Apply the transforms to given images, and return the batch that a loader would deliver.
 
@@ -321,21 +321,28 @@ class Pipeline(Description):
         images : sequence of path, bytes, file object, Pillow image or array; or a mapping of str to these
             Files, encoded images, and decoded images: (H, W, C) uint8, or Pillow's. If transforms leave images of
             different sizes, such as ``Resize(520)``, all must have one size in the end: give one at a time. A
-            mapping has the images of each field, such as ``left`` and ``right``.
+            mapping has the images of each field, such as ``left`` and ``right``. With ``boxes``, an (M, 4) array xyxy
+            for each image, it has ``image``, fields that ``decode`` names, and values of the instances, (M, …) for each
+            image: ``labels``, ``keypoints`` or others.
 
         Returns
         -------
         dict of str to array
-            ``image``, the fields of the mapping, or the fields of ``Views``, with a row for each input.
+            ``image``, the fields of the mapping, or the fields of ``Views``, with a row for each input. With ``boxes``,
+            also the fields of a loader's batch with instances. Without, there are ``orig_size`` and ``to_original`` if
+            the pipeline is for instances: it has a source of annotations, ``batch(instances=…)``, or
+            ``SanitizeBoundingBoxes``. By these, ``sp.boxes_to_original`` takes predictions back.
 
         Raises
         ------
         PlanError
-            If a transform is random, has a ``Schedule``, or is a Python function.
+            If a transform is random, has a ``Schedule``, or is a Python function; for values of another form.
         ReadError
             For a file that can't be read.
         DecodeError
             For an image that can't be decoded. ``index`` is its place in ``images``.
+        TransformError
+            For an image with more instances than ``batch(instances=sp.Pad(…))`` has room for.
 
         Examples
         --------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def tracer(folder: Path) -> Tracer:
+def tracer() -> Tracer:
     # A random resize and a crop; some rows have one move more than others.
     transforms = [
         sp.RandomResizedCrop(32),
@@ -28,13 +27,11 @@ def tracer(folder: Path) -> Tracer:
         sp.RandomApply([sp.RandomRotation(30)]),
     ]
     pipeline = sp.Pipeline(sp.Arrays(image=np.zeros((ROWS, 9, 9, 3), np.uint8))).map(*transforms)
-    source = painted(folder, ROWS).open()
-    return Tracer(replace(pipeline.batch(ROWS).plan(memory="256MiB"), source=source))
+    return Tracer.of(pipeline.batch(ROWS).plan(memory="256MiB"))
 
 
 def test_rows_made_again_have_the_moves_of_their_attempt(tmp_path: Path) -> None:
-    traces = tracer(tmp_path)
-    source, positions = traces.plan.source, np.arange(ROWS)
+    traces, source, positions = tracer(), painted(tmp_path, ROWS).open(), np.arange(ROWS)
     records = source.locate(np.arange(ROWS))
     whole = traces.trace(1, records, positions, np.zeros(ROWS, np.int64))
     assert whole.moves["image"].shape[::2] == (ROWS, 12)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.batch.collate import Shape
-from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL
+from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
 from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.workers import Assignment, Failure
 from standpipe.spec import SIZE, AnyArray, Int64Array, UInt8Array
 from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
 
 if TYPE_CHECKING:
-    from standpipe.engine.moves import Moves
+    from standpipe.engine.moves import Moves, Traced
     from standpipe.plan.parts import InstancePlan
     from standpipe.plan.plan import Plan
     from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
@@ -46,9 +47,23 @@ def put_instances(
     how = plan.samples_at(assignment.at.epoch).instances
     if form is None or traced is None or how is None:
         return {}, []
-    layout = plan.layout_at(assignment.at.epoch)
-    views = assignment.views
-    views[ORIG_SIZE][...] = traced.sizes
+    shaped = partial(plan.layout_at(assignment.at.epoch).shaped, slot)
+    return fill_instances(form, traced, how, assignment.views, shaped)
+
+
+def fill_instances(
+    form: InstanceFields,
+    traced: Traced,
+    how: InstancePlan,
+    fields: Mapping[str, AnyArray],
+    shaped: Callable[[Mapping[str, Shape]], Mapping[str, AnyArray]],
+) -> tuple[dict[str, Shape], list[Failure]]:
+    """Write the moved instances of rows into the fields of their batch; return what ``put_instances`` does.
+
+    fields  those with the same shape in each batch
+    shaped  returns the other fields in given shapes
+    """
+    fields[ORIG_SIZE][...] = traced.sizes
     shapes: dict[str, Shape] = {}
     for image, prefix in form.prefixes.items():
         moves = traced.moves[image]
@@ -57,8 +72,8 @@ def put_instances(
         if (wrong := form.misfit(counts)) is not None:
             return {}, [Failure(wrong[0], "batch", wrong[1])]
         of_image = form.shapes(image, counts)
-        form.fill(image, found, {**views, **layout.shaped(slot, of_image)})
-        views[prefix + TO_ORIGINAL][...] = to_stored(moves)
+        form.fill(image, found, {**fields, **shaped(of_image)})
+        fields[prefix + TO_ORIGINAL][...] = to_stored(moves)
         shapes |= of_image
     return shapes, []
 

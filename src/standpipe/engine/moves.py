@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import RaggedRows, Records
+from standpipe.pipeline.description import Description
 from standpipe.spec import AnyArray, Int32Array, Int64Array, UInt64Array
 from standpipe.transform import NativeKernel, NativeStep
 from standpipe.transform.instances import moved_boxes
@@ -67,16 +68,28 @@ class Traced:
 
 
 class Tracer:
-    """Repeats what the transforms of a plan draw for an image, without the image. Any thread may use it."""
+    """Repeats what native kernels draw for an image, without the image. Any thread may use it.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    kernels  those that make an image, in order, for each segment of epochs
+    segment  the segment of an epoch
+    """
+
+    def __init__(
+        self,
+        pipeline: Description,
+        kernels: Sequence[Sequence[NativeKernel]],
+        segment: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        self._seed, self._segment = pipeline.seed, segment
+        self._kernels = kernels
+        self._programs = [[kernel.compile(pipeline.decoding) for kernel in each] for each in kernels]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Tracer:
+        """Return the tracer of a plan's images."""
         before = None if plan.cache is None else plan.cache.before
         parts = [each.samples for each in plan.segments] or [plan.samples]
-        self._kernels = [_kernels(part, before) for part in parts]
-        self._programs = [
-            [kernel.compile(plan.pipeline.decoding) for kernel in kernels] for kernels in self._kernels
-        ]
+        return cls(plan.pipeline, [_kernels(part, before) for part in parts], plan.segment)
 
     @property
     def has_windows(self) -> bool:
@@ -90,7 +103,7 @@ class Tracer:
         attempts   (rows,) 0; 1 and more for a record that replaces a bad one
         """
         assert records.sizes is not None
-        seed, segment = self.plan.pipeline.seed, self.plan.segment(epoch)
+        seed, segment = self._seed, self._segment(epoch)
         keys = np.asarray(positions, np.uint64), np.asarray(attempts, np.uint64)
         kernels, programs = self._kernels[segment], self._programs[segment]
         count = len(records.index)
@@ -113,7 +126,7 @@ class Tracer:
 
 def tracer_of(plan: Plan) -> Tracer | None:
     """Return the tracer of a plan; None if nothing in its batches depends on where pixels go."""
-    return Tracer(plan) if plan.samples.instances is not None or plan.batch.canvases else None
+    return Tracer.of(plan) if plan.samples.instances is not None or plan.batch.canvases else None
 
 
 def tracer_of_windows(plan: Plan) -> Tracer | None:

@@ -15,7 +15,9 @@ from standpipe import _native
 from standpipe.contracts import Encoded
 from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
+from standpipe.jobs.applied_instances import applied_instances, columns_of, has_instances
 from standpipe.pipeline.description import Description
+from standpipe.plan.instances import BOXES
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
 from standpipe.spec import DECODED, KINDS, AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
@@ -32,7 +34,7 @@ from standpipe.transform import (
     what_draws,
 )
 from standpipe.transform.decoders.channels import Undecodable, form_of
-from standpipe.transform.decoders.foreign import decode_foreign, decode_input
+from standpipe.transform.decoders.foreign import decode_foreign, decode_input, encoded_size
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.python.function import callable_name
 from standpipe.transform.python.values import is_picture
@@ -46,10 +48,16 @@ def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[A
     No transform is random, so fields are made one after another.
     """
     if not isinstance(images, Mapping):
-        return _applied(pipeline, images)
-    kinds = kinds_of(dict.fromkeys(images, Encoded()), pipeline.decoding.pictures, whole=False)
-    scales = dict(pipeline.decoding.pictures.scale)
-    grids = pipeline.decoding.pictures.grids({*kinds, *scales})
+        return _applied(pipeline, images, {} if has_instances(pipeline) else None)
+    chosen = pipeline.decoding.pictures
+    instances: Mapping[str, Sequence[Any]] | None = {} if has_instances(pipeline) else None
+    if BOXES in images:
+        pictures = {IMAGE.name, *chosen.fields}
+        instances = {name: values for name, values in images.items() if name not in pictures}
+        images = {name: values for name, values in images.items() if name in pictures}
+    kinds = kinds_of(dict.fromkeys(images, Encoded()), chosen, whole=False)
+    scales = dict(chosen.scale)
+    grids = chosen.grids({*kinds, *scales})
     reference = min(kinds, key=lambda field: (field != IMAGE.name, field in scales))
     batch: dict[str, AnyArray] = {}
     for field, kind in kinds.items():
@@ -62,15 +70,27 @@ def apply(pipeline: Description, images: Sequence[Any] | Mapping[str, Sequence[A
             each.scaled(scale) if isinstance(each, ImageTransform) else each for each in pipeline.transforms
         ]
         for name, rows in _applied(
-            replace(pipeline, transforms=tuple(own)), images[field], grids[field]
+            replace(pipeline, transforms=tuple(own)),
+            images[field],
+            instances if field == reference else None,
+            grids[field],
         ).items():
             plain = field if name == IMAGE.name else field_of_view(name, field, reference)
             batch[name if field == reference and name != IMAGE.name else plain] = rows
     return batch
 
 
-def _applied(pipeline: Description, images: Sequence[Any], grid: int = 1) -> dict[str, AnyArray]:
-    """Return the batch of images of one field, as that of ``image``. ``grid``: that of the field's input."""
+def _applied(
+    pipeline: Description,
+    images: Sequence[Any],
+    instances: Mapping[str, Sequence[Any]] | None,
+    grid: int = 1,
+) -> dict[str, AnyArray]:
+    """Return the batch of images of one field, as that of ``image``.
+
+    instances  values of the images' instances by field; None: it has no fields that come from instances
+    grid       that of the field's input
+    """
     if _is_image(images):
         raise PlanError("apply() takes a list of images. For one image, write apply([image])")
     if not isinstance(images, Iterable):
@@ -96,7 +116,11 @@ def _applied(pipeline: Description, images: Sequence[Any], grid: int = 1) -> dic
         wrong = maker.make(program, 0, image, *KEY, into) if has_bytes else "the image has no bytes"
         if wrong:
             raise DecodeError(wrong, place="transform", index=index, path=path)
-    return batch
+    if instances is None:
+        return batch
+    sizes = [each.shape[:2] if each.ndim == 3 else encoded_size(each, pipeline.decoding) for each, _ in given]
+    columns = columns_of(instances, len(given))
+    return {**batch, **applied_instances(pipeline, kernel, np.array(sizes, np.int64), columns)}
 
 
 def _check(pipeline: Description) -> None:

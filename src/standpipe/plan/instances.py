@@ -17,6 +17,7 @@ from standpipe.spec import RaggedSpec
 from standpipe.transform import Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
+from standpipe.transform.kinds import IMAGE
 from standpipe.transform.pixels.detection import RandomIoUCrop
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
@@ -38,11 +39,9 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     reference = next(iter(picture_kinds(pipeline, source)))
     chains = dict(_chains(pipeline.transforms, reference))
     _check_boxes(pipeline, chains.values(), source)
-    filters = {image: _filter(chain) for image, chain in chains.items()}
+    filters = filters_of(pipeline.transforms, reference)
     if not columns:
-        if found := [
-            each for chain in chains.values() for each in chain if isinstance(each, InstanceTransform)
-        ]:
+        if found := instance_transforms(pipeline.transforms):
             raise PlanError(f"{found[0].describe()} is for instances, and this source has none: leave it out")
         return None
     if not isinstance(source, HasInstances | PythonSource) or columns.get(BOXES) != RaggedSpec(
@@ -64,7 +63,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     if KEYPOINTS in columns:
         own = pipeline.decoding.pictures.flip_pairs
         pairs = source.flip_pairs if own is None and isinstance(source, HasInstances) else own
-        _check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
+        check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
     return InstancePlan(filters=filters, pairs=pairs or ())
 
 
@@ -94,6 +93,20 @@ def instance_fields(
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     made = isinstance(source, PythonSource)
     return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut, made)
+
+
+def instance_transforms(transforms: Sequence[Transform]) -> list[InstanceTransform]:
+    """Return the transforms of instances, also those of views."""
+    chains = [chain for _, chain in _chains(transforms, IMAGE.name)]
+    return [each for chain in chains for each in chain if isinstance(each, InstanceTransform)]
+
+
+def filters_of(transforms: Sequence[Transform], reference: str) -> dict[str, SanitizeBoundingBoxes | None]:
+    """Return what drops instances of each image that is made of the reference.
+
+    Raises ``PlanError`` if it isn't at the end.
+    """
+    return {image: _filter(chain) for image, chain in _chains(transforms, reference)}
 
 
 def _chains(transforms: Sequence[Transform], reference: str) -> Iterator[tuple[str, Sequence[Transform]]]:
@@ -158,9 +171,10 @@ def _check_functions(pipeline: Description) -> None:
         )
 
 
-def _check_pairs(
+def check_pairs(
     pairs: Sequence[tuple[int, int]] | None, points: int, transforms: Sequence[Transform]
 ) -> None:
+    """Raise ``PlanError`` if pairs of left and right keypoints are needed, or have other numbers than the points."""
     flips = [each for each in transforms if _mirrors(each)]
     if pairs is None and flips:
         raise PlanError(

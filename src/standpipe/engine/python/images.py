@@ -42,7 +42,7 @@ from standpipe.transform import (
     with_outputs,
 )
 from standpipe.transform.decoders.channels import Undecodable, form_of
-from standpipe.transform.decoders.foreign import decode_input, foreign_need
+from standpipe.transform.decoders.foreign import decode_input, encoded_size
 from standpipe.transform.image import Size
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
@@ -223,13 +223,8 @@ class ImageMaker:
         """Return the (height, width) of an image in pixels."""
         if data.ndim > 1:
             return data.shape[0], data.shape[1]
-        decoding = self._setup.decoding
-        limits = decoding.limits
-        height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans, decoding.upright)
-        if wrong and wrong != "foreign":
-            raise RowFailed("decode", wrong)
         try:
-            return foreign_need(data, decoding)[:2] if wrong else (height, width)
+            return encoded_size(data, self._setup.decoding)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
 

@@ -66,6 +66,15 @@ def decode_input(
     return _explained(data, lambda: _decoded(data, whole, reserve, VALUES_OF[FIELD_KINDS[kind]]))
 
 
+def encoded_size(data: UInt8Array, decoding: Decoding) -> tuple[int, int]:
+    """Return an encoded image's height and width in pixels, from its header. Raises ``Undecodable``."""
+    limits = decoding.limits
+    height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans, decoding.upright)
+    if wrong and wrong != "foreign":
+        raise Undecodable(wrong)
+    return foreign_need(data, decoding)[:2] if wrong else (height, width)
+
+
 def foreign_need(data: UInt8Array, decoding: Decoding) -> tuple[int, int, int]:
     """Return an encoded image's height and width in pixels, and the bytes for decoding, from its header.
 

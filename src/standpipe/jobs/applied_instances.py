@@ -1,0 +1,118 @@
+"""Move boxes and other values of instances with the images that ``Pipeline.apply`` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from standpipe.batch.collate import Pad, Shape
+from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
+from standpipe.contracts import RaggedRows, Records
+from standpipe.engine.instances import fill_instances
+from standpipe.engine.moves import Tracer
+from standpipe.errors import PlanError, TransformError
+from standpipe.pipeline.description import Description
+from standpipe.plan.instances import (
+    BOXES,
+    KEYPOINTS,
+    check_pairs,
+    filters_of,
+    instance_transforms,
+)
+from standpipe.plan.parts import InstancePlan
+from standpipe.source.annotations.listing import AnnotationSource
+from standpipe.spec import AnyArray, Int64Array, RaggedSpec
+from standpipe.transform import IMAGE, NativeKernel, field_of_view
+from standpipe.transform.instances import to_stored
+
+FORMS = {BOXES: ((4,), np.float32), KEYPOINTS: ((-1, 3), np.float32), "labels": ((), np.int64)}
+
+Columns = Mapping[str, RaggedRows]
+
+
+def has_instances(pipeline: Description) -> bool:
+    """Return True if a pipeline's description says that its images have instances, without opening its source."""
+    return (
+        isinstance(pipeline.source, AnnotationSource)
+        or getattr(pipeline.source, "instances", None) is not None
+        or pipeline.instances is not None
+        or bool(instance_transforms(pipeline.transforms))
+    )
+
+
+def columns_of(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
+    """Return the values of the instances of ``count`` images. Raises ``PlanError`` for values of other shapes.
+
+    given  a value for each image, (M, …), by field
+    """
+    found: dict[str, RaggedRows] = {}
+    for name, values in given.items():
+        if len(values) != count:
+            raise PlanError(f"apply() got {count} images, and {name!r} of {len(values)}")
+        shape, dtype = FORMS.get(name, (None, None))
+        try:
+            arrays = [np.asarray(value, dtype) for value in values]
+            filled = [
+                each.reshape(each.shape if shape is None else (len(each), *shape))
+                for each in arrays
+                if len(each)
+            ]
+            nothing = np.zeros((0, *(max(side, 0) for side in shape or ())), dtype)
+            whole = np.concatenate(filled or [nothing])
+            if whole.dtype.kind not in "biuf":
+                raise TypeError(f"got {whole.dtype}")
+        except (TypeError, ValueError) as error:
+            form = "" if shape is None else f", of the shape {('M', *shape)}"
+            raise PlanError(f"apply() takes arrays of numbers for {name!r}{form}: {error}") from None
+        found[name] = RaggedRows(whole, np.cumsum([len(each) for each in arrays]))
+    for name, column in found.items():
+        if (wrong := np.flatnonzero(column.ends != found[BOXES].ends)).size:
+            raise PlanError(
+                f"apply(): {name!r} of input {wrong[0]} has another number of instances than 'boxes'"
+            )
+    return found
+
+
+def applied_instances(
+    pipeline: Description, kernel: NativeKernel, sizes: Int64Array, columns: Columns
+) -> dict[str, AnyArray]:
+    """Return the fields of a batch that come from instances; without ``columns`` those that lead back only.
+
+    kernel  the kernel that made the images
+    sizes   (rows, 2) heights and widths of the given images
+    """
+    rows = np.arange(len(sizes))
+    traced = Tracer(pipeline, [[kernel]]).trace(0, Records(rows, ragged=columns, sizes=sizes), rows, 0 * rows)
+    filters = filters_of(pipeline.transforms, IMAGE.name)
+    prefixes = {image: field_of_view(image, "", IMAGE.name) for image in filters}
+    batch: dict[str, AnyArray] = {}
+    if not columns:
+        back = {prefixes[image] + TO_ORIGINAL: to_stored(traced.moves[image]) for image in filters}
+        return {ORIG_SIZE: sizes, **back}
+    pairs = pipeline.pictures.flip_pairs
+    if KEYPOINTS in columns:
+        check_pairs(pairs, columns[KEYPOINTS].values.shape[1], pipeline.transforms)
+    given = pipeline.instances
+    length = given.length[0] if isinstance(given, Pad) and isinstance(given.length, tuple) else None
+    form = InstanceFields(
+        {name: RaggedSpec(each.values.shape[1:], each.values.dtype) for name, each in columns.items()},
+        prefixes,
+        len(rows),
+        int(columns[BOXES].ends[-1]),
+        length,
+        isinstance(given, Pad) and given.cut,
+    )
+    batch = {name: np.empty((len(rows), *spec.shape), spec.dtype) for name, spec in form.fields.items()}
+
+    def shaped(shapes: Mapping[str, Shape]) -> dict[str, AnyArray]:
+        made = {name: np.empty(shape, form.regions[name].dtype) for name, shape in shapes.items()}
+        batch.update(made)
+        return made
+
+    how = InstancePlan(filters=filters, pairs=pairs or ())
+    _, failures = fill_instances(form, traced, how, dict(batch), shaped)
+    for failure in failures:
+        raise TransformError(failure.reason, place="batch", index=failure.row)
+    return batch
