@@ -16,7 +16,9 @@ OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
 PHOTOS = (8, 5)  # of those that ``standpipe synth`` makes, one in each class folder
 SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
 NOT_DRAWN = {
+    "ClampBoundingBoxes",
     "Grayscale",
+    "SanitizeBoundingBoxes",
     "Normalize",
     "ToDtype",
     "ToLayout",
@@ -24,7 +26,7 @@ NOT_DRAWN = {
     "ClampBoundingBoxes",
     "RandomIoUCrop",
     "SanitizeBoundingBoxes",
-}  # how numbers are written, and other transforms
+}  # boxes, how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)
 CALLS: dict[str, tuple[Any, ...]] = {

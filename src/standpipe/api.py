@@ -372,8 +372,7 @@ class Pipeline(Description):
             Number of samples, at most 1000.
         steps : bool, default False
             True: draw the image from the source and after each transform of ``map``, with the same random numbers.
-            Each view of ``Views`` has a row of its own. A step of it that leaves images of different sizes is empty. So
-            is ``RandomResize``, whose images exist only as crops.
+            Each view of ``Views`` has a row of its own. A step of it that leaves images of different sizes is empty.
         epoch : int or sequence of int, default 0
             The epoch, from 0. Other epochs have other random numbers. Several, such as ``range(6)``, have a column
             each. A pipeline with ``shuffle`` has other samples in each epoch, so give one.

@@ -18,7 +18,7 @@ from standpipe.spec import DtypeName
 
 TASKS = ("train", "eval")
 DTYPES = get_args(DtypeName)
-ANNOTATED = ", COCO's JSON file, a YOLO data.yaml, or a Pascal VOC folder"
+ANNOTATED = "; or annotations: COCO's JSON file (see --root), a YOLO data.yaml, or a Pascal VOC folder"
 WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
 SHARD = re.compile(
     r"\.(tar(\.\w+)?|tgz|idx)$", re.IGNORECASE

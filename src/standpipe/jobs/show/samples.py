@@ -157,8 +157,8 @@ def _step(
 ) -> list[list[Cell]]:
     """Return the pictures of each sample after the first transforms: one, or those of a field's views.
 
-    is_last  False: return an empty list if no kernel makes these images, as after ``RandomResize`` and in a view
-             whose images differ in size
+    is_last  False: return an empty list if no kernel makes these images, as in a view whose images differ in
+             size
     """
     try:
         found = next(_samples(_alone(pipeline, n, transforms), n, [epoch]))
