@@ -23,9 +23,7 @@ NOT_DRAWN = {
     "ToDtype",
     "ToLayout",
     "Views",
-    "ClampBoundingBoxes",
     "RandomIoUCrop",
-    "SanitizeBoundingBoxes",
 }  # boxes, how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)

@@ -13,7 +13,7 @@ from PIL import Image
 
 import standpipe as sp
 from painted import LONG_AGO_NS, annotation
-from standpipe.jobs.show.marks import NAME_PX
+from standpipe.jobs.show.overlay import NAME_PX
 from standpipe.jobs.show.sheet import GAP_PX, LINE_PX, MARGIN_PX, Sheet
 
 HEIGHT, WIDTH = 150, 200  # a cell is wider than its title, and as large as the image

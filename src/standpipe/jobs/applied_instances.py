@@ -42,7 +42,7 @@ def has_instances(pipeline: Description) -> bool:
     )
 
 
-def columns_of(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
+def given_instances(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
     """Return the values of the instances of ``count`` images. Raises ``PlanError`` for values of other shapes.
 
     given  a value for each image, (M, …), by field
@@ -91,7 +91,7 @@ def applied_instances(
     if not columns:
         back = {prefixes[image] + TO_ORIGINAL: to_stored(traced.moves[image]) for image in filters}
         return {ORIG_SIZE: sizes, **back}
-    pairs = pipeline.pictures.flip_pairs
+    pairs = pipeline.decoding.pictures.flip_pairs
     if KEYPOINTS in columns:
         check_pairs(pairs, columns[KEYPOINTS].values.shape[1], pipeline.transforms)
     given = pipeline.instances

@@ -15,7 +15,7 @@ from standpipe import _native
 from standpipe.contracts import Encoded
 from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
-from standpipe.jobs.applied_instances import applied_instances, columns_of, has_instances
+from standpipe.jobs.applied_instances import applied_instances, given_instances, has_instances
 from standpipe.pipeline.description import Description
 from standpipe.plan.instances import BOXES
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
@@ -119,7 +119,7 @@ def _applied(
     if instances is None:
         return batch
     sizes = [each.shape[:2] if each.ndim == 3 else encoded_size(each, pipeline.decoding) for each, _ in given]
-    columns = columns_of(instances, len(given))
+    columns = given_instances(instances, len(given))
     return {**batch, **applied_instances(pipeline, kernel, np.array(sizes, np.int64), columns)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from standpipe.contracts import HasInstances, KeepsIndex, PythonSource
+from standpipe.contracts import KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
 from standpipe.plan.fields import ALL, has_encoded, has_files
+from standpipe.plan.instances import instance_lines
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
 from standpipe.plan.remote_images import sends_bytes, sent_bytes
@@ -255,7 +255,7 @@ def _batch(plan: Plan) -> list[str]:
             for name, region in plan.batch.layout.regions.items()
         ),
         *_shapes_by_epoch(plan, rows),
-        *_instances(plan),
+        *instance_lines(plan),
         *(f"{name}: a list of {rows}, outside the slots" for name in plan.batch.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
@@ -267,28 +267,6 @@ def _batch(plan: Plan) -> list[str]:
         plan.pipeline.bad.describe(),
         _deadlines(plan),
         f"{_slots(plan)}; {workers}",
-    ]
-
-
-def _instances(plan: Plan) -> list[str]:
-    """Return the lines on how many instances records have, what they take in a batch, and which are dropped."""
-    form, source, how = plan.batch.instances, plan.source, plan.samples.instances
-    if form is None or how is None:
-        return []
-    each = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in form.columns.values())
-    known = ""
-    if isinstance(source, HasInstances):
-        average, most = source.num_instances / source.num_records, source.most_instances
-        known = f"{average:.1f} a record on average, {show_bytes(average * each)}; {most:,} at most, "
-        known += f"{show_bytes(most * each)}; "
-    room = form.room if form.length is None else form.rows * form.length
-    size = show_bytes(room * each * len(form.prefixes))
-    drops = "SanitizeBoundingBoxes drops small ones" if any(how.filters.values()) else "empty boxes stay"
-    many = "s" if len(how.pairs) > 1 else ""
-    pairs = f"; {len(how.pairs)} pair{many} of keypoints swap where a row is mirrored" if how.pairs else ""
-    return [
-        f"instances: {', '.join(form.columns)}; {known}room for {room:,} in a batch, {size}",
-        f"  {drops}{pairs}",
     ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +23,10 @@ from standpipe.transform.kinds import IMAGE
 from standpipe.transform.pixels.detection import RandomIoUCrop
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
+from standpipe.units import show_bytes
+
+if TYPE_CHECKING:
+    from standpipe.plan.plan import Plan
 
 BOXES, KEYPOINTS = "boxes", "keypoints"
 
@@ -93,6 +99,28 @@ def instance_fields(
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     made = isinstance(source, PythonSource)
     return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut, made)
+
+
+def instance_lines(plan: Plan) -> list[str]:
+    """Return the lines of ``explain()`` on the number of instances, their room in a batch, and which are dropped."""
+    form, source, how = plan.batch.instances, plan.source, plan.samples.instances
+    if form is None or how is None:
+        return []
+    each = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in form.columns.values())
+    known = ""
+    if isinstance(source, HasInstances):
+        average, most = source.num_instances / source.num_records, source.most_instances
+        known = f"{average:.1f} a record on average, {show_bytes(average * each)}; {most:,} at most, "
+        known += f"{show_bytes(most * each)}; "
+    room = form.room if form.length is None else form.rows * form.length
+    size = show_bytes(room * each * len(form.prefixes))
+    drops = "SanitizeBoundingBoxes drops small ones" if any(how.filters.values()) else "empty boxes stay"
+    many = "s" if len(how.pairs) > 1 else ""
+    pairs = f"; {len(how.pairs)} pair{many} of keypoints swap where a row is mirrored" if how.pairs else ""
+    return [
+        f"instances: {', '.join(form.columns)}; {known}room for {room:,} in a batch, {size}",
+        f"  {drops}{pairs}",
+    ]
 
 
 def instance_transforms(transforms: Sequence[Transform]) -> list[InstanceTransform]:

@@ -12,7 +12,7 @@ from standpipe.batch.collate import Ragged
 from standpipe.contracts import HasInstances, Transform
 from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import loader_of
-from standpipe.jobs.show.marks import Marks, marks_of
+from standpipe.jobs.show.overlay import Overlay, overlay_of
 from standpipe.jobs.show.pixels import painted, pictures_of
 from standpipe.jobs.show.sheet import LEAST_CELL_PX, Cell, Row, Sheet, check_area, draw_sheet
 from standpipe.loader.loader import Loader
@@ -44,17 +44,19 @@ class Shown:
     kinds     kinds of the pictures, the reference first
     samples   values of fields by name
     captions  label and name of each sample
-    marks     the instances of each sample by image; empty without any
+    overlays  the instances of each sample by image; empty without any
     """
 
     kinds: Mapping[str, FieldKind]
     samples: list[Sample]
     captions: list[tuple[str, str]]
-    marks: list[dict[str, Marks]]
+    overlays: list[dict[str, Overlay]]
 
     def cells(self, pictures: Sequence[UInt8Array], image: str) -> list[Cell]:
         """Return each sample's picture, with the instances of one image."""
-        return [Cell(each, marks.get(image)) for each, marks in zip(pictures, self.marks, strict=True)]
+        return [
+            Cell(each, by_image.get(image)) for each, by_image in zip(pictures, self.overlays, strict=True)
+        ]
 
 
 def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int]) -> Sheet:
@@ -171,8 +173,8 @@ def _step(
     if mask in found.samples[0]:
         pictures = _painted(pictures, _values(found.samples, mask))
     return [
-        [Cell(each, marks.get(field)) for each in row]
-        for row, marks in zip(pictures, found.marks, strict=True)
+        [Cell(each, by_image.get(field)) for each in row]
+        for row, by_image in zip(pictures, found.overlays, strict=True)
     ]
 
 
@@ -270,9 +272,9 @@ def _samples(pipeline: Description, n: int, epochs: Sequence[int]) -> Iterator[S
                     prefixes = {} if form is None else form.prefixes
                     found.samples.append(sample)
                     found.captions.append(_caption(loader, sample))
-                    found.marks.append(
+                    found.overlays.append(
                         {
-                            image: marks_of(sample, prefix, source.classes, bones)
+                            image: overlay_of(sample, prefix, source.classes, bones)
                             for image, prefix in prefixes.items()
                         }
                     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
-from standpipe.jobs.show.marks import Marks
-from standpipe.jobs.show.text import Font, shortened
+from standpipe.jobs.show.overlay import Overlay
+from standpipe.jobs.show.text import Font, fitted
 from standpipe.spec import UInt8Array
 from standpipe.system.files import drafted, image_type
 
@@ -82,12 +82,12 @@ class Sheet:
 class Cell:
     """One picture.
 
-    pixels  (H, W, 3) uint8
-    marks   its instances; None without any
+    pixels   (H, W, 3) uint8
+    overlay  its instances; None without any
     """
 
     pixels: UInt8Array
-    marks: Marks | None = None
+    overlay: Overlay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def draw_sheet(titles: list[str], rows: list[Row]) -> Sheet:
     pen = ImageDraw.Draw(sheet)
     lefts = [MARGIN_PX + sum(widths[:column]) + GAP_PX * column for column in range(len(widths))]
     for left, title, room_px in zip(lefts, titles, widths, strict=True):
-        pen.text((left, MARGIN_PX), shortened(title, font, room_px), INK, font)
+        pen.text((left, MARGIN_PX), fitted(title, font, room_px), INK, font)
     top = MARGIN_PX + LINE_PX + GAP_PX
     for row, pictures, row_px in zip(rows, cells, heights, strict=True):
         for left, picture in zip(lefts, pictures, strict=True):
@@ -150,14 +150,14 @@ def check_area(area_px: int) -> None:
 
 def _write_caption(pen: ImageDraw.ImageDraw, font: Font, top: int, row: Row, room_px: int) -> None:
     """Write the label, then the name into the room that is left: at least half of it."""
-    label = shortened(row.label, font, room_px / 2)
+    label = fitted(row.label, font, room_px / 2)
     pen.text((MARGIN_PX, top), label, INK, font)
     used_px = font.getlength(label) + 2 * GAP_PX if label else 0
-    pen.text((MARGIN_PX + used_px, top), shortened(row.name, font, room_px - used_px), FAINT, font)
+    pen.text((MARGIN_PX + used_px, top), fitted(row.name, font, room_px - used_px), FAINT, font)
 
 
 def _cell(cell: Cell, factor: int) -> Image.Image:
-    """Return a picture with its marks, ``factor`` times as large, or reduced to the largest cell."""
+    """Return a picture with its overlay, ``factor`` times as large, or reduced to the largest cell."""
     from PIL import Image
 
     picture = Image.fromarray(cell.pixels)
@@ -166,6 +166,6 @@ def _cell(cell: Cell, factor: int) -> Image.Image:
         picture = picture.resize((whole_px * factor, picture.height * factor), Image.Resampling.NEAREST)
     else:
         picture.thumbnail((MOST_CELL_PX, MOST_CELL_PX))
-    if cell.marks is not None:
-        cell.marks.draw(picture, picture.width / whole_px)
+    if cell.overlay is not None:
+        cell.overlay.draw(picture, picture.width / whole_px)
     return picture

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
 
 
-def shortened(text: str, font: Font, room_px: float) -> str:
+def fitted(text: str, font: Font, room_px: float) -> str:
     """Return ``text`` in one line, or its beginning and its end around an ellipsis: a name's end says most."""
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
 

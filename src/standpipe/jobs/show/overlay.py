@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe.batch.instances import VALID_INSTANCES
 from standpipe.jobs.show.pixels import IGNORED, class_colours
-from standpipe.jobs.show.text import shortened
+from standpipe.jobs.show.text import fitted
 from standpipe.spec import AnyArray, Float32Array, Int64Array
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marks:
+class Overlay:
     """The n instances of a picture, of which none has an empty box, and the largest is the first.
 
     boxes   (n, 4) xyxy in pixels of the picture
@@ -61,7 +61,7 @@ class Marks:
         for (left, top, right, _), name, colour in zip(self.boxes * scale, self.names, colours, strict=True):
             if name:
                 room_px = min(max(right - left, picture.width / 2, LEAST_NAME_PX), picture.width)
-                text = shortened(name, font, room_px - 2 * LINE_PX)
+                text = fitted(name, font, room_px - 2 * LINE_PX)
                 width = math.ceil(font.getlength(text)) + 2 * LINE_PX
                 x = min(max(round(left), 0), picture.width - width)
                 y = round(top) - NAME_PX if top >= NAME_PX else round(top)
@@ -69,12 +69,12 @@ class Marks:
                 pen.text((x + LINE_PX, y + NAME_PX // 2), text, _ink(colour), font, anchor="lm")
 
 
-def marks_of(
+def overlay_of(
     sample: Mapping[str, AnyArray],
     prefix: str,
     classes: tuple[str, ...] | None,
     bones: Sequence[tuple[int, int]],
-) -> Marks:
+) -> Overlay:
     """Return the instances of one of a sample's images.
 
     prefix   of the names of their fields
@@ -89,7 +89,7 @@ def marks_of(
     points = np.asarray(sample.get(f"{prefix}keypoints", np.zeros((len(boxes), 0, 3))), np.float32)
     numbers = np.zeros(len(boxes), np.int64) if labels is None else labels.astype(np.int64)
     names = [_name(label, classes) if labels is not None else "" for label in numbers[kept].tolist()]
-    return Marks(boxes[kept], numbers[kept], names, points[kept], bones)
+    return Overlay(boxes[kept], numbers[kept], names, points[kept], bones)
 
 
 def _name(label: int, classes: tuple[str, ...] | None) -> str:
