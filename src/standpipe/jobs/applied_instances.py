@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from standpipe.batch.collate import Pad, Shape
+from standpipe.batch.collate import Pad
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
+from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.instances import fill_instances
 from standpipe.engine.moves import Tracer
@@ -87,7 +89,6 @@ def applied_instances(
     traced = Tracer(pipeline, [[kernel]]).trace(0, Records(rows, ragged=columns, sizes=sizes), rows, 0 * rows)
     filters = filters_of(pipeline.transforms, IMAGE.name)
     prefixes = {image: field_of_view(image, "", IMAGE.name) for image in filters}
-    batch: dict[str, AnyArray] = {}
     if not columns:
         back = {prefixes[image] + TO_ORIGINAL: to_stored(traced.moves[image]) for image in filters}
         return {ORIG_SIZE: sizes, **back}
@@ -104,15 +105,10 @@ def applied_instances(
         length,
         isinstance(given, Pad) and given.cut,
     )
-    batch = {name: np.empty((len(rows), *spec.shape), spec.dtype) for name, spec in form.fields.items()}
-
-    def shaped(shapes: Mapping[str, Shape]) -> dict[str, AnyArray]:
-        made = {name: np.empty(shape, form.regions[name].dtype) for name, shape in shapes.items()}
-        batch.update(made)
-        return made
-
-    how = InstancePlan(filters=filters, pairs=pairs or ())
-    _, failures = fill_instances(form, traced, how, dict(batch), shaped)
+    layout = SlotLayout(form.fields, len(rows), form.regions)
+    slot = np.empty(layout.slot_bytes, np.uint8)
+    views, how = layout.views(slot, len(rows)), InstancePlan(filters=filters, pairs=pairs or ())
+    shapes, failures = fill_instances(form, traced, how, views, partial(layout.shaped, slot))
     for failure in failures:
         raise TransformError(failure.reason, place="batch", index=failure.row)
-    return batch
+    return {**views, **layout.shaped(slot, shapes)}

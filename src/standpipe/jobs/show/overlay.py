@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ import numpy as np
 
 from standpipe.batch.instances import VALID_INSTANCES
 from standpipe.jobs.show.pixels import IGNORED, class_colours
-from standpipe.jobs.show.text import fitted
 from standpipe.spec import AnyArray, Float32Array, Int64Array
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFont
+
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 TEXT_PX, NAME_PX, POINT_PX, LINE_PX = 12, 15, 3, 2
 LEAST_NAME_PX = 90  # a longer name is shortened to its box, half of the picture, or this
@@ -101,3 +103,18 @@ def _ink(colour: Colour) -> str:
     """Return the colour of text that can be read on ``colour``."""
     red, green, blue = colour
     return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 110 else "white"
+
+
+def fitted(text: str, font: Font, room_px: float) -> str:
+    """Return ``text`` in one line, or its beginning and its end around an ellipsis: a name's end says most."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+
+    def keeping(letters: int) -> str:
+        head = letters // 3
+        return f"{text[:head]}…{text[len(text) - (letters - head) :]}"
+
+    if font.getlength(text) <= room_px:
+        return text
+    most = min(len(text), 400)
+    fitting = bisect.bisect(range(1, most), room_px, key=lambda letters: font.getlength(keeping(letters)))
+    return keeping(max(1, fitting))

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from standpipe.errors import PlanError
-from standpipe.jobs.show.overlay import Overlay
-from standpipe.jobs.show.text import Font, fitted
+from standpipe.jobs.show.overlay import Overlay, fitted
 from standpipe.spec import UInt8Array
 from standpipe.system.files import drafted, image_type
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
+
+    from standpipe.jobs.show.overlay import Font
 
 MARGIN_PX = 16
 GAP_PX = 6
