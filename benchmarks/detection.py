@@ -169,7 +169,7 @@ def detr_transform(v2: Any, kinds: Any) -> Any:
     """Return DETR's transforms for training, by torchvision's."""
     import torch
 
-    class RandomSizeCrop(v2.Transform):  # DETR has its own
+    class RandomSizeCrop(v2.Transform):  # type: ignore[misc]  # DETR has its own
         def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
             height, width = v2._utils.query_size(flat_inputs)
             least, most = CROP_PX
@@ -249,11 +249,10 @@ def measure_torch(
     memory = PeakMemory()
     v2, kinds = torchvision.transforms.v2, torchvision.tv_tensors
     made = (
-        detr_transform(v2, kinds)
-        if recipe == "DETR"
-        else ssd_transform(v2, kinds, resized=recipe != "SSD")
+        detr_transform(v2, kinds) if recipe == "DETR" else ssd_transform(v2, kinds, resized=recipe != "SSD")
     )
-    loader: Any = torch.utils.data.DataLoader(
+    kind: Any = torch.utils.data.DataLoader
+    loader = kind(
         Repeated(Boxed(photos, file, made, kinds)),
         batch,
         shuffle=True,

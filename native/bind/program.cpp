@@ -219,7 +219,7 @@ void bind_stages(nb::module_& m) {
             [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
                int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::random,           {height, width}, 0, 0,
+                s.window = {Window::Place::random,         {height, width}, 0, 0,
                             padding_of(sides, mode, fill), pad_if_needed,   op};
             },
             "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
@@ -227,7 +227,8 @@ void bind_stages(nb::module_& m) {
         .def(
             "sized_window",
             [](GeometryStage& s, uint32_t op, int low, int high) {
-                if (low < 1 || high < low) throw nb::value_error("sizes must be above 0, and high not below low");
+                if (low < 1 || high < low)
+                    throw nb::value_error("sizes must be above 0, and high not below low");
                 after_mirrors(s).has_window = true;
                 s.window = {Window::Place::random, {}, low, high, {}, false, op};
             },
@@ -240,7 +241,8 @@ void bind_stages(nb::module_& m) {
             "diagonal_window",
             [](GeometryStage& s, uint32_t op, int height, int width, int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::diagonal, {height, width}, 0, 0, padding_of({}, mode, fill), false, op};
+                s.window = {Window::Place::diagonal,    {height, width}, 0, 0,
+                            padding_of({}, mode, fill), false,           op};
             },
             "op"_a, "height"_a, "width"_a, "mode"_a, "fill"_a,
             "Cut out a window at a random share of both axes; what a picture lacks is padded right and "

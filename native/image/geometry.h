@@ -78,8 +78,9 @@ struct Window {
     enum class Place : uint8_t { centred, random, diagonal, everything };
 
     Place place = Place::centred;
-    Size size;              // unused for everything
-    int low = 0, high = 0;  // random, `high` above 0: `size` is drawn, each side from [low, high] as far as it fits
+    Size size;  // unused for everything
+    int low = 0,
+        high = 0;  // random, `high` above 0: `size` is drawn, each side from [low, high] as far as it fits
     Padding padding;
     bool pad_if_needed = false;  // random: a picture that is too small gets what it lacks on both sides
     uint32_t op = 0;             // random and diagonal: part of the key of random numbers
@@ -120,7 +121,8 @@ struct GeometryStage {
     Chance chance;
 };
 
-// A stage as it is for one sample: it does nothing where its chance says no. With the key of its random numbers.
+// A stage as it is for one sample: it does nothing where its chance says no. With the key of its random
+// numbers.
 struct DrawnStage {
     const GeometryStage& stage;
     SampleKey key;

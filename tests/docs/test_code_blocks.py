@@ -1,8 +1,9 @@
 """Every ```python block of README.md and docs/ runs.
 
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
-``photos/cat`` and ``photos/dog``, and ``coco/`` with boxes for the cats. Two names exist beforehand: ``step``, which stands for a training step and
-takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a ```text block.
+``photos/cat`` and ``photos/dog``, and ``coco/`` with boxes for the cats. Two names exist beforehand: ``step``, which
+stands for a training step and takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a
+```text block.
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
 

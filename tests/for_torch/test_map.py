@@ -40,7 +40,10 @@ def cornered(boxes: Any, sides: Any) -> Any:
 
 
 def predictions(form: TargetForm, batch: Any, shift: float) -> list[dict[str, Any]]:
-    """The batch's boxes in COCO's format, in pixels of the stored images. ``shift``: of the batch's boxes, in pixels."""
+    """Return the batch's boxes in COCO's format, in pixels of the stored images.
+
+    ``shift``: of the batch's boxes, in pixels.
+    """
     if form == "yolo":
         height, width = batch["img"].shape[-2:]
         numbers = batch["batch_idx"].numpy().astype(int)

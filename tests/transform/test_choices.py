@@ -219,7 +219,7 @@ def test_translations_are_rounded_as_torchvisions() -> None:
 
 
 def test_perspectives_move_corners_independently() -> None:
-    """By 0 to 2 pixels across and 0 or 1 down: 1,296 pictures, and as many without a change as ``p`` says."""
+    """Corners move 0 to 2 pixels across and 0 or 1 down: 1,296 pictures, and as many without a change as ``p`` says."""
     picture = noise(7, 11)
     law = [(0.4 + 0.6 / 1296, picture.tobytes())]
     start = [[0, 0], [10, 0], [10, 6], [0, 6]]

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import torch
 
 from standpipe import PlanError
-from standpipe.batch.instances import InstanceFields
 
 TargetForm = Literal["torchvision", "detr", "yolo"]
 CHANNELS = (1, 3, 4)
@@ -28,17 +27,19 @@ class Targets:
     instances: tuple[str, ...]
 
     @classmethod
-    def of(cls, form: object, fields: InstanceFields | None, classes: Sequence[str] | None) -> Targets:
+    def of(cls, form: object, fields: Any, classes: Sequence[str] | None) -> Targets:
         """Return a form for the batches of a plan. Raises ``PlanError`` if the plan doesn't suit it.
 
-        fields   the fields of a batch that come from instances; None without any
+        fields   the plan's ``batch.instances``; None without any
         classes  class names by label, ``""`` for a number that no class has; None if they aren't known
         """
         check_form(form)
         if fields is None or not {"boxes", "labels"} <= {*fields.columns}:
             raise PlanError(f"targets={form!r} needs a source with boxes and labels, such as sp.Coco")
         if fields.length is not None:
-            raise PlanError(f"targets={form!r} needs instances one after another: leave batch(instances=sp.Pad(…)) out")
+            raise PlanError(
+                f"targets={form!r} needs instances one after another: leave batch(instances=sp.Pad(…)) out"
+            )
         if "" not in fields.prefixes.values():
             raise PlanError(f"targets={form!r} needs one image of each record: leave Views out")
         named = () if classes is None else tuple(classes)

@@ -241,7 +241,7 @@ def _listed(pipeline: Description, n: int) -> Description:
     source = pipeline.source.open()
     reference, *others = picture_kinds(pipeline, source)
     fields = [reference, *(name for name in others if name in source.fields)]
-    views = next((each.writes for each in pipeline.transforms if isinstance(each, Views)), (reference,))
+    views = next((tuple(each.views) for each in pipeline.transforms if isinstance(each, Views)), (reference,))
     names = [
         view if name == reference else field_of_view(view, name, reference)
         for view in views
