@@ -117,6 +117,18 @@ def test_steps_and_epochs_and_views_have_their_own_boxes(tmp_path: Path) -> None
         assert None not in [outlined(cell(below, column), box) for box in boxes]
 
 
+def test_boxes_of_a_dataset_are_drawn() -> None:
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    samples = [{"image": image, "target": {"boxes": BOXES, "labels": [1, 3]}}] * 3
+    dataset = sp.Pipeline(sp.MapSource(samples, instances=("boxes", "labels"))).map(sp.CenterCrop(HEIGHT))
+    moved = [(left - 25, top, right - 25, bottom) for left, top, right, bottom in BOXES]
+    for form in (sp.Ragged(max_values=2), sp.Pad(length=3)):
+        pipeline = dataset.batch(1, instances=form)
+        for sheet, column in ((pipeline.show(2), 0), (pipeline.show(2, steps=True), 1)):
+            picture = cell(sheet, column, (HEIGHT, HEIGHT))
+            assert outlined(picture, moved[1]) not in (None, (255, 0, 0))
+
+
 def test_sizes_of_images_may_differ_between_steps(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(source(tmp_path)).map(sp.Resize((HEIGHT // 2, WIDTH // 2)))
     sheet = pipeline.show(1, steps=True)
