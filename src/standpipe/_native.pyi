@@ -368,6 +368,16 @@ class GeometryStage:
         Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.
         """
 
+    def sized_window(self, op: int, low: int, high: int) -> None:
+        """
+        Cut out a random window, with sides of ``low`` to ``high`` pixels as far as they fit.
+        """
+
+    def perhaps(self, op: int, p: float) -> None:
+        """
+        Do nothing with probability 1 - ``p``; stages with one ``op`` do nothing together.
+        """
+
     def diagonal_window(self, op: int, height: int, width: int, mode: int, fill: Sequence[int]) -> None:
         """
         Cut out a window at a random share of both axes; what a picture lacks is padded right and below.

@@ -12,7 +12,7 @@ import pytest
 
 import standpipe as sp
 from painted import painted
-from standpipe.order import Groups
+from standpipe.order import AspectGroups
 from standpipe.spec import AnyArray
 
 IMAGES, ROWS = 103, 8
@@ -42,7 +42,7 @@ def test_groups_are_those_of_torchvision(factor: int) -> None:
     expected = [
         torchvision_group(*each, factor) for each in zip(height.tolist(), width.tolist(), strict=True)
     ]
-    assert Groups(2, "aspect_ratio", factor).of(height, width).tolist() == expected
+    assert AspectGroups(2, "aspect_ratio", factor).of(height, width).tolist() == expected
 
 
 def epoch(loader: sp.Loader) -> list[list[int]]:
@@ -52,7 +52,7 @@ def epoch(loader: sp.Loader) -> list[list[int]]:
 @pytest.mark.parametrize("factor", [0, 3])
 def test_every_batch_has_one_group_and_every_record_comes_once(factor: int) -> None:
     height, width = sizes()
-    group = Groups(ROWS, "aspect_ratio", factor).of(height, width)
+    group = AspectGroups(ROWS, "aspect_ratio", factor).of(height, width)
     with pipeline(factor=factor).loader(memory="128MiB") as loader:
         first, second = epoch(loader), epoch(loader)
     for batches in (first, second):
@@ -94,7 +94,7 @@ def test_a_bad_sample_is_replaced_by_one_of_its_group(
     plan = described.plan(memory="256MiB")
     assert {"height", "width"} <= {*plan.source.columns}
     height, width = (plan.source.column(name, 0, 40) for name in ("height", "width"))
-    group = Groups(4, "aspect_ratio", 3).of(height, width)
+    group = AspectGroups(4, "aspect_ratio", 3).of(height, width)
     for number in range(0, 40, 7):
         (tmp_path / "images" / f"{number:04d}.jpg").write_bytes(b"no image")
     with described.loader(memory="256MiB") as loader:

@@ -7,7 +7,7 @@ from standpipe.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from standpipe.order.columns import Columns
 from standpipe.order.excluded import exclusion
 from standpipe.order.given import Given
-from standpipe.order.groups import GroupBy, Groups
+from standpipe.order.groups import AspectGroups, GroupBy
 from standpipe.order.labels import check_column
 from standpipe.order.marks import Marks, numbers_of
 from standpipe.order.mixture import Mixed

@@ -13,7 +13,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.order._arguments import MAX_ROWS, check_positions, whole_number
 from standpipe.order.cut import MAX_LENGTH, Cut, Lengths, cut_packed, cut_padded
-from standpipe.order.groups import Groups
+from standpipe.order.groups import AspectGroups
 from standpipe.order.selection import Chain
 from standpipe.order.table import Table, grouped_by
 from standpipe.spec import AnyArray, Int64Array
@@ -77,7 +77,7 @@ class BudgetOrder:
     places    places of the records in ``chain``, grouped by bucket, the bucket of shortest records first
     """
 
-    budget: Budget | Groups
+    budget: Budget | AspectGroups
     multiple: int
     seed: int | None
     chain: Chain
@@ -117,9 +117,14 @@ class BudgetOrder:
 
     @classmethod
     def grouped(
-        cls, groups: Groups, column: Callable[[str, int, int], AnyArray], chain: Chain, *, seed: int | None
+        cls,
+        groups: AspectGroups,
+        column: Callable[[str, int, int], AnyArray],
+        chain: Chain,
+        *,
+        seed: int | None,
     ) -> BudgetOrder:
-        """Plan the batches of all records, each of one group; ``Groups.cut`` documents ``column``."""
+        """Plan the batches of all records, each of one group; ``AspectGroups.cut`` documents ``column``."""
         buckets, cut, places = groups.cut(column, chain)
         return cls(groups, 1, seed, chain, buckets, cut, 0, places)
 
@@ -174,7 +179,7 @@ class BudgetOrder:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        if isinstance(self.budget, Groups):
+        if isinstance(self.budget, AspectGroups):
             order = "group by group" if self.seed is None else f"shuffle(seed={self.seed}), new each epoch"
             smaller = int(self.cut.times @ (self.cut.sizes < self.budget.rows))
             return (

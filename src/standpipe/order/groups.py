@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 1 << 18  # of a pass over all sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class AspectGroups:
     """Batches of ``rows`` records of one group each.
 
     rows    records of a batch

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from standpipe.batch.collate import Collate, Pad, Ragged, checked_collate
 from standpipe.batch.instances import checked_instances
 from standpipe.errors import PlanError
-from standpipe.order import Budget, GroupBy, Groups
+from standpipe.order import AspectGroups, Budget, GroupBy
 from standpipe.pipeline.samples import Transformed
 from standpipe.plan.options import check_at_most
 from standpipe.spec import LastBatch, Raise, Replace
@@ -25,7 +25,7 @@ class Description(Transformed):
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     batch_rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
-    groups: Groups | None = field(default=None, kw_only=True)
+    groups: AspectGroups | None = field(default=None, kw_only=True)
     batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
     instances: Pad | Ragged | None = field(default=None, kw_only=True)
@@ -175,7 +175,7 @@ class Description(Transformed):
                 raise PlanError(
                     "batch(group_by=…) takes a batch_size, without budget= and batch_sampler=True"
                 )
-            groups = Groups(batch_size, group_by, group_factor)
+            groups = AspectGroups(batch_size, group_by, group_factor)
         if batch_sampler and within is not None:
             raise PlanError(
                 "batch(batch_sampler=True) takes a batch_size, which is the largest number of samples "

@@ -15,12 +15,12 @@ from standpipe.order import (
     MAX_POSITIONS,
     MAX_ROWS,
     AnyOrder,
+    AspectGroups,
     BlockShuffled,
     Budget,
     BudgetOrder,
     Chain,
     Given,
-    Groups,
     Mixed,
     OfColumns,
     Repeated,
@@ -141,9 +141,9 @@ def _mixed(pipeline: Description, source: OpenMixture) -> Mixed:
     return Mixed.over(orders, source.begins[:-1], mix.weights, mix.stopping, seed)
 
 
-def _batches(pipeline: Description, how: Budget | Groups, source: OpenSource) -> BudgetOrder:
+def _batches(pipeline: Description, how: Budget | AspectGroups, source: OpenSource) -> BudgetOrder:
     """Return the batches within the pipeline's length budget, or of records of one group."""
-    if isinstance(how, Groups):
+    if isinstance(how, AspectGroups):
         named, by = "batch(group_by=…)", "shape"
         if not {*SIDES}.issubset(source.columns):
             raise PlanError(
@@ -165,7 +165,7 @@ def _batches(pipeline: Description, how: Budget | Groups, source: OpenSource) ->
     chain = replace(selected.chain, times=times)
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     shuffle = seed if pipeline.shuffled else None
-    if isinstance(how, Groups):
+    if isinstance(how, AspectGroups):
         return BudgetOrder.grouped(how, selected.read, chain, seed=shuffle)
     lengths = partial(selected.read, how.length_column)
     return BudgetOrder.of(how, lengths, chain, seed=shuffle, multiple=_multiple(pipeline, how))

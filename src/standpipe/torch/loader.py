@@ -14,7 +14,7 @@ from standpipe.loader.wrapping import WrapsLoader
 from standpipe.plan.options import RunArguments
 from standpipe.torch.accelerate import InAccelerate
 from standpipe.torch.batches import BatchDataset, LoaderSettings
-from standpipe.torch.targets import TargetForm, check_form
+from standpipe.torch.targets import TargetForm, check_targets
 from standpipe.torch.tensors import Form
 
 FIELDS = ("image", "label")
@@ -160,7 +160,7 @@ def loader(
             "sp.Pipeline(source).map(…).batch(…), or standpipe.torch.DataLoader(dataset, …) for a data set of torch"
         )
     if targets is not None:
-        check_form(targets)
+        check_targets(targets)
         if fields is not FIELDS:
             raise sp.PlanError(
                 f"targets={targets!r} has the form of a batch already: leave fields={fields!r} out"

@@ -33,7 +33,7 @@ class Targets:
         fields   the plan's ``batch.instances``; None without any
         classes  class names by label, ``""`` for a number that no class has; None if they aren't known
         """
-        check_form(form)
+        check_targets(form)
         if fields is None or not {"boxes", "labels"} <= {*fields.columns}:
             raise PlanError(f"targets={form!r} needs a source with boxes and labels, such as sp.Coco")
         if fields.length is not None:
@@ -60,7 +60,7 @@ class Targets:
         return _FORMS[self.form](fields, self.instances)
 
 
-def check_form(form: object) -> None:
+def check_targets(form: object) -> None:
     """Raise ``PlanError`` if there is no such form."""
     if form not in get_args(TargetForm):
         raise PlanError(f"targets must be 'torchvision', 'detr' or 'yolo', got {form!r}")
