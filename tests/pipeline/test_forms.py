@@ -39,6 +39,7 @@ WRITTEN: dict[str, Any] = {
     "dtype": "float16",
     "layout": "NHWC",
     "operations": ["Posterize", "Color"],
+    "target_size": (32, 40),
 }
 OF_ONE = {
     sp.Resize: {"max_size": None},

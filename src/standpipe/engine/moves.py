@@ -48,7 +48,8 @@ class Traced:
         """Return the rows ``rows``, (k,) int64."""
         moves = {name: own[rows] for name, own in self.moves.items()}
         instances = {name: own.take(rows) for name, own in self.instances.items()}
-        return Traced(self.sizes[rows], moves, instances)
+        windows = None if self.windows is None else self.windows[rows]
+        return Traced(self.sizes[rows], moves, instances, windows)
 
     def with_rows(self, rows: Int64Array, other: Traced) -> Traced:
         """Return the same with other records in the rows ``rows``, (k,) int64; ``other`` has k rows."""
