@@ -107,8 +107,11 @@ def measure_ours(
     recipe: str, photos: Path, file: Path, workers: int, batch: int, seconds: float
 ) -> dict[str, Any]:
     """Run ``standpipe.torch.loader``."""
+    import torch
+
     import standpipe.torch
 
+    torch.set_num_threads(1)
     memory = PeakMemory()
     pipeline = sp.Pipeline(sp.Coco(photos, file)).shuffle(seed=7)
     largest = (3, MOST_PX, MOST_PX)

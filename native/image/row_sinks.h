@@ -193,17 +193,25 @@ class SlotRow final : public Frame {
         const size_t pixel = f.element_bytes() * static_cast<size_t>(f.planar ? 1 : f.channels),
                      line = pixel * static_cast<size_t>(canvas.width),
                      used = pixel * static_cast<size_t>(picture.width);
+        const size_t below = line * static_cast<size_t>(canvas.height - picture.height);
         uint8_t* next = out_.first;
-        for (int plane = 0; plane < planes; ++plane)
-            for (int y = 0; y < canvas.height; ++y, next += line) {
-                const size_t kept = y < picture.height ? used : 0;
-                uint8_t* const out = next + kept;
-                const size_t missing = line - kept;
-                if (missing == 0) continue;
-                std::memcpy(out, f.padding.data(), pixel);
-                for (size_t done = pixel; done < missing; done *= 2)
-                    std::memcpy(out + done, out, std::min(done, missing - done));
-            }
+        for (int plane = 0; plane < planes; ++plane, next += below) {
+            for (int y = 0; y < picture.height; ++y, next += line) fill(next + used, line - used, pixel);
+            fill(next, below, pixel);
+        }
+    }
+
+    // Repeats the padding's first `pixel` bytes.
+    void fill(uint8_t* out, size_t bytes, size_t pixel) const noexcept {
+        const uint8_t* const from = format_->padding.data();
+        if (bytes == 0) return;
+        if (std::all_of(from, from + pixel, [&](uint8_t each) { return each == *from; })) {
+            std::memset(out, *from, bytes);
+            return;
+        }
+        std::memcpy(out, from, pixel);
+        for (size_t done = pixel; done < bytes; done *= 2)
+            std::memcpy(out + done, out, std::min(done, bytes - done));
     }
 
     void write_interleaved(const uint8_t* pixels, uint8_t* out) const noexcept {

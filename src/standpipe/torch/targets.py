@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from standpipe import PlanError
@@ -87,9 +88,11 @@ def _detr(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
     boxes, device = fields["boxes"], images.device
     sizes = torch.tensor(_sizes(fields), device=device)
     sides = sizes.flip(1).to(boxes.dtype)[fields["batch_index"]].repeat(1, 2)
-    height, width = (torch.arange(side, device=device) for side in images.shape[-2:])
-    mask = (height[:, None] >= sizes[:, 0, None, None]) | (width >= sizes[:, 1, None, None])
-    return images, mask, _dicts(fields, instances, _centred(boxes) / sides, size=sizes)
+    # By NumPy: torch's threads would spin a while after each operation, beside the loader's.
+    mask = np.ones((len(images), *images.shape[-2:]), np.bool_)
+    for row, (height, width) in zip(mask, _sizes(fields), strict=True):
+        row[:height, :width] = False
+    return images, torch.from_numpy(mask).to(device), _dicts(fields, instances, _centred(boxes) / sides, size=sizes)
 
 
 def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
