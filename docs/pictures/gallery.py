@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "FixedSizeCrop": (sp.Resize((96, 160)), sp.FixedSizeCrop(SIDE, fill=114)),
     "RandomZoomOut": (sp.RandomZoomOut((123, 117, 104), p=1), *WHOLE),
     "RandomPhotometricDistort": (*WHOLE, sp.RandomPhotometricDistort()),
+    "RandomSizeCrop": (*WHOLE, sp.RandomSizeCrop(64, 96), sp.FixedSizeCrop(SIDE)),
     "RandomRotation": (*WHOLE, sp.RandomRotation(45)),
     "RandomAffine": (*WHOLE, sp.RandomAffine(20, translate=(0.2, 0.2), scale=(0.7, 1.2), shear=20)),
     "RandomPerspective": (*WHOLE, sp.RandomPerspective(p=1)),

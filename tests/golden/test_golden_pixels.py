@@ -39,6 +39,12 @@ PIPELINES = {
     ),
     "jittered": (sp.ScaleJitter((50, 40)), sp.FixedSizeCrop((48, 40), 9), sp.RandomHorizontalFlip()),
     "one of several lengths": (sp.RandomShortestSize((20, 33, 47), 60), sp.FixedSizeCrop(50)),
+    "of random size": (
+        sp.RandomHorizontalFlip(),
+        sp.RandomApply([sp.RandomShortestSize((40, 50, 60)), sp.RandomSizeCrop(38, 60)]),
+        sp.RandomShortestSize((48, 64, 80), 99),
+        sp.FixedSizeCrop(80),
+    ),
     **{
         f"{name} crop": (sp.RandomResizedCrop((21, 33), interpolation=name),)
         for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos", "random")

@@ -219,16 +219,19 @@ def of_any_size(draw: random.Random) -> Any:
         sp.RandomResize(8, 30, how),
         sp.RandomZoomOut(draw.choice((0, (9, 90, 200))), draw.choice(((1.0, 4.0), (2.0, 2.5)))),
         sp.ScaleJitter((side(draw), side(draw)), draw.choice(((0.1, 2.0), (0.7, 0.8))), how),
-        sp.RandomShortestSize(draw.choice((side(draw), (8, 20, 23))), draw.choice((None, 30)), how),
+        sp.RandomApply(
+            [
+                sp.RandomShortestSize(draw.choice((side(draw), (8, 20, 23))), draw.choice((None, 30)), how),
+                sp.RandomSizeCrop(7, 25),
+                sp.RandomHorizontalFlip(),
+            ],
+            p=0.7,
+        ),
         sp.PadImage(draw.choice((2, (1, 3), (0, 1, 2, 3))), draw.choice((0, (9, 90, 200)))),
-        sp.RandomSizeCrop(draw.choice((5, 20)), 25),
         sp.RandomHorizontalFlip(),
         sp.RandomVerticalFlip(),
         colour(draw),
     ]
-    if draw.random() < 0.2:
-        steps = [draw.choice(ways[:-2]) for _ in range(draw.randrange(1, 4))]
-        return sp.RandomApply(steps, draw.choice((0.5, 0.0, 1.0)))
     return draw.choice(ways)
 
 
