@@ -25,7 +25,7 @@ LAYERS = (
     ("spec", "formats", "hints", "units"),
     ("answers",),
     ("contracts",),
-    ("system", "transform.kinds"),
+    ("system", "transform.kinds", "source.targets"),
     ("source.index", "source.python", "transform.image", "cache.description"),
     ("source.files", "source.records", "source.annotations", "transform.pixels", "transform.python"),
     ("source.shards", "transform.decoders", "transform.kernels"),

@@ -106,8 +106,12 @@ def test_padded_instances_and_replaced_samples(tmp_path: Path) -> None:
             r"'boxes' must be \(M, 4\) float32 for M instances, but it is \(2, 5\) float64",
         ),
         ({"boxes": "none"}, r"'boxes' must be .*, but it is str"),
-        ({"boxes": np.full((2, 4), np.nan)}, "a box isn't finite, or ends before it begins"),
-        ({"boxes": np.array([[5.0, 5, 4, 9], [1, 1, 2, 2]])}, "ends before it begins"),
+        ({"boxes": np.full((2, 4), np.nan)}, r"box that isn't finite: instance 0, the box from and to \(nan"),
+        (
+            {"boxes": np.array([[1.0, 1, 2, 2], [5, 5, 4, 9]])},
+            r"empty box: instance 1, the box from and to \(5, 5, 4, 9\), in an image of 80 × 113 pixels",
+        ),
+        ({"boxes": np.array([[-2.0, 5, 4, 9], [1, 1, 2, 2]])}, "box outside its image: instance 0"),
         ({"labels": np.zeros(1, int)}, "different numbers of .*'labels': 1"),
         ({"labels": ["a", "b"]}, r"'labels' must be \(M,\) int64"),
     ],
@@ -121,13 +125,105 @@ def test_targets_of_another_form_are_bad_samples(
     assert caught.value.index == 2
 
 
-def test_boxes_of_another_format_are_refused(tmp_path: Path) -> None:
-    from torchvision_cpu import torchvision
+# What stands for boxes in xyxy pixels, by the form in which a dataset has them.
+GIVEN = {
+    "xyxy": lambda boxes: boxes,
+    "xywh": lambda boxes: np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1),
+    "cxcywh": lambda boxes: np.concatenate(
+        [(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], axis=1
+    ),
+}
 
-    boxes = torchvision.tv_tensors.BoundingBoxes(torch.ones(2, 4), format="CXCYWH", canvas_size=(9, 9))
-    pipeline = of_dataset(painted(tmp_path, 4), "encoded", changed={2: {"boxes": boxes}}).map(*RANDOM)
-    with pytest.raises(sp.SampleError, match="'boxes' is CXCYWH: convert it, boxes are XYXY"):
-        batches(pipeline.batch(4, instances=sp.Pad(length=9)), executor="thread")
+
+class Objects(Targets):
+    """The same images, with targets as Hugging Face's or torchvision's datasets have them."""
+
+    def __init__(self, source: sp.Coco, kind: str, given: str, *, fractions: bool = False) -> None:
+        super().__init__(source, "encoded")
+        self.kind, self.given, self.fractions = kind, given, fractions
+
+    def __getitem__(self, index: int) -> Any:
+        row = super().__getitem__(index)
+        boxes = GIVEN[self.given](row["boxes"].astype(float))
+        if self.fractions:
+            with Image.open(row["image"]) as opened:
+                boxes = boxes / np.tile(opened.size, 2)
+        if self.kind == "huggingface":
+            objects = {"bbox": boxes.tolist(), "category": row["labels"].tolist()}
+            objects |= {name: row[name].tolist() for name in ("area", "iscrowd")}
+            return {"image": {"bytes": Path(row["image"]).read_bytes(), "path": None}, "objects": objects}
+        if self.kind == "tensors":
+            from torchvision_cpu import torchvision
+
+            kind = torchvision.tv_tensors.BoundingBoxes
+            boxes = kind(torch.tensor(boxes), format=self.given.upper(), canvas_size=(9, 9))
+        return row | {"boxes": boxes}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "options"),
+    [
+        ("huggingface", "xywh", {}),
+        ("huggingface", "xyxy", {"box_format": "xyxy"}),
+        ("arrays", "cxcywh", {"box_format": "cxcywh"}),
+        ("arrays", "cxcywh", {"box_format": "cxcywh", "normalized": True}),
+        ("arrays", "xyxy", {"normalized": True}),
+        ("tensors", "cxcywh", {}),
+        ("tensors", "xywh", {"box_format": "xywh"}),
+    ],
+)
+def test_boxes_of_other_forms(tmp_path: Path, kind: str, given: str, options: dict[str, Any]) -> None:
+    source = painted(tmp_path, 12)
+    dataset = Objects(source, kind, given, fractions="normalized" in options)
+    made = sp.MapSource(dataset, encoded="image", instances=NAMES, **options)
+    how: dict[str, Any] = {"instances": sp.Pad(length=6)}
+    found = batches(sp.Pipeline(made).map(*RANDOM).batch(6, **how), executor="thread")
+    for batch, other in zip(found, batches(sp.Pipeline(source).map(*RANDOM).batch(6, **how)), strict=True):
+        assert np.abs(batch["boxes"] - other["boxes"]).max() < 1e-3
+        assert all(np.array_equal(batch[name], other[name]) for name in ("labels", "area", "instance_valid"))
+
+
+def test_tensors_of_another_format_than_given(tmp_path: Path) -> None:
+    dataset = Objects(painted(tmp_path, 3), "tensors", "cxcywh")
+    source = sp.MapSource(dataset, encoded="image", instances=NAMES, box_format="xywh")
+    with pytest.raises(sp.SampleError, match="'boxes' is cxcywh: leave out box_format="):
+        batches(sp.Pipeline(source).map(*RANDOM).batch(3, instances=sp.Pad(length=9)), executor="thread")
+
+
+@pytest.mark.parametrize(("invalid", "left"), [("clip", 2), ("drop", 1)])
+def test_wrong_boxes_are_clipped_or_dropped(tmp_path: Path, invalid: Any, left: int) -> None:
+    boxes = [[-5, 5, 4, 9], [np.nan, 1, 2, 2], [5, 5, 4, 9], [-9, 0, -2, 9], [10, 10, 20.5, 20]]
+    values = {"boxes": np.array(boxes), "labels": np.arange(5)}
+    values |= {"area": np.ones(5), "iscrowd": np.zeros(5, bool)}
+    dataset = Targets(painted(tmp_path, 3), "encoded", {2: values})
+    source = sp.MapSource(dataset, encoded="image", instances=NAMES, invalid=invalid)
+    (batch,) = batches(sp.Pipeline(source).map(sp.Resize((50, 60))).batch(3, instances=sp.Pad(length=5)))
+    assert batch["labels"][2, :left].tolist() == [0, 4][-left:]
+    assert batch["instance_valid"][2].sum() == left
+    assert (batch["boxes"][2, 0, 0] == 0) == (invalid == "clip")
+
+
+def test_lists_of_dicts_name_the_source_for_them(tmp_path: Path) -> None:
+    files = Targets(painted(tmp_path, 2), "encoded").files
+    dataset = [(Image.open(file), [{"bbox": [1, 2, 3, 4], "category_id": 1}]) for file in files]
+    pipeline = sp.Pipeline(sp.MapSource(dataset, instances=("boxes", "labels"))).map(*RANDOM)
+    with pytest.raises(
+        sp.SampleError, match=r"as CocoDetection gives them: use sp.Coco\(images, annotations"
+    ):
+        batches(pipeline.batch(2, instances=sp.Pad(length=2)), executor="thread")
+
+
+def test_forms_of_boxes_are_checked(tmp_path: Path) -> None:
+    for wrong in ({"box_format": "yolo"}, {"invalid": "ignore"}, {"normalized": 1}):
+        (name,) = wrong
+        with pytest.raises(sp.PlanError, match=f"MapSource: {name} must be "):
+            sp.MapSource([1], instances=("boxes", "labels"), **wrong).open()
+    dataset = Targets(painted(tmp_path, 2), "encoded")
+    one, other = (sp.MapSource(dataset, instances=NAMES, box_format=each) for each in ("xywh", "xyxy"))
+    with pytest.raises(sp.PlanError, match=r"its boxes are .*'xyxy'"):
+        sp.Concat(one, other).open()
+    assert one.open().digest != other.open().digest
+    assert sp.Concat(one, one).open().form.box_format == "xywh"  # type: ignore[attr-defined]
 
 
 def test_keypoints_of_a_dataset(tmp_path: Path) -> None:
@@ -165,7 +261,7 @@ def test_boxes_belong_to_the_first_image(tmp_path: Path) -> None:
         {"left": row["image"], **{name: row[name] for name in NAMES}}
         for row in map(Targets(source, "encoded").__getitem__, range(4))
     ]
-    how = {"instances": sp.Pad(length=9)}
+    how: dict[str, Any] = {"instances": sp.Pad(length=9)}
     (batch,) = batches(
         sp.Pipeline(sp.MapSource(named, encoded="left", instances=NAMES)).map(*RANDOM).batch(4, **how)
     )

@@ -22,6 +22,7 @@ from standpipe.errors import PlanError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
+from standpipe.source.targets import box_form
 from standpipe.spec import NAMES, Listed, Replace
 from standpipe.system.machine import is_short_of_files, too_many_files
 from standpipe.units import show_bytes
@@ -69,6 +70,7 @@ def worker_setup_of(plan: Plan) -> WorkerSetup:
         round_robin=plan.options.round_robin,
         initializer=plan.options.initializer,
         instances=plan.batch.instances.columns if plan.batch.instances and plan.batch.instances.made else {},
+        box_form=box_form(plan.samples.python),
         segments=tuple(
             (each.first_epoch, each.samples.program)
             for each in plan.segments

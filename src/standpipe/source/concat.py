@@ -28,6 +28,7 @@ from standpipe.contracts import (
 )
 from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
+from standpipe.source.targets import BoxForm, box_form
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.units import without_middle
 
@@ -258,6 +259,11 @@ class OpenDatasets(OpenConcat):
         return all(part.shares_lists for part in self._python())
 
     @property
+    def form(self) -> BoxForm:
+        """The form of boxes, which is the same for all datasets."""
+        return box_form(self._python()[0])
+
+    @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
         """The declared shapes and dtypes, which are the same for all datasets."""
         return self._python()[0].declared
@@ -354,6 +360,8 @@ def _difference(first: OpenSource, other: OpenSource) -> str | None:
             return f"it has {'a' if mine is None else 'no'} field {name!r}"
         if mine != theirs:
             return f"its field {name!r} is {theirs}, not {mine}"
+    if isinstance(first, PythonSource) and box_form(first) != box_form(other):
+        return f"its boxes are {box_form(other)}, not {box_form(first)}"
     if first.classes == other.classes:
         return None
     if first.classes is None or other.classes is None:

@@ -25,7 +25,7 @@ from standpipe.engine.python.encoded_rows import encoded_rows
 from standpipe.engine.python.fields import measured, write_row
 from standpipe.engine.python.generators import Marks, changed, marks
 from standpipe.engine.python.images import ImageMaker
-from standpipe.engine.python.instances import with_instances
+from standpipe.engine.python.instances import in_image, with_instances
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
 from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Sample
@@ -295,6 +295,8 @@ class SampleMaker:
     def _finish(self, first: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """Apply the steps from ``first`` on to a sample, and return it; see ``make``."""
         sample = self._through(first, len(self._steps), key, sample, out)
+        if self.setup.instances:
+            sample = in_image(sample, self.setup.instances, self.setup.box_form)
         self._check(sample)
         return sample
 
@@ -318,7 +320,8 @@ class SampleMaker:
             sample |= self.call(self._dataset, key, key)
             if begin:
                 self.laps.step(0, begin)
-        return with_instances(sample, self.setup.instances) if self.setup.instances else sample
+        setup = self.setup
+        return with_instances(sample, setup.instances, setup.box_form) if setup.instances else sample
 
     def _through(
         self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]

@@ -13,6 +13,7 @@ from standpipe.engine.python.cached_samples import SampleCache
 from standpipe.engine.python.value_checks import Checks
 from standpipe.plan.memory import READ_BYTES
 from standpipe.read import read_policy
+from standpipe.source.targets import BoxForm
 from standpipe.spec import Decoding, RaggedSpec, ReadOptions
 from standpipe.stats.counters import Counts
 from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
@@ -39,6 +40,7 @@ class WorkerSetup:
                 ``program`` in native steps only
     round_robin     True if workers make whole batches in turn, and leave global generators to the user's code
     instances   fields of instances that samples of the dataset have
+    box_form    the form of their boxes
     initializer a function that each worker process calls before its first sample; None: there is none
     """
 
@@ -58,6 +60,7 @@ class WorkerSetup:
     segments: tuple[tuple[int, SampleProgram], ...] = ()
     initializer: Callable[[], object] | None = None
     instances: Mapping[str, RaggedSpec] = field(default_factory=dict)
+    box_form: BoxForm = field(default_factory=BoxForm)
 
     def steps(self, epoch: int) -> tuple[Step, ...]:
         """Return the steps of an epoch's program."""

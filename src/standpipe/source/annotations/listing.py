@@ -19,13 +19,13 @@ from standpipe.source.annotations.table import (
     SIDES,
     Annotations,
     Faults,
-    Invalid,
     WithoutInstances,
 )
 from standpipe.source.index.file import Facts, IndexFile
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import OwnPaths, Progress, is_settled, open_index
 from standpipe.source.index.writer import IndexWriter
+from standpipe.source.targets import Invalid
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 # What is seen of the files now, and the latest modification time; given what an index has of them.

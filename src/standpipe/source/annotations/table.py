@@ -15,9 +15,9 @@ from standpipe.errors import PlanError
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
+from standpipe.source.targets import Invalid, checked_boxes, shown_box
 from standpipe.spec import AnyArray, Int64Array
 
-Invalid = Literal["clip", "drop", "error"]
 WithoutInstances = Literal["keep", "drop"]
 FAULT = "fault: "  # in an index's counts, before a kind of fault
 MOST = "most instances"  # in an index's counts: of one image
@@ -27,7 +27,6 @@ BONE = "line between points: "  # in an index's counts, before the numbers of tw
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
-ROUNDING_PX = 1.0  # a box may be rounded up to this far out of its image
 
 
 class Faults:
@@ -117,27 +116,10 @@ class Annotations:
 
     def valid(self, faults: Faults, invalid: Invalid) -> Annotations:
         """Return the instances with valid boxes, clipped to their images."""
-
-        def shown(number: int) -> str:
-            box = ", ".join(f"{value:.6g}" for value in self.boxes[number])
-            height, width = self.sizes[self.rows[number]]
-            return (
-                f"{self.place(number)}: the box from and to ({box}), in an image of {width} × {height} pixels"
-            )
-
-        left, top, right, bottom = self.boxes.T
-        finite = np.all(np.isfinite(self.boxes), axis=1)
-        with np.errstate(invalid="ignore"):
-            broken = faults.add_all("box that isn't finite", ~finite, shown)
-            broken = broken | faults.add_all("empty box", finite & ((right <= left) | (bottom <= top)), shown)
-            limits = self.sizes[self.rows][:, [1, 0, 1, 0]]
-            clipped = np.clip(self.boxes, 0, limits)
-            outside = ~broken & np.any(np.abs(clipped - self.boxes) > ROUNDING_PX, axis=1)
-            faults.add_all("box outside its image", outside, shown)
-            small = clipped.astype(np.float32)
-            nothing = (small[:, 2] <= small[:, 0]) | (small[:, 3] <= small[:, 1])
-            faults.add_all("empty box", ~broken & ~outside & nothing, shown)
-        dropped = broken | nothing | (outside if invalid == "drop" else False)
+        sizes = self.sizes[self.rows]
+        clipped, kinds, dropped = checked_boxes(self.boxes, sizes, invalid)
+        for kind, wrong in kinds.items():
+            faults.add_all(kind, wrong, lambda i: f"{self.place(i)}: {shown_box(self.boxes[i], sizes[i])}")
         return replace(self, boxes=clipped)._of_instances(~dropped)
 
     def write(

@@ -11,6 +11,7 @@ import numpy as np
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError, key_name
 from standpipe.source.python.opened import OpenPython
+from standpipe.source.targets import FORMS, BoxForm, BoxFormat, Invalid
 from standpipe.spec import BATCH_FIELDS, KEY, NAMES, AnyArray, ArraySpec, Int64Array, RaggedSpec
 
 
@@ -57,10 +58,22 @@ class MapSource:
         also be the whole sample, of one field. Other fields are as without ``encoded``.
         Default: images are pixels.
     instances : tuple of str or mapping of str to ArraySpec, optional
-        The values of objects in the image, as torchvision's targets have them: ``("boxes", "labels")``. They are fields
-        of a sample, or of a dict in it that has ``boxes``: (M, 4), xyxy in pixels of the image as the dataset gives it.
-        A mapping has shape and dtype of one instance's value, such as ``{"keypoints": ArraySpec((17, 3), …)}``. The
-        batch needs a limit: ``batch(instances=sp.Ragged(max_values=…))`` or ``sp.Pad(length=…)``.
+        The values of objects in the image: ``("boxes", "labels")``, and any of ``"area"``, ``"iscrowd"``, ``"id"`` and
+        ``"scores"``. They are fields of a sample, or of a dict in it, as in torchvision's targets and Hugging Face's
+        ``objects``: boxes (M, 4), which may be named ``bbox``, labels (M,), which may be named ``category`` or
+        ``category_id``. A mapping has shape and dtype of one instance's value, such as
+        ``{"keypoints": ArraySpec((17, 3), …)}``. The batch needs a limit:
+        ``batch(instances=sp.Ragged(max_values=…))`` or ``sp.Pad(length=…)``.
+    box_format : {"xyxy", "xywh", "cxcywh"}, optional
+        The four numbers of a box. Default: that of torchvision's ``BoundingBoxes``; else ``"xywh"`` for boxes named
+        ``bbox``, as COCO and Hugging Face have them, and ``"xyxy"`` for ``boxes``.
+    normalized : bool, default False
+        True: boxes and keypoints are fractions of the image's sides. False: they are in pixels of the image as the
+        dataset gives it.
+    invalid : {"error", "clip", "drop"}, default "error"
+        The treatment of a box that is empty or isn't finite, or leads out of its image by more than a pixel.
+        ``"error"``: the sample is bad, and ``on_error`` says what happens. ``"clip"`` and ``"drop"`` are as for
+        ``Coco``; what they drop isn't counted, as no index has a dataset's boxes.
 
     Raises
     ------
@@ -96,6 +109,9 @@ class MapSource:
     keys: Mapping[int, Any] | None = None
     encoded: str | tuple[str, ...] | None = None
     instances: tuple[str, ...] | Mapping[str, ArraySpec] | None = None
+    box_format: BoxFormat | None = None
+    normalized: bool = False
+    invalid: Invalid = "error"
 
     FIRST_KEY: ClassVar = FIRST_KEY
 
@@ -135,23 +151,14 @@ class MapSource:
         encoded = _encoded_names(kind, self.encoded, self.spec)
         known = _columns(kind, self.columns, length)
         ragged = _instances(kind, self.instances)
+        form = BoxForm(self.box_format, self.normalized, self.invalid).check("MapSource")
         return OpenIndexed(
-            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded, ragged
+            self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded, ragged, form
         )
 
     def describe(self) -> str:
         """Return the dataset's class, for ``explain()``."""
         return f"MapSource({_class_name(self.dataset)})"
-
-
-# Shape and dtype of one instance's value, for names that torchvision's and COCO's targets have.
-FORMS: Mapping[str, ArraySpec] = {
-    "boxes": ArraySpec((4,), np.dtype(np.float32)),
-    "labels": ArraySpec((), np.dtype(np.int64)),
-    "area": ArraySpec((), np.dtype(np.float32)),
-    "iscrowd": ArraySpec((), np.dtype(np.bool_)),
-    "scores": ArraySpec((), np.dtype(np.float32)),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +169,7 @@ class OpenIndexed(OpenPython):
     keys     keys for ``dataset[key]`` by record number, or None
     encoded  names of the fields that have encoded bytes
     ragged   the fields of instances
+    form     the form of their boxes
     """
 
     dataset: Any
@@ -173,6 +181,7 @@ class OpenIndexed(OpenPython):
     keys: Mapping[int, Any] | None = None
     encoded: tuple[str, ...] = ()
     ragged: Mapping[str, RaggedSpec] = field(default_factory=dict)
+    form: BoxForm = field(default_factory=BoxForm)
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
@@ -190,6 +199,8 @@ class OpenIndexed(OpenPython):
             stands_for += f", {fingerprint}"
         if self.encoded:
             stands_for += ", encoded" + ("" if self.encoded == ("image",) else f" {self.encoded}")
+        if self.ragged:
+            stands_for += f", {[*self.ragged.items()]} {self.form}"
         digest = blake2b(stands_for.encode(), digest_size=16)
         for name, column in self.known.items():
             digest.update(f", {name!r} {column.dtype.str} ".encode())
