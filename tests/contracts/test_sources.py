@@ -8,6 +8,7 @@ import pytest
 
 import standpipe as sp
 from painted import painted
+from photos import encoded, picture
 from standpipe.contracts import Source, check_source
 from standpipe.source import Arrays, Concat, FileList, ImageFolder, TarShards
 from tars import shard
@@ -121,6 +122,17 @@ def annotated(tmp_path: Path) -> Source:
     return painted(tmp_path / "data", 9, keypoints=True, index=tmp_path / "index")
 
 
+def tar_shards_with_instances(tmp_path: Path) -> Source:
+    image = picture(0)
+    targets = [b'{"boxes": [[1, 2, 3, 4], [0, 0, 5, 5]], "labels": [1, 2], "score": [0, 1]}', b"[]"]
+    members = [
+        (f"{n}.{kind}", data)
+        for n in range(5)
+        for kind, data in (("jpg", encoded(image)), ("json", targets[n % 2]))
+    ]
+    return TarShards(shard(tmp_path / "0.tar", members), instances="json", index=tmp_path / "index")
+
+
 def annotated_twice(tmp_path: Path) -> Source:
     return Concat(annotated(tmp_path / "a"), annotated(tmp_path / "b"))
 
@@ -146,6 +158,7 @@ def mixed(tmp_path: Path) -> Source:
         concatenated,
         concatenated_arrays,
         tar_shards,
+        tar_shards_with_instances,
         fixed_records,
         idx_files,
         annotated,

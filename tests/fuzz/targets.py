@@ -962,30 +962,7 @@ class Annotations:
         """Return the first seed with one to three other values, as a function of ``data``."""
         draw, whole = random.Random(data), json.loads(self.seeds[0])
         for _ in range(draw.randint(1, 3)):
-            place: Any = draw.choice(whole[draw.choice(sorted(whole))])
-            key = draw.choice(sorted(place))
-            if isinstance(place[key], list) and place[key] and draw.random() < 0.7:
-                place, key = place[key], draw.randrange(len(place[key]))
-            values = (
-                None,
-                True,
-                -1,
-                0,
-                1,
-                2,
-                1e999,
-                -1e9,
-                float("nan"),
-                0.5,
-                1 << 63,
-                10**25,
-                "",
-                "b.jpg",
-                "../x",
-                [],
-                {},
-            )
-            place[key] = draw.choice((*values, [5, 6, 7, 8], [0] * 9, draw.randrange(60)))
+            twist(draw, draw.choice(whole[draw.choice(sorted(whole))]))
         return json.dumps(whole).encode()
 
     def _compare(self, data: bytes, records: Any, rows: Any) -> None:
@@ -1006,8 +983,70 @@ class Annotations:
         assert {*found} <= known
 
 
+def twist(draw: random.Random, place: Any) -> None:
+    """Give a value in a JSON object or list, or in a list inside it, another value."""
+    key = draw.choice(sorted(place)) if isinstance(place, dict) else draw.randrange(len(place))
+    while isinstance(place[key], list) and place[key] and draw.random() < 0.7:
+        place, key = place[key], draw.randrange(len(place[key]))
+    values = (
+        *(None, True, -1, 0, 1, 2, 1e999, -1e9, float("nan"), 0.5, 1 << 63, 10**25),
+        *("", "b.jpg", "../x", [], {}, [5, 6, 7, 8], [0] * 9, draw.randrange(60)),
+    )
+    place[key] = draw.choice(values)
+
+
+class Instances:
+    """A JSON object with an image's instances: its boxes are valid, and other images keep theirs."""
+
+    words = Annotations.words[:11]
+
+    def __init__(self) -> None:
+        self._folder = Path(mkdtemp(prefix="fuzz-"))
+        jpeg = io.BytesIO()
+        Image.fromarray(picture(1, height_px=30, width_px=40)).save(jpeg, "JPEG")
+        self._image = jpeg.getvalue()
+        each = [
+            {"bbox": [n, 1.5, 9 + n, 8], "category_id": n, "area": 4, "keypoints": [3, 4, 2, 1, 1, 1]}
+            for n in range(2)
+        ]
+        columns = {"boxes": [[1, 2, 30, 20], [0, 0, 9, 9]], "labels": [3, 4], "area": [4, 5]}
+        columns["keypoints"] = [[[1, 1, 2], [3, 3, 1]]] * 2  # type: ignore[assignment,list-item]
+        self.seeds = [json.dumps(target).encode() for target in (columns, each, {"annotations": each})]
+
+    def run(self, data: bytes) -> bool:
+        from standpipe.source.index.store import build_unnamed
+        from standpipe.source.index.writer import IndexStorage
+        from standpipe.source.shards.tar import ShardListing
+
+        first, last = self.seeds[:2]
+        draw, whole = random.Random(data), json.loads(first)
+        if draw.random() < 0.5:
+            twist(draw, whole)
+            data = json.dumps(whole).encode()
+        path = self._folder / "a.tar"
+        pairs = enumerate((first, data, last))
+        shard(
+            path, [member for n, text in pairs for member in ((f"{n}.jpg", self._image), (f"{n}.json", text))]
+        )
+        try:
+            subject = sp.TarShards(path, instances="json").subject()
+            opened = ShardListing.of(subject, build_unnamed(subject, IndexStorage(None)))
+        except sp.PlanError:
+            return False
+        assert all(text.isprintable() for text in opened.skipped())
+        ragged = opened.locate(np.arange(3)).ragged
+        boxes, ends = ragged["boxes"].values, ragged["boxes"].ends
+        assert ((boxes[:, :2] >= 0) & (boxes[:, :2] < boxes[:, 2:]) & (boxes[:, 2:] <= [40, 30])).all()
+        assert np.isfinite(ragged["keypoints"].values).all()
+        assert boxes[:2].tolist() == [[1, 2, 30, 20], [0, 0, 9, 9]]
+        assert boxes[ends[1] :].tolist() == [[0, 1.5, 9, 9.5], [1, 1.5, 11, 9.5]]
+        assert ragged["labels"].values[ends[1] :].tolist() == [0, 1]
+        return True
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
     "annotations": Annotations,
+    "instances": Instances,
     "index": Index,
     "answers": Answers,
     "npy": Npy,

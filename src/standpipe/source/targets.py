@@ -28,7 +28,7 @@ FORMS: Mapping[str, ArraySpec] = {
     "id": ArraySpec((), np.dtype(np.int64)),
     "scores": ArraySpec((), np.dtype(np.float32)),
 }
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category", "category_id")}
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category_id", "category")}
 # From the four numbers of each box to its left, top, right and bottom.
 CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {
     "xyxy": lambda boxes: boxes,

@@ -199,8 +199,6 @@ class CocoFile:
         values: dict[str, AnyArray] = {"area": areas, "iscrowd": crowds, "id": ids}
         if self._points_each:
             points = np.frombuffer(self._points, np.float32).reshape(len(ids), -1, 3)
-            finite = np.all(np.isfinite(points), axis=(1, 2))
-            kept &= ~faults.add_all("keypoints that aren't finite", ~finite, place)
             values["keypoints"] = points
         if crowd == "drop":
             kept &= ~crowds

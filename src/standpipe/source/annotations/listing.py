@@ -158,7 +158,7 @@ class AnnotationListing(Listing):
     @property
     def most_instances(self) -> int:
         """The largest number of instances of a record."""
-        return self.index.facts.seen[MOST]
+        return self.index.facts.seen.get(MOST, 0)
 
     @property
     def num_instances(self) -> int:

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -146,7 +145,7 @@ class _Table:
         with ThreadPoolExecutor(THREADS) as threads:
             for start in range(0, len(images), FILES_AT_ONCE):
                 some = slice(start, start + FILES_AT_ONCE)
-                sizes = threads.map(partial(_image_size, base), images[some])
+                sizes = threads.map(image_size, [os.path.join(base, image) for image in images[some]])  # noqa: PTH118
                 contents = threads.map(_content, files[some])
                 for number, (size, content) in enumerate(zip(sizes, contents, strict=True), start):
                     self._add(number, size, content)
@@ -210,20 +209,24 @@ class _Table:
         )
 
 
-def _image_size(base: bytes, image: bytes) -> tuple[int, int] | str:
-    """Return the height and width of an image in pixels, from its header; or why they can't be read."""
+def image_size(path: bytes, offset: int = 0, length: int = -1) -> tuple[int, int] | str:
+    """Return the height and width of an image in pixels, from its header; or why they can't be read.
+
+    offset, length  the image's bytes in the file; -1: all from the offset on
+    """
     try:
-        with open(os.path.join(base, image), "rb", opener=open_regular) as file:  # noqa: PTH118 (bytes)
-            data = file.read(HEADER_BYTES)
+        with open(path, "rb", opener=open_regular) as file:
+            size = os.fstat(file.fileno()).st_size - offset if length < 0 else length
+            file.seek(offset)
+            data = file.read(min(HEADER_BYTES, size))
             height, width, wrong = _jpeg_size(data)
             if wrong.startswith("truncated"):
-                height, width, wrong = _jpeg_size(data + file.read())
+                height, width, wrong = _jpeg_size(data + file.read(max(0, size - len(data))))
             if wrong != "foreign":
                 return wrong or (height, width)
-            from PIL import Image
+            from PIL import ContainerIO, Image
 
-            file.seek(0)
-            with Image.open(file) as opened:
+            with Image.open(ContainerIO.ContainerIO(file, offset, size)) as opened:
                 return opened.height, opened.width
     except Exception as error:  # Pillow raises errors of many classes for damaged files
         return f"{type(error).__name__}: {error}"

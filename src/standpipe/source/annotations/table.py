@@ -15,7 +15,7 @@ from standpipe.errors import PlanError
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
-from standpipe.source.targets import Invalid, checked_boxes, shown_box
+from standpipe.source.targets import KEYPOINTS, Invalid, checked_boxes, shown_box
 from standpipe.spec import AnyArray, Int64Array
 
 WithoutInstances = Literal["keep", "drop"]
@@ -120,6 +120,9 @@ class Annotations:
         clipped, kinds, dropped = checked_boxes(self.boxes, sizes, invalid)
         for kind, wrong in kinds.items():
             faults.add_all(kind, wrong, lambda i: f"{self.place(i)}: {shown_box(self.boxes[i], sizes[i])}")
+        if KEYPOINTS in self.values:
+            finite = np.all(np.isfinite(self.values[KEYPOINTS]), axis=(1, 2))
+            dropped = dropped | faults.add_all("keypoints that aren't finite", ~finite, self.place)
         return replace(self, boxes=clipped)._of_instances(~dropped)
 
     def write(

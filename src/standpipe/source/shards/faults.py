@@ -27,7 +27,7 @@ FAULTS = {
 }
 MEMBER_FAULTS = {  # of a member; FIELD stands for the name of a field
     "missing": "has no FIELD next to it. Members of a record must follow one another, as tar --sort=name packs them; "
-    "if some records have no FIELD, leave it out of fields=",
+    "if some records have no FIELD, leave it out of fields= or instances=",
     "unexpected": "is a label, but the first record has none next to it. Members of a record must follow one another, "
     "as tar --sort=name packs them; to read no labels, pass fields={'image': 'jpg'}",
     "two": "is a second FIELD of its record; say which member is which field, such as fields={'image': 'jpg', "

@@ -64,6 +64,19 @@ def checked_fields(fields: object) -> Fields | None:
     return dict(sorted(checked.items(), key=lambda item: item[0] != first))
 
 
+def checked_members(extension: object, fields: Fields | None) -> str | None:
+    """Return the extension of JSON members. Raises ``PlanError`` for another value, and for one that a field has."""
+    if extension is None:
+        return None
+    found = extension.lstrip(".").lower() if isinstance(extension, str) else ""
+    if not found or any(found in each for each in (fields or {"image": IMAGES, "label": ("cls",)}).values()):
+        raise PlanError(
+            f"TarShards: instances={extension!r} must be the extension of the members with boxes, such as 'json', and "
+            "none that a field has"
+        )
+    return found
+
+
 def _check_kind(name: str, extension: str) -> None:
     """Raise ``PlanError`` if members with an extension can't be a field of this name."""
     last = extension.rpartition(".")[2]

@@ -25,7 +25,9 @@ from standpipe.source.index.store import OwnPaths, Progress, is_settled
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields
+from standpipe.source.shards.instances import MemberInstances
 from standpipe.source.shards.wids import ListedShard
+from standpipe.source.targets import BoxForm
 from standpipe.system.paths import open_for_reading, path_text, reading
 
 MOST_NAMED = 9  # extensions in a message
@@ -44,6 +46,8 @@ class TarSubject(OwnPaths):
     fields  extensions of each field, as the user gave them; None: images and labels that the first record has
     index   the path of its index, if the user gave one
     listed  the shards as a list of wids has them, to be compared with what they are
+    members the extension of JSON members with instances; None: there are none
+    form    the form of their boxes
     base    the folder of all shards, with a slash at the end
     """
 
@@ -52,6 +56,8 @@ class TarSubject(OwnPaths):
     fields: Fields | None
     index: bytes | None
     listed: tuple[ListedShard, ...] | None = None
+    members: str | None = None
+    form: BoxForm = field(default_factory=BoxForm)
     base: bytes = field(init=False)
 
     kind = "tar"
@@ -80,8 +86,8 @@ class TarSubject(OwnPaths):
 
     @property
     def costly(self) -> bool:
-        """True for many or large shards, whose headers may take long to read where storage is slow."""
-        if len(self.shards) > CHEAP_SHARDS:
+        """True for many or large shards, whose headers may take long to read where storage is slow, and for members."""
+        if len(self.shards) > CHEAP_SHARDS or self.members is not None:
             return True
         try:
             return sum(os.stat(shard).st_size for shard in self.shards) > CHEAP_BYTES  # noqa: PTH116
@@ -120,12 +126,17 @@ class TarSubject(OwnPaths):
         """Read all headers of all shards, and write their index."""
         began_ns = time.time_ns()
         fields = self.fields or self._first_fields()
+        taken = [(list(extensions), name == "label") for name, extensions in fields.items()]
+        instances = None
+        if self.members is not None:
+            taken.append(([self.members], False))
+            instances = MemberInstances(writer, self.name, self.members, self.form, tuple(fields))
         records = _native.TarRecords(
-            [(list(extensions), name == "label") for name, extensions in fields.items()],
+            taken,
             ["cls"] if self.fields is None and "label" not in fields else [],
             PICKLES if self.fields is None else (),
         )
-        work = _Work(writer, tuple(fields))
+        work = _Work(writer, tuple(fields), instances)
         begin = 0
         for number, shard in enumerate(self.shards):
             listed = None if self.listed is None else self.listed[number]
@@ -142,7 +153,7 @@ class TarSubject(OwnPaths):
             f"{LEFT_OUT}{path_text(each) or 'names without one'}": n for each, n in records.left_out.items()
         }
         label = work.finish_labels()
-        return Facts(
+        facts = Facts(
             kind=self.kind,
             options=self._options(),
             seen={SKIPPED: work.skipped, REPEATED: work.repeated, **left_out, **work.unmarked},
@@ -155,6 +166,7 @@ class TarSubject(OwnPaths):
             outside=0,
             encoded=work.encoded,
         )
+        return facts if instances is None else instances.finish(facts)
 
     def _take(
         self,
@@ -168,13 +180,13 @@ class TarSubject(OwnPaths):
             before = os.fstat(file.fileno())
             if before.st_size == 0:
                 raise PlanError(f"{path_text(shard)} is empty; copy it again, or leave it out")
-            work.begin(shard[len(self.base) :], name_at)
+            work.begin(shard, shard[len(self.base) :], name_at)
             records.begin(file.fileno(), before.st_size)
             more = True
             while more:
                 more = records.take(RECORDS_AT_ONCE)
                 if (fault := records.fault) is not None:
-                    refuse(shard, before.st_size, fault, work.fields)
+                    refuse(shard, before.st_size, fault, (*work.fields, f".{self.members}"))
                 work.take(records)
             samples = work.end(records)
             if listed is not None:
@@ -191,6 +203,8 @@ class TarSubject(OwnPaths):
     def _options(self) -> dict[str, bool]:
         fields = self.fields or {}
         options = {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
+        if self.members is not None:
+            options[f"instances={self.members} {self.form}"] = True
         if self.listed is not None:
             from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
@@ -258,20 +272,24 @@ class _Work:
     encoded  those of byte fields
     """
 
-    def __init__(self, writer: IndexWriter, fields: tuple[str, ...]) -> None:
-        self.writer = writer
+    def __init__(
+        self, writer: IndexWriter, fields: tuple[str, ...], instances: MemberInstances | None
+    ) -> None:
+        self.writer, self._instances = writer, instances
         self.manifest = RecordDigest()
         self.rows = self.skipped = self.repeated = self.image_bytes = 0
         self.fields, self.encoded = fields, tuple(name for name in fields if name != "label")
         self._label = fields.index("label") if "label" in fields else None
         self._labels = LabelWriter(writer)
-        self._shard, self._shard_place, self._begin = b"", np.zeros(1, PLACE), 0
+        self._path = self._shard = b""
+        self._shard_place, self._begin = np.zeros(1, PLACE), 0
         self._skipped_before = 0
         self.unmarked: dict[str, int] = {}
 
-    def begin(self, shard: bytes, at: int) -> None:
+    def begin(self, path: bytes, shard: bytes, at: int) -> None:
         """Begin with a shard; ``at``: offset of its name in the text of all names."""
-        self._shard, self._begin, self._skipped_before = shard, self.rows, self.skipped
+        self._path, self._shard = path, shard
+        self._begin, self._skipped_before = self.rows, self.skipped
         self._shard_place = places_of(at, np.array([len(shard)]), np.array([len(shard)]))
 
     def take(self, records: _native.TarRecords) -> None:
@@ -286,6 +304,12 @@ class _Work:
                 place_sections(name), (records.offsets(number), records.lengths(number)), strict=True
             ):
                 self.writer.add(section, values.astype("<i8"))
+        if self._instances is not None:
+            images, members = (
+                np.stack([records.offsets(number), records.lengths(number)])
+                for number in (0, len(self.fields))
+            )
+            self._instances.add(self._path, images, members)
         self.image_bytes += int(records.lengths(0).sum())
         self.manifest.add_paths(records.names, records.name_lengths)
         if self._label is not None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, OpenSource, Records
 from standpipe.errors import PlanError, StandpipeError
+from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
-from standpipe.source.shards.fields import checked_fields, is_image
+from standpipe.source.shards.fields import checked_fields, checked_members, is_image
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.names import shard_paths
 from standpipe.source.shards.subject import LEFT_OUT, UNMARKED, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
+from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
@@ -72,11 +75,28 @@ class TarShards:
     index : path, optional
         Path of the shards' index file. Default: beside the shards if it exists there, else in the user's cache
         folder, or in memory for a few small shards.
+    instances : str, optional
+        The extension of JSON members with the boxes of each record's image, such as ``"json"``. They are read into the
+        index, with the images' sizes. A member has an object with ``boxes`` and ``labels``, a value of each for every
+        instance, and in the same way perhaps ``keypoints``, (K, 3) each, and further lists of one number for each
+        instance, such as ``area`` and ``iscrowd``. Or it has COCO's
+        ``{"annotations": [{"bbox": …, "category_id": …}, …]}``, or that list alone. Other values are left out; the
+        first record with instances says which ones all records have. Labels are int64; boxes, keypoints, areas and
+        scores float32; other numbers float64.
+    box_format : {"xyxy", "xywh", "cxcywh"}, optional
+        The four numbers of a box. Default: ``"xywh"`` for boxes named ``bbox``, as COCO has them, and ``"xyxy"`` for
+        ``boxes``.
+    normalized : bool, default False
+        True: boxes and keypoints are fractions of the image's sides. False: they are in pixels.
+    invalid : {"clip", "drop", "error"}, default "clip"
+        The treatment of a box that is empty or isn't finite, or leads out of its image by more than a pixel, as for
+        ``Coco``: ``explain()`` counts them, and ``check_files`` names each.
 
     Raises
     ------
     PlanError
-        By ``plan()``, for missing, empty or damaged shards, a record that lacks a field, and the cases above.
+        By ``plan()``, for missing, empty or damaged shards, a record that lacks a field, a JSON member of another form,
+        and the cases above.
 
     Examples
     --------
@@ -91,6 +111,10 @@ class TarShards:
     shards: AnyPath | Sequence[AnyPath]
     fields: Mapping[str, str] | None = None
     index: AnyPath | None = None
+    instances: str | None = field(default=None, kw_only=True)
+    box_format: BoxFormat | None = field(default=None, kw_only=True)
+    normalized: bool = field(default=False, kw_only=True)
+    invalid: Invalid = field(default="clip", kw_only=True)
 
     def open(self) -> OpenSource:
         """Find the shards' index, or read all headers and build one.
@@ -107,7 +131,11 @@ class TarShards:
         """Return one line for ``explain()``."""
         fields = "" if self.fields is None else f", fields={self.fields!r}"
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        return f"TarShards({self._name()}{fields}{index})"
+        form = [
+            f"{name}={getattr(self, name)!r}" for name in ("instances", "box_format", "normalized", "invalid")
+        ]
+        more = "" if self.instances is None else f", {', '.join(form)}"
+        return f"TarShards({self._name()}{fields}{index}{more})"
 
     def subject(self) -> TarSubject:
         """Return the shards, as the subject of an index."""
@@ -120,14 +148,17 @@ class TarShards:
                 f"TarShards needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {self.shards!r}"
             )
         name, fields = self._name().strip("'"), checked_fields(self.fields)
+        members = checked_members(self.instances, fields)
+        form = BoxForm(self.box_format, self.normalized, self.invalid).check("TarShards")
+        made = partial(TarSubject, name=name, fields=fields, index=index, members=members, form=form)
         if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
             listed = listed_shards(absolute(self.shards, field="TarShards' list"))
-            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
+            return made(tuple(shard.path for shard in listed), listed=listed)
         paths = shard_paths(self.shards)
         if any(path.endswith(INDEX_SUFFIX) for path in paths):
             listed = indexed_shards(paths)
-            return TarSubject(tuple(shard.path for shard in listed), name, fields, index, listed)
-        return TarSubject(paths, name, fields, index)
+            return made(tuple(shard.path for shard in listed), listed=listed)
+        return made(paths)
 
     def _name(self) -> str:
         if isinstance(self.shards, str | bytes | os.PathLike):
@@ -137,7 +168,7 @@ class TarShards:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShardListing(Listing):
+class ShardListing(AnnotationListing):
     """An ``OpenSource`` of the records of tar shards, in a packed index.
 
     name_at   (shards,) int64: offset of each shard's name in the index's text
@@ -199,7 +230,7 @@ class ShardListing(Listing):
     def index_note(self) -> str:
         """The index's location and size, and what isn't read, for ``explain()``."""
         seen = self.index.facts.seen
-        parts = [self._place]
+        parts: list[str] = [AnnotationListing.index_note.fget(self)]  # type: ignore[attr-defined]
         left_out = {
             name.removeprefix(LEFT_OUT): n for name, n in seen.items() if name.startswith(LEFT_OUT) and n
         }
@@ -223,6 +254,7 @@ class ShardListing(Listing):
         for name in Listing.skipped(self):
             yield f"{name} (no image of this key, below {folder})"
         yield from self._unmarked()
+        yield from AnnotationListing.skipped(self)
 
     def _unmarked(self) -> Iterator[str]:
         """Yield the first shard that may be cut, and how many others there are."""

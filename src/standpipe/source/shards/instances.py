@@ -1,0 +1,108 @@
+"""Read the instances of tar shards' records from a JSON member of each, and write them into their index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from standpipe.errors import PlanError
+from standpipe.source.annotations.json_targets import JsonTargets
+from standpipe.source.annotations.paired import FILES_AT_ONCE, MOST_BYTES, THREADS, image_size
+from standpipe.source.annotations.table import MOST, Faults
+from standpipe.source.index.file import SIZES, Column, Facts, read_fully
+from standpipe.source.index.instances import write_instances
+from standpipe.source.index.writer import IndexWriter
+from standpipe.source.targets import BoxForm
+from standpipe.spec import AnyArray, Int64Array
+from standpipe.system.paths import open_for_reading, path_text, reading
+
+NO_SIZE = (1, 1)  # of an image that can't be read: when it is read, it is a bad sample
+
+
+class MemberInstances:
+    """Writes the instances of records that are taken from shards, and the sizes of their images.
+
+    extension  that of the members
+    fields     names of the records' other fields
+    """
+
+    def __init__(
+        self, writer: IndexWriter, name: str, extension: str, form: BoxForm, fields: Sequence[str]
+    ) -> None:
+        self._writer, self._extension, self._form = writer, extension, form
+        self._targets = JsonTargets(form, fields)
+        self._faults = Faults(name)
+        self._total = self._most = 0
+        self._columns: dict[str, Column] = {}
+
+    def add(self, shard: bytes, images: Int64Array, members: Int64Array) -> None:
+        """Read the members of records, and the headers of their images.
+
+        shard    path of the records' shard
+        images   (2, n) offsets and lengths of the images in it
+        members  (2, n) offsets and lengths of the JSON members
+        """
+        with ThreadPoolExecutor(THREADS) as threads:
+            for start in range(0, images.shape[1], FILES_AT_ONCE):
+                some = slice(start, start + FILES_AT_ONCE)
+                places = members[:, some].T.tolist()
+                sizes = threads.map(lambda place: image_size(shard, *place), images[:, some].T.tolist())
+                texts = threads.map(lambda place: _content(shard, *place), places)
+                self._write(shard, list(sizes), list(texts), [offset for offset, _ in places])
+
+    def _write(
+        self,
+        shard: bytes,
+        sizes: list[tuple[int, int] | str],
+        texts: list[bytes | None],
+        offsets: list[int],
+    ) -> None:
+        def place(image: int, instance: int) -> str:
+            return f"{path_text(shard)} at byte {offsets[image]:,}, .{self._extension}: instance {instance}"
+
+        for image, (size, text) in enumerate(zip(sizes, texts, strict=True)):
+            try:
+                if text is None:
+                    raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
+                self._targets.add(text if isinstance(size, tuple) else None)
+            except ValueError as error:
+                raise PlanError(
+                    f"{path_text(shard)} at byte {offsets[image]:,}: a member .{self._extension} can't be read as "
+                    f"instances: {error}"
+                ) from None
+            if isinstance(size, str):
+                kind = "image whose size can't be read"
+                self._faults.add(kind, f"{path_text(shard)} before byte {offsets[image]:,}: {size}")
+        known = np.array([size if isinstance(size, tuple) else NO_SIZE for size in sizes], np.int64)
+        found = self._targets.take(known, place).valid(self._faults, self._form.invalid)
+        each = np.bincount(found.rows, minlength=len(known))
+        self._most = max(self._most, int(each.max()))
+        self._writer.add(SIZES, known.astype("<u4"))
+        values: dict[str, AnyArray] = {}
+        if self._targets.columns:
+            values = {"boxes": found.boxes.astype(np.float32), "labels": found.labels, **found.values}
+        self._columns |= write_instances(self._writer, self._total + np.cumsum(each), values)
+        self._total += len(found.rows)
+
+    def finish(self, facts: Facts) -> Facts:
+        """Write all faults; return an index's facts with those of instances."""
+        if not self._columns:
+            raise PlanError(f"{self._faults.name}: no member .{self._extension} has any instances")
+        counts = self._faults.finish(self._writer, self._form.invalid) | {MOST: self._most}
+        return replace(
+            facts,
+            seen={**facts.seen, **counts},
+            optional={"instances": 1, "sizes": 1},
+            instances=self._columns,
+        )
+
+
+def _content(shard: bytes, offset: int, length: int) -> bytes | None:
+    """Return the bytes of a member; None if they are too many."""
+    if length > MOST_BYTES:
+        return None
+    with open_for_reading(shard) as file, reading(shard):
+        return read_fully(file.fileno(), length, offset)
