@@ -133,6 +133,15 @@ def tar_shards_with_instances(tmp_path: Path) -> Source:
     return TarShards(shard(tmp_path / "0.tar", members), instances="json", index=tmp_path / "index")
 
 
+def list_with_instances(tmp_path: Path) -> Source:
+    for n in range(4):
+        (tmp_path / f"{n}.jpg").write_bytes(encoded(picture(n)))
+    (tmp_path / "list.txt").write_text("".join(f"{n}.jpg\n" for n in range(4)))
+    lines = ['{"boxes": [[1, 2, 3, 4]], "labels": [1]}', '{"annotations": []}'] * 2
+    (tmp_path / "boxes.jsonl").write_text("\n".join(lines))
+    return FileList(tmp_path / "list.txt", instances=tmp_path / "boxes.jsonl", index=tmp_path / "index")
+
+
 def annotated_twice(tmp_path: Path) -> Source:
     return Concat(annotated(tmp_path / "a"), annotated(tmp_path / "b"))
 
@@ -159,6 +168,7 @@ def mixed(tmp_path: Path) -> Source:
         concatenated_arrays,
         tar_shards,
         tar_shards_with_instances,
+        list_with_instances,
         fixed_records,
         idx_files,
         annotated,

@@ -136,7 +136,7 @@ GIVEN = {
 
 
 class Objects(Targets):
-    """The same images, with targets as Hugging Face's or torchvision's datasets have them."""
+    """Images with targets in the form of Hugging Face's or torchvision's datasets."""
 
     def __init__(self, source: sp.Coco, kind: str, given: str, *, fractions: bool = False) -> None:
         super().__init__(source, "encoded")

@@ -109,19 +109,19 @@ def test_a_list_with_further_lists_is_a_value(lists: dict[str, Path]) -> None:
         (
             {"image": "x"},
             sp.PlanError,
-            r"FileList\(image='x'\): it takes root=, labels=, index=, and paths of",
+            r"FileList\(image='x'\): it takes root=, labels=, index=, instances=, .* and paths of",
         ),
         ({"source": "x"}, sp.PlanError, r"FileList\(source='x'\): .* other than image, label, index"),
         ({"a b": "x"}, sp.PlanError, r"FileList\(a b='x'\): .* whose names are identifiers"),
         (
             {"right": None},
             sp.PlanError,
-            r"FileList\(right=None\): it takes root=, labels=, index=, and paths of",
+            r"FileList\(right=None\): it takes root=, labels=, index=, instances=, .* and paths of",
         ),
         (
             {"right": ["a.jpg"]},
             sp.PlanError,
-            r"FileList\(right=\['a\.jpg'\]\): it takes root=, labels=, index=, and paths of",
+            r"FileList\(right=\['a\.jpg'\]\): it takes root=, labels=, index=, instances=, .* and paths of",
         ),
     ],
 )

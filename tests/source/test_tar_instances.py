@@ -197,9 +197,9 @@ def test_wrong_boxes_are_counted_and_named(tmp_path: Path) -> None:
         ({"boxes": [[1, 2, 3, 4]], "labels": []}, "it has different numbers of boxes and labels"),
         ({"boxes": [[1, 2, 3]], "labels": [1]}, r"'boxes' must be numbers of the shape \(1, 4\)"),
         ({"boxes": [[1, 2, 3, None]], "labels": [1]}, "'boxes' must be numbers"),
-        ({"boxes": [[1, 2, 3, 4]], "labels": ["cat"]}, "'labels' must be whole numbers"),
-        ({"boxes": [[1, 2, 3, 4]], "labels": [1.5]}, "'labels' must be whole numbers"),
-        ({"boxes": [[1, 2, 3, 4]], "labels": [2**63]}, "'labels' must be whole numbers"),
+        ({"boxes": [[1, 2, 3, 4]], "labels": ["cat"]}, "'labels' must be integers"),
+        ({"boxes": [[1, 2, 3, 4]], "labels": [1.5]}, "'labels' must be integers"),
+        ({"boxes": [[1, 2, 3, 4]], "labels": [2**63]}, "'labels' must be integers"),
         ({"boxes": [[1, 2, 3, 4]], "labels": [1]}, "it has no list 'area'"),
         (
             {"boxes": [[1, 2, 3, 4]], "labels": [1], "area": [[1]]},

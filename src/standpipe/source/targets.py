@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 import numpy as np
@@ -32,10 +32,8 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("catego
 # From the four numbers of each box to its left, top, right and bottom.
 CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {
     "xyxy": lambda boxes: boxes,
-    "xywh": lambda boxes: np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
-    "cxcywh": lambda boxes: np.concatenate(
-        [boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1
-    ),
+    "xywh": lambda boxes: _spanned(boxes[:, :2], boxes[:, 2:]),
+    "cxcywh": lambda boxes: _spanned(boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]),
 }
 
 
@@ -50,6 +48,11 @@ class BoxForm:
     box_format: BoxFormat | None = None
     normalized: bool = False
     invalid: Invalid = "clip"
+
+    def describe(self) -> str:
+        """Return the values that aren't the defaults, as the end of a call's arguments."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return "".join(f", {name}={value!r}" for name, (value, usual) in values.items() if value != usual)
 
     def check(self, call: str) -> BoxForm:
         """Return this form. Raises ``PlanError`` for other values than the types name."""
@@ -86,6 +89,10 @@ def box_form(source: object) -> BoxForm:
     """Return the form of the boxes that a Python source's samples have."""
     form = getattr(source, "form", None)
     return form if isinstance(form, BoxForm) else BoxForm(invalid="error")
+
+
+def _spanned(begin: Boxes, size: Boxes) -> Boxes:
+    return np.concatenate([begin, begin + size], axis=1)
 
 
 def name_of(name: str, given: Mapping[str, object]) -> str | None:

@@ -152,9 +152,9 @@ def _numbers(name: str, value: Any) -> AnyArray | None:
 
 def _values(key: str, value: Any, spec: ArraySpec, count: int) -> AnyArray:
     found = _numbers(KEYPOINTS if key == KEYPOINTS else "", value)
-    whole = spec.dtype.kind in "ib"
-    if found is None or found.shape != (count, *spec.shape) or (whole and found.dtype.kind not in "bi"):
-        what = "whole numbers" if whole else "numbers"
+    of_integers = spec.dtype.kind in "ib"
+    if found is None or found.shape != (count, *spec.shape) or (of_integers and found.dtype.kind not in "bi"):
+        what = "integers" if of_integers else "numbers"
         raise ValueError(
             f"{key!r} must be {what} of the shape {(count, *spec.shape)}, as in the first image with instances"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 
@@ -145,7 +146,7 @@ class _Table:
         with ThreadPoolExecutor(THREADS) as threads:
             for start in range(0, len(images), FILES_AT_ONCE):
                 some = slice(start, start + FILES_AT_ONCE)
-                sizes = threads.map(image_size, [os.path.join(base, image) for image in images[some]])  # noqa: PTH118
+                sizes = image_sizes([os.path.join(base, image) for image in images[some]])  # noqa: PTH118
                 contents = threads.map(_content, files[some])
                 for number, (size, content) in enumerate(zip(sizes, contents, strict=True), start):
                     self._add(number, size, content)
@@ -209,11 +210,18 @@ class _Table:
         )
 
 
-def image_size(path: bytes, offset: int = 0, length: int = -1) -> tuple[int, int] | str:
-    """Return the height and width of an image in pixels, from its header; or why they can't be read.
+def image_sizes(
+    paths: Sequence[bytes], ranges: Iterable[Sequence[int]] = repeat((0, -1))
+) -> list[tuple[int, int] | str]:
+    """Return the height and width of each image in pixels, from its header; or why they can't be read.
 
-    offset, length  the image's bytes in the file; -1: all from the offset on
+    ranges  offset and length of each image in its file; default: whole files
     """
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(lambda path, part: _image_size(path, *part), paths, ranges))
+
+
+def _image_size(path: bytes, offset: int, length: int) -> tuple[int, int] | str:
     try:
         with open(path, "rb", opener=open_regular) as file:
             size = os.fstat(file.fileno()).st_size - offset if length < 0 else length

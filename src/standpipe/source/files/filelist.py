@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
+from standpipe.source.annotations.json_lines import lines_subject
+from standpipe.source.annotations.listing import AnnotationListing, AnnotationSubject
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
+from standpipe.source.index.store import open_index
 from standpipe.source.index.with_fields import Further, set_arguments, shown_fields
+from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -18,7 +22,8 @@ class FileList:
     """Images that a text file lists: one ``path`` or ``path label`` per line, in the list's order.
 
     The fields are ``image``, an encoded image, and, if the list has labels, ``label``, () int64. Columns that
-    ``build_index`` or ``standpipe index`` added are further fields, and so are the images of further lists.
+    ``build_index`` or ``standpipe index`` added are further fields, and so are the images of further lists. With
+    ``instances=`` each image has boxes, labels and other values of M objects, as those of ``Coco``.
 
     - Lines end with LF or CR LF and contain no other CR. Paths are bytes, in the file system's encoding. A
       UTF-8 byte order mark before the first line is skipped, and so are lines with only spaces and tabs.
@@ -51,6 +56,14 @@ class FileList:
         folder, or in memory if it is small.
     others : tuple of (str, path), optional
         Further lists as pairs, in the form in which the attribute ``others`` has them.
+    instances : path, optional
+        A text file with the boxes of each image, in JSON: line n is for line n of the list, and has an object as the
+        members of ``TarShards(instances=…)`` have it, such as ``{"boxes": [[1, 2, 30, 40]], "labels": [7]}``, or
+        ``{"boxes": [], "labels": []}`` for none. A file of lines is soon written from arrays or a table; it can be
+        read in pieces, and an index of it knows when it changed. The lines and the headers of all images are read
+        once, into an index. The list has no labels then, and there are no further lists.
+    box_format, normalized, invalid
+        As for ``TarShards``.
     **fields : path
         Further lists by the name of their field, such as ``right="right.txt"`` or ``mask="masks.txt"``: one path
         per line, in the order of the images. Each is a field as well, an encoded image. Relative paths start
@@ -59,8 +72,8 @@ class FileList:
     Raises
     ------
     PlanError
-        By ``plan()``, for a missing list, for a line that breaks these rules, with its number, and for lists of
-        different lengths. At once for a field's name that isn't an identifier, or that every record has.
+        By ``plan()``, for a missing list, for a line that breaks these rules, with its number, and for lists or
+        instances of different lengths. At once for a field's name that isn't an identifier, or that every record has.
     TypeError
         For a misspelt parameter, such as ``labls=False``.
 
@@ -79,6 +92,15 @@ class FileList:
     >>> _ = pathlib.Path("masks.txt").write_text("".join(f"{path}\\n" for path in masks))
     >>> sorted(sp.FileList("images.txt", mask="masks.txt").open().fields)
     ['image', 'mask']
+
+    Images with boxes, from arrays:
+
+    >>> import json
+    >>> boxes = [np.array([[4, 5, 24, 15]])] * len(images)
+    >>> lines = [json.dumps({"boxes": each.tolist(), "labels": [3]}) for each in boxes]
+    >>> _ = pathlib.Path("boxes.jsonl").write_text("\\n".join(lines))
+    >>> sorted(sp.FileList("images.txt", instances="boxes.jsonl").open().fields)
+    ['boxes', 'image', 'labels']
     """
 
     path: AnyPath
@@ -86,6 +108,10 @@ class FileList:
     labels: bool
     index: AnyPath | None
     others: Further
+    instances: AnyPath | None
+    box_format: BoxFormat | None
+    normalized: bool
+    invalid: Invalid
 
     def __init__(
         self,
@@ -95,9 +121,24 @@ class FileList:
         index: AnyPath | None = None,
         *,
         others: Further = (),
+        instances: AnyPath | None = None,
+        box_format: BoxFormat | None = None,
+        normalized: bool = False,
+        invalid: Invalid = "clip",
         **fields: AnyPath,
     ) -> None:
-        set_arguments(self, dict(others) | fields, path=path, root=root, labels=labels, index=index)
+        set_arguments(
+            self,
+            dict(others) | fields,
+            path=path,
+            root=root,
+            labels=labels,
+            index=index,
+            instances=instances,
+            box_format=box_format,
+            normalized=normalized,
+            invalid=invalid,
+        )
 
     def open(self) -> OpenSource:
         """Find the lists' indexes, or read the lists and build them.
@@ -108,9 +149,13 @@ class FileList:
         - for the first line with a NUL byte, a CR, no path, more than 65,535 bytes, a path out of ``root``,
           or a label that doesn't fit, with file and line,
         - if columns were added to its index, and the list has other records now,
-        - if a further list has another number of lines.
+        - if a further list or the file of instances has another number of lines,
+        - for the first line of instances with another form, and for a wrong box with ``invalid="error"``.
         """
-        images = Listing.open(self.subject())
+        subject = self.subject()
+        if isinstance(subject, AnnotationSubject):
+            return AnnotationListing(subject, open_index(subject))
+        images = Listing.open(subject)
         others = {}
         for name, subject in self.further():
             others[name] = other = Listing.open(subject)
@@ -126,14 +171,38 @@ class FileList:
         root = "" if self.root is None else f", root='{path_text(self.root)}'"
         labels = "" if self.labels else ", labels=False"
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        return f"FileList('{path_text(self.path)}'{root}{labels}{index}{shown_fields(self.others)})"
+        form = BoxForm(self.box_format, self.normalized, self.invalid).describe()
+        instances = "" if self.instances is None else f", instances='{path_text(self.instances)}'{form}"
+        return (
+            f"FileList('{path_text(self.path)}'{root}{labels}{index}{instances}{shown_fields(self.others)})"
+        )
 
     def further(self) -> list[tuple[str, ListSubject]]:
         """Return each further list, as the subject of an index, and the name of its field."""
-        return [(name, FileList(path, self.root, labels=False).subject()) for name, path in self.others]
+        return [(name, FileList(path, self.root, labels=False)._list()) for name, path in self.others]
 
-    def subject(self) -> ListSubject:
-        """Open the list, as the subject of an index."""
+    def subject(self) -> ListSubject | AnnotationSubject:
+        """Open the list, and the file of instances if there is one, as the subject of an index."""
+        if self.instances is None:
+            return self._list()
+        form = BoxForm(self.box_format, self.normalized, self.invalid).check("FileList")
+        if self.others:
+            raise PlanError(
+                "FileList: a list with instances= has one image per line; leave out the further lists"
+            )
+        images = Listing.open(FileList(self.path, self.root, self.labels)._list())
+        if images.index.facts.label is not None:
+            raise PlanError(
+                f"FileList: the lines of {path_text(self.path)} have labels; with instances= only objects have "
+                "labels. Write paths alone, or labels=False if all of a line is a path"
+            )
+        lines = absolute(self.instances, field="FileList's instances")
+        return lines_subject(images, lines, form, self._index())
+
+    def _index(self) -> bytes | None:
+        return None if self.index is None else absolute(self.index, field="FileList's index")
+
+    def _list(self) -> ListSubject:
         if not isinstance(self.labels, bool):
             raise PlanError(
                 f"FileList: labels must be True or False, got {self.labels!r}; the list itself has the labels"
@@ -143,12 +212,11 @@ class FileList:
         if self.root is not None:
             base = absolute(self.root, field="FileList's root")
         base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
-        index = None if self.index is None else absolute(self.index, field="FileList's index")
         return ListSubject.open(
             path,
             base,
             name=path_text(self.path),
             labels=self.labels,
             stays=self.root is not None,
-            index=index,
+            index=self._index(),
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from standpipe.errors import PlanError
 from standpipe.source.annotations.json_targets import JsonTargets
-from standpipe.source.annotations.paired import FILES_AT_ONCE, MOST_BYTES, THREADS, image_size
+from standpipe.source.annotations.paired import MOST_BYTES, image_sizes
 from standpipe.source.annotations.table import MOST, Faults
 from standpipe.source.index.file import SIZES, Column, Facts, read_fully
 from standpipe.source.index.instances import write_instances
@@ -45,41 +44,31 @@ class MemberInstances:
         images   (2, n) offsets and lengths of the images in it
         members  (2, n) offsets and lengths of the JSON members
         """
-        with ThreadPoolExecutor(THREADS) as threads:
-            for start in range(0, images.shape[1], FILES_AT_ONCE):
-                some = slice(start, start + FILES_AT_ONCE)
-                places = members[:, some].T.tolist()
-                sizes = threads.map(lambda place: image_size(shard, *place), images[:, some].T.tolist())
-                texts = threads.map(lambda place: _content(shard, *place), places)
-                self._write(shard, list(sizes), list(texts), [offset for offset, _ in places])
-
-    def _write(
-        self,
-        shard: bytes,
-        sizes: list[tuple[int, int] | str],
-        texts: list[bytes | None],
-        offsets: list[int],
-    ) -> None:
-        def place(image: int, instance: int) -> str:
-            return f"{path_text(shard)} at byte {offsets[image]:,}, .{self._extension}: instance {instance}"
-
-        for image, (size, text) in enumerate(zip(sizes, texts, strict=True)):
-            try:
-                if text is None:
-                    raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
-                self._targets.add(text if isinstance(size, tuple) else None)
-            except ValueError as error:
-                raise PlanError(
-                    f"{path_text(shard)} at byte {offsets[image]:,}: a member .{self._extension} can't be read as "
-                    f"instances: {error}"
-                ) from None
-            if isinstance(size, str):
-                kind = "image whose size can't be read"
-                self._faults.add(kind, f"{path_text(shard)} before byte {offsets[image]:,}: {size}")
+        sizes = image_sizes([shard] * images.shape[1], images.T.tolist())
+        with open_for_reading(shard) as file, reading(shard):
+            for (offset, length), size in zip(members.T.tolist(), sizes, strict=True):
+                try:
+                    if length > MOST_BYTES:
+                        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
+                    text = read_fully(file.fileno(), length, offset)
+                    self._targets.add(text if isinstance(size, tuple) else None)
+                except ValueError as error:
+                    raise PlanError(
+                        f"{path_text(shard)} at byte {offset:,}: a member .{self._extension} can't be read as "
+                        f"instances: {error}"
+                    ) from None
+                if isinstance(size, str):
+                    kind = "image whose size can't be read"
+                    self._faults.add(kind, f"{path_text(shard)} before byte {offset:,}: {size}")
         known = np.array([size if isinstance(size, tuple) else NO_SIZE for size in sizes], np.int64)
-        found = self._targets.take(known, place).valid(self._faults, self._form.invalid)
-        each = np.bincount(found.rows, minlength=len(known))
-        self._most = max(self._most, int(each.max()))
+        found = self._targets.take(
+            known.reshape(-1, 2),
+            lambda image, instance: (
+                f"{path_text(shard)} at byte {members[0, image]:,}, .{self._extension}: instance {instance}"
+            ),
+        ).valid(self._faults, self._form.invalid)
+        each = np.bincount(found.rows, minlength=len(sizes))
+        self._most = max(self._most, int(each.max(initial=0)))
         self._writer.add(SIZES, known.astype("<u4"))
         values: dict[str, AnyArray] = {}
         if self._targets.columns:
@@ -98,11 +87,3 @@ class MemberInstances:
             optional={"instances": 1, "sizes": 1},
             instances=self._columns,
         )
-
-
-def _content(shard: bytes, offset: int, length: int) -> bytes | None:
-    """Return the bytes of a member; None if they are too many."""
-    if length > MOST_BYTES:
-        return None
-    with open_for_reading(shard) as file, reading(shard):
-        return read_fully(file.fileno(), length, offset)

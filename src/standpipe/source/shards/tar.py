@@ -131,10 +131,8 @@ class TarShards:
         """Return one line for ``explain()``."""
         fields = "" if self.fields is None else f", fields={self.fields!r}"
         index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        form = [
-            f"{name}={getattr(self, name)!r}" for name in ("instances", "box_format", "normalized", "invalid")
-        ]
-        more = "" if self.instances is None else f", {', '.join(form)}"
+        form = BoxForm(self.box_format, self.normalized, self.invalid).describe()
+        more = "" if self.instances is None else f", instances={self.instances!r}{form}"
         return f"TarShards({self._name()}{fields}{index}{more})"
 
     def subject(self) -> TarSubject:
