@@ -192,6 +192,7 @@ def test_wrong_boxes_are_counted_and_named(tmp_path: Path) -> None:
         (b"1" * 5000, "it isn't JSON: Exceeds the limit"),
         (3, "it must be an object with boxes and labels, or with a list of annotations"),
         ([3], "it must be an object with boxes and labels"),
+        ([{"bbox": [1, 2, 3, 4]}, {"category_id": 1}], "it has no list 'boxes', only an empty object"),
         ({}, "it has no list 'boxes', only an empty object"),
         ({"boxes": [[1, 2, 3, 4]], "name": 1}, "it has no list 'labels', only 'boxes', 'name'"),
         ({"boxes": [[1, 2, 3, 4]], "labels": []}, "it has different numbers of boxes and labels"),

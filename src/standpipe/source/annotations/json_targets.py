@@ -120,8 +120,10 @@ def _target(text: bytes) -> Mapping[str, Any]:
     if isinstance(found, list):
         if not all(isinstance(each, dict) for each in found):
             raise ValueError(f"it must be {FORM}")
-        names = [name for name in found[0] if all(name in each for each in found)] if found else []
-        found = {name: [each[name] for each in found] for name in names} or {BOXES: [], LABELS: []}
+        names = (
+            [name for name in found[0] if all(name in each for each in found)] if found else [BOXES, LABELS]
+        )
+        found = {name: [each[name] for each in found] for name in names}
     if not isinstance(found, dict):
         raise ValueError(f"it must be {FORM}")
     return found
