@@ -9,6 +9,9 @@ tenth from run to run with what other processes share.
 With --shards the rows are members of tar shards instead: names that are links to one shard with 1,000 photos and their
 labels, so 10,000,000 rows are 20,000,000 members of 10,000 shards. PyTorch is left out.
 
+With --boxes 10 the index has ten random boxes and labels of each row's image, which batches have too. It is made
+beforehand, as annotation files of so many images would take hours to write and read. PyTorch is left out.
+
 With --executor process a Python function stands in the pipeline, so that worker processes have something to
 do.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -26,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -38,11 +43,22 @@ from beside_torch import PillowImages, endless, listed
 
 import standpipe as sp
 from standpipe.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
+from standpipe.source.annotations.listing import AnnotationListing
+from standpipe.source.annotations.paired import image_sizes
+from standpipe.source.annotations.table import MOST
+from standpipe.source.index.file import SIZES, Facts, IndexFile, read_index
+from standpipe.source.index.instances import write_instances
+from standpipe.source.index.listing import Listing
+from standpipe.source.index.store import build_at
+from standpipe.source.index.writer import IndexWriter
+from standpipe.system.claims import claimed
 from standpipe.system.machine import free_memory_bytes
 
 FEW_ROWS = 10_000
 PHOTOS = 1_000
 BYTES_PER_ROW = 100  # of list and index, generously
+BYTES_PER_BOX = 32
+ROWS_AT_ONCE = 100_000
 TORCH_BYTES_PER_ROW = 400  # of a Python list of paths, its labels and the sampler's permutation
 LOOK_EVERY_S = 0.25
 
@@ -53,7 +69,10 @@ def main() -> None:
         print(json.dumps(CHILDREN[args.child](args)))
         return
     with tempfile.TemporaryDirectory(prefix="standpipe-rows-", dir=args.scratch) as folder:
-        needed, free = args.rows * BYTES_PER_ROW, shutil.disk_usage(folder).free
+        needed, free = (
+            args.rows * (BYTES_PER_ROW + args.boxes * BYTES_PER_BOX),
+            shutil.disk_usage(folder).free,
+        )
         if needed > free:
             print(
                 f"skipped: needs {needed / 1e9:.1f} GB in {args.scratch}, which has {free / 1e9:.1f}; see --scratch"
@@ -66,6 +85,7 @@ def arguments() -> argparse.ArgumentParser:
     made = parser(__doc__, rounds=3)
     made.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
     made.add_argument("--shards", action="store_true", help="rows are members of tar shards, not of a list")
+    made.add_argument("--boxes", type=int, default=0, metavar="N", help="of each row of a list (default: 0)")
     made.add_argument("--workers", type=int, default=8, metavar="N", help="of each (default: 8)")
     made.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
     made.add_argument("--batches", type=int, default=150, metavar="N", help="of each run (default: 150)")
@@ -87,10 +107,21 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
     print(f"making {args.rows:,} rows in {folder}", file=sys.stderr)
     make = make_shards if args.shards else make_lists
     make(args.path, folder, {many: args.rows, few: min(args.rows, FEW_ROWS)})
+    for path in (many, few) if args.boxes else ():
+        write_boxes(path, args.boxes, len(listed(args.path)[:PHOTOS]))
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
 
     def child(kind: str, path: Path) -> dict[str, Any]:
-        options = ("--workers", args.workers, "--batch", args.batch, "--batches", args.batches)
+        options = (
+            "--boxes",
+            args.boxes,
+            "--workers",
+            args.workers,
+            "--batch",
+            args.batch,
+            "--batches",
+            args.batches,
+        )
         command = [sys.executable, __file__, path, *options, "--executor", args.executor, "--child", kind]
         return last_json(command, env=cache)
 
@@ -100,10 +131,13 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         f"standpipe, {FEW_ROWS:,} rows": lambda: child("standpipe", few),
     }
     why_no_torch = "it doesn't read shards by record" if args.shards else torch_left_out(args.rows)
+    if args.boxes:
+        del measures["index"]
+        why_no_torch = "its start would read all boxes"
     if not why_no_torch:
         measures[f"torch, {args.rows:,} rows"] = lambda: child("torch", many)
     results = in_turn(args.rounds, measures)
-    index = results.pop("index")
+    index = results.pop("index", None)
     rows: list[list[Any]] = [
         [
             name,
@@ -115,10 +149,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         for name, runs in results.items()
     ]
     ours, small = (column(runs, "peak_pss_mib") for runs in list(results.values())[:2])
-    rate = Figure((args.rows / seconds / 1e6 for seconds in column(index, "seconds")), ".2f")
     notes = [
-        f"index: {rate} million rows/s, {index[0]['size_bytes'] / 1e6:.1f} MB for "
-        + ("shards" if args.shards else f"a list of {many.stat().st_size / 1e6:,.0f} MB"),
+        index_note(args, index, many) if index else f"{args.boxes:,} boxes of each row",
         f"peak memory over {args.rows:,} rows ÷ over {FEW_ROWS:,}: "
         f"{statistics.median(ours) / statistics.median(small):.3f}",
         f"flatness: memory in the last quarter of a run ÷ in its second quarter; {args.workers} workers, "
@@ -132,6 +164,13 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         path = Path(args.plot) / "ten_million_rows.png"
         line_chart(path, "memory of a process and its workers", "seconds", "PSS, MiB", curves)
         print(f"  {path}")
+
+
+def index_note(args: argparse.Namespace, index: list[dict[str, Any]], many: Path) -> str:
+    """Return how fast an index was built, and how large it is."""
+    rate = Figure((args.rows / seconds / 1e6 for seconds in column(index, "seconds")), ".2f")
+    of = "shards" if args.shards else f"a list of {many.stat().st_size / 1e6:,.0f} MB"
+    return f"index: {rate} million rows/s, {index[0]['size_bytes'] / 1e6:.1f} MB for {of}"
 
 
 def torch_left_out(rows: int) -> str:
@@ -182,6 +221,52 @@ def make_shards(photos: str, folder: Path, rows: dict[Path, int]) -> None:
             (folder / pattern.name.replace("*", f"{number:06}")).symlink_to(whole)
 
 
+def write_boxes(path: Path, boxes: int, photos: int) -> None:
+    """Write the index of a list, with ``boxes`` random boxes of each row's image, beside it."""
+    random = np.random.default_rng(0)
+    subject: Any = sp.FileList(path).subject()
+
+    def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
+        listing = Listing(subject, draft)
+        paths = listing.paths(np.arange(min(photos, facts.rows)))
+        known = np.array(image_sizes([paths[row] for row in range(len(paths))]))
+        instances = {}
+        for start in range(0, facts.rows, ROWS_AT_ONCE):
+            rows = np.arange(start, min(start + ROWS_AT_ONCE, facts.rows))
+            sizes = known[rows % len(known)]
+            corners = np.sort(random.random((len(rows), boxes, 2, 2), np.float32), axis=2)
+            corners *= sizes[:, None, None, ::-1]
+            values: dict[str, Any] = {
+                "boxes": corners.reshape(-1, 4),
+                "labels": random.integers(0, 80, len(rows) * boxes),
+            }
+            instances = write_instances(writer, (rows + 1) * boxes, values)
+            writer.add(SIZES, sizes.astype("<u4"))
+            progress(f"boxes of {start:,} of {facts.rows:,} rows")
+        optional = {"instances": 1, "sizes": 1}
+        return replace(facts, seen={**facts.seen, MOST: boxes}, optional=optional, instances=instances)
+
+    index = os.fsencode(path.with_suffix(".index"))
+    with claimed(index) as file:
+        build_at(subject, file, index, finish=finish)
+    os.sync()  # a disk that still writes would slow down starts
+    progress("")
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """The source of a list with the index that ``write_boxes`` made."""
+
+    path: str
+
+    def open(self) -> AnnotationListing:
+        subject: Any = sp.FileList(self.path).subject()
+        return AnnotationListing(subject, read_index(os.fsencode(Path(self.path).with_suffix(".index"))))
+
+    def describe(self) -> str:
+        return f"Boxed({self.path!r})"
+
+
 def source_at(path: str) -> sp.FileList | sp.TarShards:
     """Return the source of rows that ``make_lists`` or ``make_shards`` made."""
     return sp.TarShards(path) if path.endswith(".tar") else sp.FileList(path)
@@ -221,7 +306,8 @@ def mirrored(image: Any) -> Any:
 
 
 def run_ours(args: argparse.Namespace) -> dict[str, Any]:
-    pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=0).map(sp.RandomResizedCrop(224))
+    source = Boxed(args.path) if args.boxes else source_at(args.path)
+    pipeline = sp.Pipeline(source).shuffle(seed=0).map(sp.RandomResizedCrop(224))
     if args.executor == "process":
         pipeline = pipeline.map(mirrored, field="image")
     memory = MemoryOverTime()
