@@ -125,6 +125,11 @@ def test_an_index_is_used_until_the_options_change(tmp_path: Path) -> None:
     report = sp.build_index(shards, columns={"weight": np.arange(7)})
     assert report.columns == ("weight",)
     assert {"boxes", "weight"} <= {*shards.open().fields}
+    np.save(tmp_path / "weight.npy", np.arange(7))
+    sp.build_index(shards, columns={"weight": tmp_path / "weight.npy"})
+    packed(tmp_path, rows[:4])  # standpipe index has no option for instances
+    with pytest.raises(sp.PlanError, match=r"has other records now .*: by build_index\(…, columns=…\)"):
+        shards.open()
 
 
 def test_fractions_and_further_numbers(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def keep_columns(writer: IndexWriter, old: IndexFile, names: Iterable[str]) -> d
 
 def command(subject: Subject, facts: Facts) -> str:
     """Return the command that builds an index with the columns of ``facts``, or a hint to ``build_index``."""
-    if not all(column.origin for column in facts.added.values()):
+    if facts.instances or not all(column.origin for column in facts.added.values()):
         return "by build_index(…, columns=…)"
     import shlex
 
