@@ -187,6 +187,9 @@ void bind_checks(nb::module_& m);       // checks of files before a run
 void bind_cache(nb::module_& m);        // a cache's store
 void bind_counters(nb::module_& m);     // counters of Python threads
 
+struct Program;
+void bind_trace(nb::class_<Program>& program);  // what transforms do to pictures, without the pictures
+
 class Latency;
 nb::typed<nb::tuple, int, nb::ellipsis> counts_of(const Latency& latency);
 constexpr const char* kCounts = "Number of durations in each bucket of standpipe.stats.latency.Latency.";

@@ -14,7 +14,6 @@
 
 #include "bind/bind.h"
 #include "image/rows.h"
-#include "image/trace.h"
 
 namespace standpipe {
 namespace {
@@ -290,64 +289,6 @@ void bind_stages(nb::module_& m) {
             "times; 0: 1 to 3 times at random.");
 }
 
-constexpr size_t kMoveNumbers = 12;
-
-using BoxArray = nb::ndarray<const float, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
-
-std::vector<Edges> boxes_of(const BoxArray& boxes, int64_t begin, int64_t end) {
-    if (begin < 0 || end < begin || static_cast<size_t>(end) > boxes.shape(0))
-        throw nb::value_error("ends: of the boxes of each row, one after another");
-    std::vector<Edges> edges(static_cast<size_t>(end - begin));
-    for (size_t i = 0; i < edges.size(); ++i)
-        std::copy_n(boxes.data() + 4 * (static_cast<size_t>(begin) + i), 4, edges[i].begin());
-    return edges;
-}
-
-// Rows with fewer moves than the others get moves that change nothing.
-std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
-    const Program& program, size_t head, const std::vector<std::pair<int, int>>& sizes, uint64_t seed,
-    uint64_t epoch, Column<uint64_t> positions, Column<uint64_t> attempts,
-    const std::optional<BoxArray>& boxes, const std::optional<Column<int64_t>>& ends) {
-    const size_t count = sizes.size();
-    if (head >= program.heads.size()) throw nb::index_error("head");
-    if (positions.shape(0) != count || attempts.shape(0) != count) throw nb::value_error("of other rows");
-    if (boxes.has_value() != ends.has_value() || (ends && ends->shape(0) != count))
-        throw nb::value_error("ends: one for each row, with the boxes");
-    if (program.windows > 0 && !boxes) throw nb::value_error("a crop by boxes needs them");
-    Numbers<int32_t> windows(4 * program.windows * count);
-    std::ranges::fill(windows.values(), 0);
-    std::vector<std::vector<Edges>> of_rows(count);
-    for (size_t i = 0; program.windows > 0 && i < count; ++i)
-        of_rows[i] = boxes_of(*boxes, i == 0 ? 0 : ends->data()[i - 1], ends->data()[i]);
-    std::vector<std::vector<Move>> rows(count);
-    size_t most = 0;
-    {
-        Released unlocked;
-        for (size_t i = 0; i < count; ++i) {
-            const SampleKey key{epoch_key(seed, epoch), positions.data()[i], attempts.data()[i]};
-            const Size source{sizes[i].first, sizes[i].second};
-            const auto own = windows.values().subspan(4 * program.windows * i, 4 * program.windows);
-            if (source.height > 0 && source.width > 0)
-                trace(program, head, source, key, rows[i], of_rows[i], own);
-            most = std::max(most, rows[i].size());
-        }
-    }
-    Numbers<double> numbers(count * most * kMoveNumbers);
-    double* next = numbers.values().data();
-    for (size_t i = 0; i < count; ++i) {
-        Move none{{1, 0, 0, 0, 1, 0, 0, 0, 1}, sizes[i].first, sizes[i].second, false};
-        if (!rows[i].empty()) none.height = rows[i].back().height, none.width = rows[i].back().width;
-        rows[i].resize(most, none);
-        for (const Move& move : rows[i]) {
-            next = std::copy(move.matrix.begin(), move.matrix.end(), next);
-            *next++ = move.height;
-            *next++ = move.width;
-            *next++ = move.drops;
-        }
-    }
-    return {std::move(numbers).array(), std::move(windows).array()};
-}
-
 void bind_kernel(nb::module_& m) {
     nb::class_<RowFormat>(
         m, "RowFormat",
@@ -431,30 +372,14 @@ void bind_kernel(nb::module_& m) {
              "``twin``:\n"
              "number of the head whose row it writes where it mirrors pixels; None: its own.");
 
-    nb::class_<Program>(m, "Program", "Image transforms, fused into one kernel that makes rows.")
+    nb::class_<Program> program(m, "Program", "Image transforms, fused into one kernel that makes rows.");
+    program
         .def(nb::new_(&program_of), "inputs"_a, "heads"_a, "simd"_a.none() = nb::none(),
              "``heads``: in the order of their inputs. ``simd``: of ``simd_paths``; None: the fastest.")
         .def_prop_ro(
             "windows", [](const Program& p) { return p.windows; }, "Number of crops that boxes decide.")
-        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; })
-        .def("trace", &traced, "head"_a, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
-             "boxes"_a.none() = nb::none(), "ends"_a.none() = nb::none(),
-             "Return what a head's geometric transforms do to n pictures, (n, moves, 12) float64, flat; and\n"
-             "left, top, width and height of the crops that boxes decide, (n, windows, 4) int32, flat, in\n"
-             "which those of other heads are 0.\n\n"
-             "A move is a matrix of three rows, from a place in the picture before it to one in the result, "
-             "in\n"
-             "pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre "
-             "isn't\n"
-             "in the result become empty. A picture that can't be made into a row has a result of 0 × 0 "
-             "pixels.\n"
-             "``sizes``: (height, width) of each picture before "
-             "all\n"
-             "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these "
-             "pictures, "
-             "and\n"
-             "(n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random "
-             "numbers.");
+        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
+    bind_trace(program);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Box try_crop(const CropByBoxes& crop, Size size, std::span<const Edges> boxes, d
     return fits ? window : Box{};
 }
 
-// So many overlaps are tried where none of them means that there is no crop.
+// The most overlaps that are tried: where none of them may mean that there is no crop, the loop ends.
 constexpr int kMostOverlaps = 1000;
 
 }  // namespace

@@ -14,6 +14,7 @@ SIGNATURES = {  # of many options, each documented
     "src/standpipe/torch/dataloader.py: __init__",
     "src/standpipe/torch/folders.py: image_folder_loaders",
     "src/standpipe/torch/kernels.py: _finish",  # Triton passes a kernel's arguments one by one
+    "src/standpipe/torch/loader.py: loader",
     "src/standpipe/jobs/file_check/files.py: check_files",
     "src/standpipe/pipeline/samples.py: decode",
 }

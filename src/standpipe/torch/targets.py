@@ -92,7 +92,11 @@ def _detr(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
     mask = np.ones((len(images), *images.shape[-2:]), np.bool_)
     for row, (height, width) in zip(mask, _sizes(fields), strict=True):
         row[:height, :width] = False
-    return images, torch.from_numpy(mask).to(device), _dicts(fields, instances, _centred(boxes) / sides, size=sizes)
+    return (
+        images,
+        torch.from_numpy(mask).to(device),
+        _dicts(fields, instances, _centred(boxes) / sides, size=sizes),
+    )
 
 
 def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:

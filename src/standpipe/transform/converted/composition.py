@@ -12,11 +12,8 @@ from standpipe.transform.converted.convert import (
     GROUPS,
     OF_INSTANCES,
     PACKAGES,
-    Unlike,
-    by_channel,
     check_theirs,
     erasing,
-    filter_name,
     flat,
     instances,
     is_compose,
@@ -26,6 +23,7 @@ from standpipe.transform.converted.convert import (
     selected,
 )
 from standpipe.transform.converted.recognised import RGB, keeps_rgb
+from standpipe.transform.converted.values import Unlike, by_channel, filter_name
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize

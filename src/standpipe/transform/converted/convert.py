@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from standpipe.spec import KINDS
+from standpipe.transform.converted.values import (
+    Unlike,
+    fill_of,
+    filter_name,
+    mask_fill_of,
+    range_of,
+    sides_of,
+    size_of,
+)
 from standpipe.transform.image import GeometricTransform, ImageTransform, PixelTransform
 from standpipe.transform.pixels.aug_mix import AugMix
 from standpipe.transform.pixels.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
@@ -30,7 +38,6 @@ from standpipe.transform.pixels.detection import (
 from standpipe.transform.pixels.erasing import RandomErasing
 from standpipe.transform.pixels.filters import GaussianBlur, RandomAdjustSharpness
 from standpipe.transform.pixels.geometry import (
-    INTERPOLATIONS,
     AugmentInterpolation,
     CenterCrop,
     RandomHorizontalFlip,
@@ -74,10 +81,6 @@ SAME_ON_TENSORS = frozenset(
         *("RandomApply", "RandomChoice", "RandomOrder"),  # if each of their parts is
     ]
 )
-
-
-class Unlike(Exception):
-    """The error that a part has no native form; its text says why."""
 
 
 def package(part: object) -> str:
@@ -140,10 +143,10 @@ def pixels(part: Any) -> ImageTransform:
 
 def _policy(part: Any) -> ImageTransform:
     """Return the native form of one of torchvision's augmentation policies."""
-    how = {"interpolation": filter_name(part, get_args(AugmentInterpolation)), "fill": _fill(part.fill)}
+    how = {"interpolation": filter_name(part, get_args(AugmentInterpolation)), "fill": fill_of(part.fill)}
     if type(part).__name__ == "AugMix":
         return AugMix(part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how)
-    how |= _mask_fill(part.fill)
+    how |= mask_fill_of(part.fill)
     match type(part).__name__:
         case "RandAugment":
             return RandAugment(part.num_ops, part.magnitude, part.num_magnitude_bins, **how)
@@ -172,7 +175,7 @@ def _timm_rand_augment(part: Any) -> ImageTransform:
     )
     if not kind or (several and [int(each) for each in resample] != [2, 3]):
         raise Unlike("its interpolation has no native form")
-    fill = _fill(first.kwargs.get("fillcolor"))
+    fill = fill_of(first.kwargs.get("fillcolor"))
     return TimmRandAugment(
         part.num_layers,
         first.magnitude,
@@ -276,70 +279,11 @@ def _grey(part: Any) -> ImageTransform:
     return Grayscale(part.num_output_channels)
 
 
-def _size(size: Any) -> Any:
-    if size is None:
-        raise Unlike("size=None has no native form")
-    if isinstance(size, int):
-        return size
-    return size[0] if len(size) == 1 else tuple(size)
-
-
-def filter_name(part: Any, known: Collection[str] = INTERPOLATIONS) -> Any:
-    """Return the name of a part's interpolation, if it is one of ``known``. Raises ``Unlike``."""
-    value = getattr(part.interpolation, "value", part.interpolation)
-    if value not in known:
-        raise Unlike(f"interpolation={value!r} has no native form")
-    return value
-
-
-def _fill(fill: Any) -> Any:
-    if isinstance(fill, Mapping):
-        packages = ("PIL", "torchvision", "torch")  # of the classes of images; without "others", they have 0
-        named = {
-            kind.__module__.partition(".")[0]: value
-            for kind, value in fill.items()
-            if getattr(kind, "__name__", "") in ("Image", "Tensor")
-        }
-        found = [named.get(each, fill.get("others")) for each in packages]
-        if any(each != found[0] for each in found):
-            raise Unlike("fill has several values for images")
-        fill = found[0]
-    if fill is None or isinstance(fill, int):
-        return fill
-    if isinstance(fill, tuple | list) and len(fill) in KINDS:
-        return tuple(int(each) for each in fill)
-    raise Unlike(f"fill={fill!r} has no native form")
-
-
-def _mask_fill(fill: Any) -> dict[str, Any]:
-    """Return the argument for the fill of masks, if a dict of fills has one for them."""
-    if not isinstance(fill, Mapping):
-        return {}
-    masks = [value for kind, value in fill.items() if getattr(kind, "__name__", "") == "Mask"]
-    found = masks[0] if masks else fill.get("others")
-    if found is None or isinstance(found, int):
-        return {"mask_fill": found or 0}
-    if masks:
-        raise Unlike(f"fill={found!r} of masks has no native form")
-    return {}  # a colour, which torchvision refuses for masks
-
-
-def by_channel(values: Any) -> Any:
-    """Return a mean or deviation of each channel. Raises ``Unlike``."""
-    if len(values) not in KINDS:
-        raise Unlike(f"native images have at most {max(KINDS)} channels")
-    return tuple(float(each) for each in values)
-
-
-def _range(value: Any) -> Any:
-    return 0.0 if value is None else tuple(value)
-
-
 def _crop(part: Any) -> ImageTransform:
     how = part.interpolation  # a tuple of two for timm's interpolation="random"
     several = isinstance(how, tuple | list) and [each.value for each in how] == ["bilinear", "bicubic"]
     drawn: Any = "random" if several else filter_name(part)
-    return RandomResizedCrop(_size(part.size), tuple(part.scale), tuple(part.ratio), drawn)
+    return RandomResizedCrop(size_of(part.size), tuple(part.scale), tuple(part.ratio), drawn)
 
 
 def _window(part: Any) -> ImageTransform:
@@ -348,17 +292,13 @@ def _window(part: Any) -> ImageTransform:
         left, right, top, bottom = padding  # the order in which v2 keeps them
         padding = (left, top, right, bottom)
     return RandomCrop(
-        _size(part.size),
-        _sides(padding),
+        size_of(part.size),
+        sides_of(padding),
         part.pad_if_needed,
-        _fill(part.fill) or 0,
+        fill_of(part.fill) or 0,
         part.padding_mode,
-        **_mask_fill(part.fill),
+        **mask_fill_of(part.fill),
     )
-
-
-def _sides(padding: Any) -> Any:
-    return tuple(padding) if isinstance(padding, list) else padding
 
 
 def instances(part: Any) -> list[ImageTransform]:
@@ -379,14 +319,14 @@ def instances(part: Any) -> list[ImageTransform]:
 def _warp(part: Any) -> dict[str, Any]:
     return {
         "interpolation": filter_name(part, get_args(WarpInterpolation)),
-        "fill": _fill(part.fill) or 0,
-        **_mask_fill(part.fill),
+        "fill": fill_of(part.fill) or 0,
+        **mask_fill_of(part.fill),
     }
 
 
 def _zoom(part: Any) -> ImageTransform:
     # Of a defaultdict, torchvision uses no default: images get 0.
-    return RandomZoomOut(_fill(part.fill) or 0, tuple(part.side_range), part.p, **_mask_fill(part.fill))
+    return RandomZoomOut(fill_of(part.fill) or 0, tuple(part.side_range), part.p, **mask_fill_of(part.fill))
 
 
 def _distort(part: Any) -> ImageTransform:
@@ -415,7 +355,7 @@ def _rotation(part: Any) -> ImageTransform:
 _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomResizedCrop": _crop,
     "RandomResizedCropAndInterpolation": _crop,
-    "Resize": lambda part: Resize(_size(part.size), max_size=part.max_size, interpolation=filter_name(part)),
+    "Resize": lambda part: Resize(size_of(part.size), max_size=part.max_size, interpolation=filter_name(part)),
     "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
     "ScaleJitter": lambda part: ScaleJitter(
         tuple(part.target_size), tuple(part.scale_range), filter_name(part)
@@ -426,11 +366,11 @@ _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomZoomOut": _zoom,
     "RandomIoUCrop": _iou_crop,
     "RandomPhotometricDistort": _distort,
-    "CenterCrop": lambda part: CenterCrop(_size(part.size)),
+    "CenterCrop": lambda part: CenterCrop(size_of(part.size)),
     "RandomHorizontalFlip": lambda part: RandomHorizontalFlip(part.p),
     "RandomVerticalFlip": lambda part: RandomVerticalFlip(part.p),
     "ColorJitter": lambda part: ColorJitter(
-        _range(part.brightness), _range(part.contrast), _range(part.saturation), _range(part.hue)
+        range_of(part.brightness), range_of(part.contrast), range_of(part.saturation), range_of(part.hue)
     ),
     "Grayscale": _grey,
     "RandomGrayscale": lambda part: RandomGrayscale(part.p),
@@ -443,7 +383,7 @@ _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "GaussianBlur": _blur,
     "RandomCrop": _window,
     "Pad": lambda part: PadImage(
-        _sides(part.padding), _fill(part.fill) or 0, part.padding_mode, **_mask_fill(part.fill)
+        sides_of(part.padding), fill_of(part.fill) or 0, part.padding_mode, **mask_fill_of(part.fill)
     ),
     "RandomRotation": _rotation,
     "RandomAffine": lambda part: RandomAffine(

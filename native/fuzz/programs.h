@@ -1,0 +1,13 @@
+// Programs of few stages, for the fuzz target of rows.
+#pragma once
+
+#include <vector>
+
+#include "image/rows.h"
+
+namespace standpipe {
+
+// One for each way through the code that differs; every filter occurs.
+std::vector<Program> make_programs();
+
+}  // namespace standpipe
