@@ -20,8 +20,9 @@ def test_no_bytes_break_a_parser(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ten_thousand_annotation_files(tmp_path: Path) -> None:
-    check_runs("annotations", 10_000, tmp_path)
+@pytest.mark.parametrize("target", ["annotations", "instances"])
+def test_ten_thousand_annotation_files(target: str, tmp_path: Path) -> None:
+    check_runs(target, 10_000, tmp_path)
 
 
 def check_runs(target: str, runs: int, tmp_path: Path) -> None:
