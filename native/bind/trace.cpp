@@ -1,4 +1,6 @@
 // Binds the trace: what transforms do to pictures, without the pictures.
+#include "image/trace.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -10,7 +12,6 @@
 
 #include "bind/bind.h"
 #include "image/rows.h"
-#include "image/trace.h"
 
 namespace standpipe {
 namespace {
@@ -76,24 +77,25 @@ std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
 }  // namespace
 
 void bind_trace(nb::class_<Program>& program) {
-    program.def("trace", &traced, "head"_a, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
-             "boxes"_a.none() = nb::none(), "ends"_a.none() = nb::none(),
-             "Return what a head's geometric transforms do to n pictures, (n, moves, 12) float64, flat; and\n"
-             "left, top, width and height of the crops that boxes decide, (n, windows, 4) int32, flat, in\n"
-             "which those of other heads are 0.\n\n"
-             "A move is a matrix of three rows, from a place in the picture before it to one in the result, "
-             "in\n"
-             "pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre "
-             "isn't\n"
-             "in the result become empty. A picture that can't be made into a row has a result of 0 × 0 "
-             "pixels.\n"
-             "``sizes``: (height, width) of each picture before "
-             "all\n"
-             "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these "
-             "pictures, "
-             "and\n"
-             "(n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random "
-             "numbers.");
+    program.def(
+        "trace", &traced, "head"_a, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
+        "boxes"_a.none() = nb::none(), "ends"_a.none() = nb::none(),
+        "Return what a head's geometric transforms do to n pictures, (n, moves, 12) float64, flat; and\n"
+        "left, top, width and height of the crops that boxes decide, (n, windows, 4) int32, flat, in\n"
+        "which those of other heads are 0.\n\n"
+        "A move is a matrix of three rows, from a place in the picture before it to one in the result, "
+        "in\n"
+        "pixels from the upper left corner; the result's height and width; and 1 if boxes whose centre "
+        "isn't\n"
+        "in the result become empty. A picture that can't be made into a row has a result of 0 × 0 "
+        "pixels.\n"
+        "``sizes``: (height, width) of each picture before "
+        "all\n"
+        "transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these "
+        "pictures, "
+        "and\n"
+        "(n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random "
+        "numbers.");
 }
 
 }  // namespace standpipe

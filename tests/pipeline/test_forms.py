@@ -90,7 +90,9 @@ def through_json(pipeline: sp.Pipeline) -> sp.Pipeline:
 
 
 @pytest.mark.parametrize(
-    "kind", [each for each in public_transforms() if each not in (sp.Views, sp.RandomIoUCrop)], ids=lambda kind: kind.__name__
+    "kind",
+    [each for each in public_transforms() if each not in (sp.Views, sp.RandomIoUCrop)],
+    ids=lambda kind: kind.__name__,
 )
 def test_every_transform_has_one_form(kind: type[Any]) -> None:
     parameters = parameters_of(kind)

@@ -355,7 +355,9 @@ def _rotation(part: Any) -> ImageTransform:
 _PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomResizedCrop": _crop,
     "RandomResizedCropAndInterpolation": _crop,
-    "Resize": lambda part: Resize(size_of(part.size), max_size=part.max_size, interpolation=filter_name(part)),
+    "Resize": lambda part: Resize(
+        size_of(part.size), max_size=part.max_size, interpolation=filter_name(part)
+    ),
     "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
     "ScaleJitter": lambda part: ScaleJitter(
         tuple(part.target_size), tuple(part.scale_range), filter_name(part)
