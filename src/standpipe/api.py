@@ -117,7 +117,7 @@ class Pipeline(Description):
             The place where Python code of data sets and transforms runs. ``"process"``: worker processes, in
             which global random numbers depend only on the sample. ``"thread"``: worker threads.
             ``"inline"``: the thread that asks for a batch, so that a debugger can stop there. Default:
-            ``"process"`` on Linux, else ``"thread"``.
+            ``"process"`` on Linux where there is such code, else ``"thread"``.
         prefetch : int or "auto", default "auto"
             Number of batches that are made ahead of the one that the loop has. ``"auto"`` is 1, or more if all
             workers together have more than a batch in work. It doesn't change while a loader runs.

@@ -206,8 +206,8 @@ def _describe(
         return made, _batch(part, source, made, rows, steps.last_batch, fields)
 
     samples, batch, fields, segments = in_segments(pipeline, device, parts, measured)
-    if samples.program is None and options.executor is None:
-        executor = Executor.THREAD  # native ones
+    if options.executor is None and not _runs_python(pipeline, source, samples):
+        executor = Executor.THREAD
     cache = cache_plan(first_of(pipeline), source, samples.program)
     return _Described(
         pipeline=pipeline,
@@ -233,6 +233,15 @@ def _check_round_robin(options: LoaderOptions, order: AnyOrder, executor: Execut
             "round_robin=True requires batch(…, batch_sampler=True), executor='process' and an integer for "
             "num_workers"
         )
+
+
+def _runs_python(pipeline: Description, source: OpenSource, samples: SamplePlan) -> bool:
+    """Return True if workers call Python code of the user's: a dataset's, or functions."""
+    if samples.program is None:
+        return False
+    return (
+        isinstance(source, PythonSource) or not samples.program.is_native or bool(pipeline.batch_functions)
+    )
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
