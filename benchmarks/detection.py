@@ -118,7 +118,9 @@ def measure_ours(
     if recipe == "DETR":
         scaled = sp.RandomShortestSize(SCALES, MOST_PX)
         cropped = sp.RandomApply([sp.RandomShortestSize(FIRST), sp.RandomSizeCrop(*CROP_PX)], p=0.5)
-        pipeline = pipeline.map(sp.RandomHorizontalFlip(), cropped, scaled, sp.Normalize(MEAN, STD))
+        pipeline = pipeline.map(
+            *(sp.RandomHorizontalFlip(), cropped, scaled, sp.Normalize(MEAN, STD), sp.SanitizeBoundingBoxes())
+        )
         pipeline = pipeline.batch(batch, last_batch="drop", collate={"image": sp.Pad(max_shape=largest)})
         loader = standpipe.torch.loader(pipeline, targets="detr", num_workers=workers)
         return measured(loader, memory, 1, seconds)

@@ -239,9 +239,7 @@ def _runs_python(pipeline: Description, source: OpenSource, samples: SamplePlan)
     """Return True if workers call Python code of the user's: a dataset's, or functions."""
     if samples.program is None:
         return False
-    return (
-        isinstance(source, PythonSource) or not samples.program.is_native or bool(pipeline.batch_functions)
-    )
+    return isinstance(source, PythonSource) or not samples.program.is_native or bool(pipeline.batch_functions)
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
