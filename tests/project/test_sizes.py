@@ -11,6 +11,7 @@ MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 SIGNATURES = {  # of many options, each documented
     "src/standpipe/pipeline/description.py: batch",
     "src/standpipe/api.py: plan",
+    "src/standpipe/source/files/filelist.py: __init__",
     "src/standpipe/torch/dataloader.py: __init__",
     "src/standpipe/torch/folders.py: image_folder_loaders",
     "src/standpipe/torch/kernels.py: _finish",  # Triton passes a kernel's arguments one by one
