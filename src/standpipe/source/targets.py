@@ -95,7 +95,7 @@ def _spanned(begin: Boxes, size: Boxes) -> Boxes:
     return np.concatenate([begin, begin + size], axis=1)
 
 
-def name_of(name: str, given: Mapping[str, object]) -> str | None:
+def key_of_target(name: str, given: Mapping[str, object]) -> str | None:
     """Return the name of a field in a target, which may be Hugging Face's or COCO's; None if it isn't there."""
     return next((each for each in (name, *OTHER_NAMES.get(name, ())) if each in given), None)
 

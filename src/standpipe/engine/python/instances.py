@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from standpipe.engine.rows import RowFailed, Sample
-from standpipe.source.targets import BOXES, CORNERS, BoxForm, checked_boxes, name_of, shown_box
+from standpipe.source.targets import BOXES, CORNERS, BoxForm, checked_boxes, key_of_target, shown_box
 from standpipe.spec import SIZE, AnyArray, RaggedSpec
 from standpipe.transform.python.values import as_array
 
@@ -27,7 +27,7 @@ def with_instances(sample: Sample, columns: Mapping[str, RaggedSpec], form: BoxF
                 f"{name!r} is a list of dicts, as CocoDetection gives them: use sp.Coco(images, annotations), or make "
                 "one dict of it, {'boxes': …, 'labels': …}, with an array for all objects",
             )
-        if isinstance(value, Mapping) and name_of(BOXES, value) is not None:
+        if isinstance(value, Mapping) and key_of_target(BOXES, value) is not None:
             sample = {**{other: sample[other] for other in sample if other != name}, **value}
             break
     found = {name: _column(sample, name, spec, form) for name, spec in columns.items()}
@@ -41,7 +41,7 @@ def with_instances(sample: Sample, columns: Mapping[str, RaggedSpec], form: BoxF
 
 def _column(sample: Sample, name: str, spec: RaggedSpec, form: BoxForm) -> AnyArray:
     """Take the values of all instances, (M, …), out of a sample."""
-    key = name_of(name, sample)
+    key = key_of_target(name, sample)
     if key is None:
         raise RowFailed(
             "source",

@@ -75,11 +75,8 @@ class SampleMaker:
         self._draws = Draws(setup.seed, self.recount, streams=setup.streams) if keyed else None
         self._told: Counts = {}
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
-        self._dataset = (
-            None
-            if setup.dataset is None
-            else PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
-        )
+        own = PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
+        self._dataset = None if setup.dataset is None else own
         self._own_steps = setup.program.steps
         self._steps = [
             python_call(step, self.own) if isinstance(step, FunctionStep) else step
@@ -91,9 +88,8 @@ class SampleMaker:
         self._columns = getattr(setup.dataset, "__getcolumns__", None) if bare else None
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
         self._sees_draws = True  # whether all that was drawn there would have been seen
-        self._drawing: dict[str, list[str]] | None = (
-            None  # generators by the function that uses them, during a probe
-        )
+        # Generators by the function that uses them, during a probe.
+        self._drawing: dict[str, list[str]] | None = None
         self.laps = Laps()
         self._encoded = encoded_rows(setup, self._own_steps, self._images, self.laps, self._check)
         self._proves = False  # whether samples are to be proven to be fit for the cache

@@ -12,7 +12,7 @@ import numpy as np
 from standpipe.contracts import Paths
 from standpipe.source.annotations.table import MOST_POINTS, Annotations
 from standpipe.source.index.with_fields import is_field_name
-from standpipe.source.targets import BOXES, FORMS, KEYPOINTS, LABELS, OTHER_NAMES, BoxForm, name_of
+from standpipe.source.targets import BOXES, FORMS, KEYPOINTS, LABELS, OTHER_NAMES, BoxForm, key_of_target
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 NO_COLUMNS = {"image_id", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
@@ -131,7 +131,7 @@ def _target(text: bytes) -> Mapping[str, Any]:
 
 def _named(name: str, target: Mapping[str, Any]) -> str:
     """Return the key of a field in an image's object."""
-    key = name_of(name, target)
+    key = key_of_target(name, target)
     if key is None or not isinstance(target[key], list):
         keys = ", ".join(repr(each)[:80] for each in [*target][:9])
         raise ValueError(f"it has no list {name!r}, only {keys or 'an empty object'}; it must be {FORM}")
