@@ -146,7 +146,7 @@ def _images(fields: Mapping[str, Any]) -> Any:
     if first.shape[0] not in CHANNELS:
         raise PlanError(
             f"targets= needs images of (C, H, W), and these are {tuple(first.shape)}: end the transforms by "
-            "sp.Normalize(), sp.ToDtype('float32', scale=True) or sp.ToLayout('CHW')"
+            "sp.Normalize(), sp.ToDtype('float32', scale=True) or sp.ToLayout('NCHW')"
         )
     return images
 
