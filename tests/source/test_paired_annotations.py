@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,15 @@ def test_images_and_xml_files_without_one_another(tmp_path: Path) -> None:
     ]
     with pytest.raises(sp.PlanError, match=r"can't read the folder .*JPEGImages"):
         PascalVoc(tmp_path).open()
+
+
+def test_labels_may_count_from_one(tmp_path: Path) -> None:
+    of_yolo = replace(yolo(tmp_path, {"a": "1 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.2 0.2\n"}), labels="contiguous+1")
+    of_voc = replace(voc(tmp_path, {"a": xml(thing("dog", (1, 1, 9, 9)))}), labels="contiguous+1")
+    assert instances(of_yolo)["labels"][0] == [2, 1]
+    assert of_yolo.open().classes == ("", "cat", "dog")
+    assert instances(of_voc)["labels"][0] == [1]
+    assert of_voc.open().classes == ("", "dog")
 
 
 def test_options_are_checked(tmp_path: Path) -> None:

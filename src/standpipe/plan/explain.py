@@ -89,7 +89,7 @@ def _wrapped(text: str) -> list[str]:
 
 def _source(plan: Plan) -> list[str]:
     source = plan.source
-    classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
+    classes = f", {sum(map(bool, source.classes)):,} classes" if source.classes is not None else ""
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
     if isinstance(source, PythonSource) and source.declared is None:
         fields = "fields measured at start" if plan.batch.open else "fields measured"

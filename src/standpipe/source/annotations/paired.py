@@ -6,8 +6,9 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from standpipe.spec import AnyArray
 from standpipe.system.files import open_regular, read_regular
 from standpipe.system.paths import path_text
 
+LabelNumbers = Literal["contiguous", "contiguous+1"]
 MOST_BYTES = 16 << 20  # of an annotation file
 MOST_PIXELS, MOST_SCANS = 1 << 62, 1 << 30  # sizes are only read here: limits count when an image is decoded
 HEADER_BYTES = 1 << 16
@@ -104,13 +106,15 @@ def read_pairs(
     base: bytes,
     list_pairs: Callable[[], Pairs],
     make_format: Callable[[], Format],
+    labels: LabelNumbers,
     faults: Faults,
     on_progress: Progress | None,
 ) -> tuple[Annotations, dict[str, int]]:
     """Read all annotation files, and the headers of all images.
 
-    name  the data set, for errors
-    base  folder that the images' names start from
+    name    the data set, for errors
+    base    folder that the images' names start from
+    labels  whether classes count from 0 or from 1
     """
     pairs, form = list_pairs(), make_format()
     if not pairs.images:
@@ -126,7 +130,11 @@ def read_pairs(
         raise PlanError(
             f"{name} has {len(pairs.images):,} images and no annotation files: there is no {path_text(pairs.files[0])}"
         )
-    return table.annotations(), seen
+    found = table.annotations()
+    if labels == "contiguous+1":
+        classes = None if found.classes is None else ("", *found.classes)
+        found = replace(found, labels=found.labels + 1, classes=classes)
+    return found, seen
 
 
 class _Table:

@@ -11,7 +11,15 @@ from xml.parsers import expat
 
 from standpipe.errors import PlanError
 from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
-from standpipe.source.annotations.paired import Format, Pairs, Parsed, images_in, look_at_pairs, read_pairs
+from standpipe.source.annotations.paired import (
+    Format,
+    LabelNumbers,
+    Pairs,
+    Parsed,
+    images_in,
+    look_at_pairs,
+    read_pairs,
+)
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
 
@@ -42,6 +50,8 @@ class PascalVoc(AnnotationSource):
         The folder with ``JPEGImages`` and ``Annotations``, such as ``VOC2012``.
     split : str, optional
         The name of a list in ``ImageSets/Main``, such as ``"train"``. Default: all images.
+    labels : {"contiguous", "contiguous+1"}, default "contiguous"
+        ``"contiguous+1"`` counts the class names from 1, for torchvision's detectors, whose 0 is the background.
     difficult : {"drop", "keep"}, default "drop"
         Whether objects with ``difficult`` 1 are instances.
     without_instances, invalid, index
@@ -70,6 +80,7 @@ class PascalVoc(AnnotationSource):
 
     folder: AnyPath
     split: str | None = None
+    labels: LabelNumbers = field(default="contiguous", kw_only=True)
     difficult: Literal["drop", "keep"] = field(default="drop", kw_only=True)
 
     def subject(self) -> AnnotationSubject:
@@ -86,7 +97,7 @@ class PascalVoc(AnnotationSource):
             "voc",
             (path, base),
             partial(look_at_pairs, pairs),
-            partial(read_pairs, path_text(path), base, pairs, form),
+            partial(read_pairs, path_text(path), base, pairs, form, self.labels),
         )
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from standpipe.errors import PlanError
 from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
-from standpipe.source.annotations.paired import Format, Pairs, Parsed, images_in, look_at_pairs, read_pairs
+from standpipe.source.annotations.paired import (
+    Format,
+    LabelNumbers,
+    Pairs,
+    Parsed,
+    images_in,
+    look_at_pairs,
+    read_pairs,
+)
 from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
@@ -54,6 +62,8 @@ class YoloLabels(AnnotationSource):
     split : str, default "train"
         The name of the split in the description: ``"train"``, ``"val"`` or ``"test"``. It may be a folder, a text file
         with a path on each line, or a list of those. A folder without a description has no splits.
+    labels : {"contiguous", "contiguous+1"}, default "contiguous"
+        ``"contiguous+1"`` adds 1 to all classes, for torchvision's detectors, whose 0 is the background.
     without_instances, invalid, index
         As for ``Coco``.
 
@@ -78,6 +88,7 @@ class YoloLabels(AnnotationSource):
 
     data: AnyPath
     split: str = "train"
+    labels: LabelNumbers = field(default="contiguous", kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the images and label files, as the subject of an index."""
@@ -87,7 +98,9 @@ class YoloLabels(AnnotationSource):
         else:
             base, parts, names, points = _description(path, self.split)
         pairs = partial(_pairs, base, parts)
-        reads = partial(read_pairs, path_text(path), base, pairs, partial(YoloFormat, names, points))
+        reads = partial(
+            read_pairs, path_text(path), base, pairs, partial(YoloFormat, names, points), self.labels
+        )
         return self.made(
             "yolo", (path, base), partial(look_at_pairs, pairs), reads, options=f"{names}, {points}"
         )
