@@ -38,7 +38,7 @@ class SmallDetr(nn.Module):
         found = found + self.places(torch.stack([x, y], -1).flatten(1, 2) / sides)
         queries = self.queries.expand(len(images), -1, -1)
         seen, _ = self.attention(queries, found, found, key_padding_mask=mask.flatten(1))
-        answer = self.answer(seen + queries)
+        answer = self.answer(seen)
         return answer[..., :4].sigmoid(), answer[..., 4]
 
 
@@ -53,16 +53,20 @@ def main() -> None:
     train = train.map(sp.RandomHorizontalFlip(), sizes, sp.Normalize(), sp.SanitizeBoundingBoxes())
     padded = sp.Pad(to_multiple_of=PATCH, max_shape=(3, 128, 128))
     train = train.batch(16, collate={"image": padded})
+    torch.manual_seed(7)
     model = SmallDetr()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.002)
-    for epoch, batches in enumerate([standpipe.torch.loader(train, targets="detr", memory="512MiB")] * 4):
-        for images, mask, targets in batches:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0005)
+    loader = standpipe.torch.loader(train, targets="detr", memory="512MiB")
+    for epoch in range(6):
+        losses = []
+        for images, mask, targets in loader:
             boxes, scores = model(images, mask)
             loss = sum(map(loss_of, boxes, scores, targets)) / len(targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(f"epoch {epoch}: loss {loss.item():.3f}")
+            losses.append(loss.item())
+        print(f"epoch {epoch}: loss {sum(losses) / len(losses):.3f}")
 
 
 def loss_of(boxes: torch.Tensor, scores: torch.Tensor, target: dict[str, torch.Tensor]) -> torch.Tensor:

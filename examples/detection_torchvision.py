@@ -30,6 +30,7 @@ def main() -> None:
     crop = sp.RandomIoUCrop(), sp.RandomHorizontalFlip(), sp.Resize((64, 64)), sp.Normalize()
     train = sp.Pipeline(sp.Coco(folder, folder / "instances.json")).shuffle(seed=7)
     train = train.map(*crop, sp.SanitizeBoundingBoxes()).batch(16)
+    torch.manual_seed(7)
     model = nn.Sequential(nn.Conv2d(3, 32, 8, 8), nn.ReLU(), nn.Conv2d(32, 1, 1))  # one number for each cell
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     loader = standpipe.torch.loader(train, targets="torchvision", memory="512MiB")

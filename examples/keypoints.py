@@ -31,6 +31,7 @@ def main() -> None:
     train = sp.Pipeline(sp.Coco(folder, folder / "keypoints.json")).shuffle(seed=7)
     moves = sp.RandomHorizontalFlip(), sp.RandomCrop((64, 96)), sp.Normalize()
     train = train.map(*moves).batch(16, instances=sp.Pad(length=1))
+    torch.manual_seed(7)
     model = nn.Sequential(nn.Conv2d(3, 16, 7, padding=3), nn.ReLU(), nn.Conv2d(16, len(NAMES), 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     fields = "image", "keypoints"

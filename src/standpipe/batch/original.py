@@ -38,6 +38,15 @@ def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
     ------
     PlanError
         For boxes of another shape, and a batch without ``to_original`` and ``orig_size``.
+
+    Examples
+    --------
+    >>> batch = {  # of one image, doubled in size
+    ...     "to_original": np.diag([0.5, 0.5, 1.0])[None],
+    ...     "orig_size": np.array([[40, 50]]),
+    ... }
+    >>> sp.boxes_to_original(np.array([[[10, 20, 30, 200]]]), batch).tolist()
+    [[[5.0, 10.0, 15.0, 40.0]]]
     """
     listed = isinstance(batch, Sequence)
     targets = batch if listed else [batch]
