@@ -103,6 +103,8 @@ def test_wrong_values_are_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"boxes": [[box]]}, r"got 2 images, and 'boxes' of 1"),
         ({"boxes": [[box], [box[:3]]]}, r"arrays of numbers for 'boxes', of the shape \('M', 4\)"),
+        ({"boxes": [[box], [(np.nan, 0, 5, 5)]]}, "a box of input 1 isn't finite, or ends before it begins"),
+        ({"boxes": [[(5, 5, 4, 9)], [box]]}, "a box of input 0 isn't finite"),
         ({"boxes": [[box], [box]], "labels": [[1], [1, 2]]}, "'labels' of input 1 has another number"),
         ({"boxes": [[box], [box]], "names": [["a"], ["b"]]}, "arrays of numbers for 'names'"),
         ({"boxes": [[box], [box]], "labels": [["a"], ["b"]]}, "arrays of numbers for 'labels'"),

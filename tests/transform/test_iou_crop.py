@@ -303,3 +303,10 @@ def test_a_cache_of_a_dataset_is_refused(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(dataset).map(sp.Resize((80, 70))).cache(cache).map(*SSD)
     with pytest.raises(sp.PlanError, match="can't follow a cache of a dataset's samples"):
         pipeline.batch(2, instances=sp.Ragged(max_values=60)).plan()
+
+
+def test_a_cache_of_resized_images_is_refused_where_samples_are_made_one_by_one(tmp_path: Path) -> None:
+    cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
+    cached = sp.Pipeline(painted(tmp_path, 3)).map(sp.Resize((80, 70))).cache(cache).map(sp.RandomIoUCrop())
+    with pytest.raises(sp.PlanError, match="put cache\\(\\) right after the source"):
+        cached.batch(2, collate={"image": list}).plan()

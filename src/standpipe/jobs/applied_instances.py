@@ -69,12 +69,25 @@ def given_instances(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
             form = "" if shape is None else f", of the shape {('M', *shape)}"
             raise PlanError(f"apply() takes arrays of numbers for {name!r}{form}: {error}") from None
         found[name] = RaggedRows(whole, np.cumsum([len(each) for each in arrays]))
+    if BOXES in found:
+        _check_boxes(found[BOXES])
     for name, column in found.items():
         if (wrong := np.flatnonzero(column.ends != found[BOXES].ends)).size:
             raise PlanError(
                 f"apply(): {name!r} of input {wrong[0]} has another number of instances than 'boxes'"
             )
     return found
+
+
+def _check_boxes(boxes: RaggedRows) -> None:
+    """Raise ``PlanError`` for a box that is none, with the number of its image."""
+    edges = boxes.values.astype(np.float64)
+    valid = np.isfinite(edges).all(axis=1) & (edges[:, 2:] >= edges[:, :2]).all(axis=1)
+    if not valid.all():
+        image = int(np.searchsorted(boxes.ends, int(np.argmin(valid)), "right"))
+        raise PlanError(
+            f"apply(): a box of input {image} isn't finite, or ends before it begins; boxes are xyxy"
+        )
 
 
 def applied_instances(

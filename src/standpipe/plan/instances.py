@@ -44,7 +44,7 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     columns = ragged_fields(source)
     reference = next(iter(picture_kinds(pipeline, source)))
     chains = dict(_chains(pipeline.transforms, reference))
-    _check_boxes(pipeline, chains.values(), source)
+    _check_boxes(pipeline, chains.values(), source, samples)
     filters = filters_of(pipeline.transforms, reference)
     if not columns:
         if found := instance_transforms(pipeline.transforms):
@@ -164,7 +164,9 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
     return found
 
 
-def _check_boxes(pipeline: Description, chains: Iterable[Sequence[Transform]], source: OpenSource) -> None:
+def _check_boxes(
+    pipeline: Description, chains: Iterable[Sequence[Transform]], source: OpenSource, samples: SamplePlan
+) -> None:
     """Raise ``PlanError`` for a crop that boxes decide, if they aren't known where it is drawn."""
     parts = (part for chain in chains for each in chain for part in (each, *getattr(each, "geometric", ())))
     crops = [each for each in parts if isinstance(each, RandomIoUCrop)]
@@ -179,6 +181,11 @@ def _check_boxes(pipeline: Description, chains: Iterable[Sequence[Transform]], s
         raise PlanError(
             f"{crops[0].describe()} can't follow a cache of a dataset's samples, whose boxes are those of the stored "
             "images: leave out the cache"
+        )
+    if samples.program is not None and samples.program.before_cache:
+        raise PlanError(
+            f"{crops[0].describe()} can't follow a cache of transformed images where samples are made one by one, as "
+            "for padded images, lists and executor='inline': put cache() right after the source"
         )
 
 

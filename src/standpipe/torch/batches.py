@@ -11,6 +11,7 @@ from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 import standpipe as sp
+from standpipe.spec import LastBatch
 from standpipe.torch.targets import TargetForm, Targets
 from standpipe.torch.tensors import Form
 
@@ -43,13 +44,7 @@ class LoaderSettings:
             return part
         if world_size > 1 or self.settings["device"].same_shapes:
             return part
-        collating = [each.fn for each in part.batch_functions if each.collates]
-        return part.batch(
-            part.batch_rows,
-            collate=part.collate,
-            collate_fn=collating[0] if collating else None,
-            last_batch="partial",
-        )
+        return replace(part, last_batch=LastBatch.PARTIAL)
 
     def part(self) -> tuple[int, int]:
         """Return (rank, world_size), by which this process's part of the rows is chosen.
@@ -93,6 +88,7 @@ class BatchDataset(IterableDataset[Any]):
         self._resumed: int | None = None  # the epoch of a loaded state, until the next iter()
         self._warned = False
         self._targets: Targets | None = None
+        self._form = order.form
         self._plan_for(order.part())
 
     @property
@@ -213,6 +209,8 @@ class BatchDataset(IterableDataset[Any]):
         self._part = part
         self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
         plan = self._loader.plan
+        if plan.batch.instances is not None:
+            self._form = replace(self._order.form, kept=frozenset(plan.batch.instances.names))
         if not plan.batch.open:
             self._order.form.check([*plan.batch.layout.in_slot, *plan.batch.listed])
         if self._order.targets is not None:
@@ -220,5 +218,5 @@ class BatchDataset(IterableDataset[Any]):
 
     def _formed(self, arrays: Mapping[str, Any]) -> Any:
         """Return a batch in the form that is asked for."""
-        batch = self._order.form.batch(arrays)
+        batch = self._form.batch(arrays)
         return batch if self._targets is None else self._targets.batch(batch)

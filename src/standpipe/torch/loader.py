@@ -113,8 +113,8 @@ def loader(
         In place of ``fields``, the form of a batch for a detector, of a source with boxes:
 
         - ``"torchvision"``: a list of images (C, H, W) and a list of dicts with ``boxes`` (M, 4) float32, xyxy in
-          pixels, ``labels`` (M,) int64 and the other fields of instances, ``image_id``, ``orig_size`` and
-          ``to_original``,
+          pixels, ``labels`` (M,) int64 and the other fields of instances, ``image_id``, ``orig_size``,
+          ``to_original``, and ``valid`` where rows are padding,
         - ``"detr"``: images (rows, C, H, W), a mask (rows, H, W) bool that is True for padding, and such a list, in
           which ``boxes`` are centre x and y, width and height, as fractions of the image without padding, and
           ``size`` is its height and width,

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from standpipe import PlanError
+from standpipe.spec import VALID
 
 TargetForm = Literal["torchvision", "detr", "yolo"]
 CHANNELS = (1, 3, 4)
@@ -170,6 +171,8 @@ def _dicts(
     counts = [stop - begin for begin, stop in pairwise(offsets)]
     columns = {name: (boxes if name == "boxes" else fields[name]).split(counts) for name in instances}
     rows: dict[str, Any] = {"orig_size": fields["orig_size"], "to_original": fields["to_original"], **values}
+    if VALID in fields:
+        rows[VALID] = fields[VALID]
     if "image_id" in fields:
         rows["image_id"] = fields["image_id"].tolist()  # torchvision's evaluation takes a number
     names = [*columns, *rows]

@@ -27,12 +27,14 @@ class Form:
     dtype          dtype of floating-point fields; None: as the pipeline makes them
     memory_format  memory format of fields of four dimensions that aren't uint8; None: as the pipeline
                    makes them
+    kept           fields that keep their dtype, such as boxes
     """
 
     fields: tuple[str, ...] | Mapping[str, str] | str | None
     device: torch.device
     dtype: torch.dtype | None
     memory_format: torch.memory_format | None
+    kept: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, fields: object, device: object, dtype: object, memory_format: object) -> Form:
@@ -107,19 +109,20 @@ class Form:
     def batch(self, arrays: Mapping[str, Any]) -> Any:
         """Return a batch in this form, from its arrays or tensors by field.
 
-        A tensor shares its array's memory unless device, dtype or memory format differ. Lists stay lists.
+        A tensor shares its array's memory unless device, dtype or memory format differ. Lists stay lists; of images
+        with boxes, they are lists of tensors.
         """
         if self.fields is None:
-            return {name: self._tensor(value) for name, value in arrays.items()}
+            return {name: self._tensor(name, value) for name, value in arrays.items()}
         self.check(list(arrays))
         if VALID not in arrays and VALID in self._names():
             every = torch.ones(len(arrays["index"]), dtype=torch.bool, device=self._device_of(arrays))
             arrays = {**arrays, VALID: every}
         if isinstance(self.fields, str):
-            return self._tensor(arrays[self.fields])
+            return self._tensor(self.fields, arrays[self.fields])
         if isinstance(self.fields, Mapping):
-            return {key: self._tensor(arrays[name]) for key, name in self.fields.items()}
-        return tuple(self._tensor(arrays[name]) for name in self.fields)
+            return {key: self._tensor(name, arrays[name]) for key, name in self.fields.items()}
+        return tuple(self._tensor(name, arrays[name]) for name in self.fields)
 
     def _names(self) -> Sequence[str]:
         if isinstance(self.fields, Mapping):
@@ -137,14 +140,16 @@ class Form:
     def _is_on(self, device: torch.device) -> bool:
         return device.type == self.device.type and self.device.index in (None, device.index)
 
-    def _tensor(self, value: Any) -> Any:
+    def _tensor(self, name: str, value: Any) -> Any:
+        if self.kept and isinstance(value, list):  # images of differing size
+            return [self._tensor(name, each) for each in value]
         if isinstance(value, torch.Tensor):
             tensor = value
         elif (made := as_tensor(value)) is not None:
             tensor = made
         else:
             return value
-        dtype = self.dtype if tensor.is_floating_point() else None
+        dtype = self.dtype if tensor.is_floating_point() and name not in self.kept else None
         tensor = tensor.to(None if self._is_on(tensor.device) else self.device, dtype)
         if self.memory_format is not None and tensor.ndim == 4 and tensor.dtype != torch.uint8:
             tensor = tensor.contiguous(memory_format=self.memory_format)
