@@ -14,7 +14,7 @@ import pytest
 
 import standpipe as sp
 from interrupts import STEPS
-from photos import Watched, numbers, write_photos
+from photos import WAIT_S, Watched, numbers, write_photos
 from preloaded import SERVER
 from programs import at_call, census, check_nothing_is_left, interrupt
 from standpipe.engine.run import _abandoned
@@ -151,6 +151,29 @@ def test_the_memory_of_a_thread_that_was_busy_at_the_close(caplog: pytest.LogCap
         next(iter(others))
     del others
     check_nothing_is_left(before)
+
+
+def test_a_source_that_hung_while_its_loader_was_closed() -> None:
+    """The filling thread ends when the source goes on, though nobody took the answers of workers that were killed."""
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(indices: Any) -> None:
+        if 4 in indices:
+            hangs.set()
+            goes_on.wait()
+
+    pipeline = sp.Pipeline(Watched(numbers(16), hang)).map(np.sqrt, field="x").batch(4)
+    batches = pipeline.loader(executor="process", memory="512MiB", num_workers=1, mp_context=SERVER)
+    iter(batches)
+    hangs.wait()
+    batches.close()
+    (run,) = [each for each in _abandoned if each._pid == os.getpid()]
+    goes_on.set()
+    run._filling.thread.join(WAIT_S)
+    assert not run._filling.thread.is_alive()
+    with sp.Pipeline(numbers(4)).batch(4).loader(memory="512MiB", num_workers=1) as others:
+        next(iter(others))
+    assert run not in _abandoned
 
 
 def test_a_forked_child_leaves_the_runs_of_its_parent_alone() -> None:

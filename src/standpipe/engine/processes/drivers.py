@@ -143,10 +143,11 @@ class Driver:
             self._queue.tell(notes)
 
     def end(self) -> None:
-        """Kill the worker process, and release its channel and memory."""
+        """Kill the worker process, and release its channel and memory. Nobody waits for its answers afterwards."""
         self.worker.kill()
         if self._own_task is not None:
             self._own_task.join()  # even if it is just ending, as the interpreter may end next
+        self._over = True
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)

@@ -20,7 +20,6 @@ from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Stats
 
 SHARED = "shared by workers"
-KILLED_S = 5.0  # until the thread that drives knows that all workers were killed
 
 
 class ProcessWorkers(QueueWorkers):
@@ -136,9 +135,9 @@ class ProcessWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the workers and their server in about ``patience_s``; kill workers that are busy.
+        """End the workers and their server in about ``patience_s``; kill workers that are busy. Return True.
 
-        Return False if the thread that drives them still waits for one. Else no process writes to slots afterwards.
+        Afterwards no process writes to slots.
         """
         ends = time.monotonic() + patience_s
         self._queue.close()
@@ -155,13 +154,9 @@ class ProcessWorkers(QueueWorkers):
                 driver.has_let_go(max(ends - time.monotonic(), 0))
         for driver in self._drivers:
             driver.worker.kill()  # so that the thread that drives returns from its wait
-        if not self._driving.acquire(timeout=patience_s + KILLED_S):
-            return False
-        try:
+        with self._driving:
             for driver in self._drivers:
                 driver.end()
-        finally:
-            self._driving.release()
         self._ended = True
         self._server.close(patience_s)
         return True
