@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 import standpipe as sp
 import standpipe.torch
+from painted import painted
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -116,6 +118,41 @@ def test_a_captured_step_reads_one_place() -> None:
         for image, label in loader(images(12), device="cpu", dtype=torch.float16)
     )
     assert abs(total.item() - expected) < 1e-6 * abs(expected) + 1e-3
+
+
+@pytest.mark.parametrize("form", ["torchvision", "detr", "yolo", None])
+def test_boxes_on_a_gpu_are_the_hosts(form: Any, tmp_path: Path) -> None:
+    """In each form that detectors take, of images that are padded to the largest, and whose dtype is another one."""
+    resized = form == "yolo"
+    source = painted(tmp_path, 20, keypoints=True, labels="contiguous" if resized else "category_id")
+    pipeline = sp.Pipeline(source).decode(flip_pairs=((1, 2),)).shuffle(seed=3)
+    sizes = [sp.Resize((64, 64))] if resized else []
+    padded = {} if resized else {"image": sp.Pad(max_shape=(3, 128, 128), to_multiple_of=32)}
+    pipeline = pipeline.map(sp.RandomHorizontalFlip(), *sizes, sp.Normalize()).batch(4, collate=padded)
+    given = {"fields": None} if form is None else {"targets": form}
+    here = loader(pipeline, device="cpu", dtype=torch.bfloat16, **given)
+    there = loader(pipeline, dtype=torch.bfloat16, **given)
+    for _ in range(2):
+        for expected, batch in zip(here, there, strict=True):
+            for one, other in zip(leaves(expected), leaves(batch), strict=True):
+                if not isinstance(one, torch.Tensor):
+                    assert one == other
+                    continue
+                assert other.is_cuda
+                assert (one.dtype, one.shape) == (other.dtype, other.shape)
+                assert torch.equal(one, other.cpu())
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the tensors and other values of a batch, in order."""
+    if isinstance(value, dict):
+        for name in sorted(value):
+            yield from leaves(value[name])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
 
 
 def test_memory_is_the_plans_and_comes_back() -> None:
