@@ -180,6 +180,7 @@ def test_windows_of_random_size_are_detrs() -> None:
         check_alike(ours[:, number], np.array(drawn)[:, number], levels=20)
 
 
+@pytest.mark.long  # torchvision's draws take half a minute each
 @pytest.mark.parametrize(
     ("how", "boxes"),
     [({}, [(5, 8, 60, 90), (70, 20, 110, 50)]), ({"sampler_options": [0.3, 0.6]}, [(30, 30, 80, 95)])],
