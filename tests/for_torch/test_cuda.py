@@ -122,7 +122,7 @@ def test_a_captured_step_reads_one_place() -> None:
 
 @pytest.mark.parametrize("form", ["torchvision", "detr", "yolo", None])
 def test_boxes_on_a_gpu_are_the_hosts(form: Any, tmp_path: Path) -> None:
-    """In each form that detectors take, of images that are padded to the largest, and whose dtype is another one."""
+    """Compare each form that detectors take, with images padded to the largest and of another dtype."""
     resized = form == "yolo"
     source = painted(tmp_path, 20, keypoints=True, labels="contiguous" if resized else "category_id")
     pipeline = sp.Pipeline(source).decode(flip_pairs=((1, 2),)).shuffle(seed=3)
