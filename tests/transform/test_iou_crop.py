@@ -262,12 +262,18 @@ def test_sources_without_boxes_are_refused() -> None:
 class Targets:
     """The records of a source as a dataset, with encoded images or pixels."""
 
-    def __init__(self, source: Any, encoded: bool) -> None:
+    def __init__(self, source: Any, encoded: bool, normalized: bool = False) -> None:
         opened = source.open()
         records = opened.locate(np.arange(opened.num_records))
         self.files = [bytes(path).decode() for path in records.files["image"].paths]
         self.boxes = np.split(records.ragged["boxes"].values, records.ragged["boxes"].ends[:-1])
         self.encoded = encoded
+        assert records.sizes is not None
+        if normalized:
+            self.boxes = [
+                boxes / np.array([width, height, width, height], np.float32)
+                for boxes, (height, width) in zip(self.boxes, records.sizes, strict=True)
+            ]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -297,6 +303,29 @@ def test_workers_of_datasets_draw_the_same_windows(executor: Any, encoded: bool,
             assert np.array_equal(batch[name], other[name]), name
 
 
+@pytest.mark.parametrize("encoded", [False, True], ids=["pixels", "files"])
+def test_windows_are_drawn_from_boxes_in_pixels(encoded: bool, tmp_path: Path) -> None:
+    source = painted(tmp_path, 30)
+    expected, found = (
+        batches(
+            sp.Pipeline(
+                sp.MapSource(
+                    Targets(source, encoded, normalized),
+                    encoded="image" if encoded else None,
+                    instances=("boxes",),
+                    normalized=normalized,
+                )
+            )
+            .map(*SSD)
+            .batch(6, instances=sp.Ragged(max_values=60))
+        )
+        for normalized in (False, True)
+    )
+    for batch, other in zip(found, expected, strict=True):
+        assert np.array_equal(batch["image"], other["image"])
+        assert np.allclose(batch["boxes"], other["boxes"], atol=1e-3)
+
+
 def test_a_cache_of_a_dataset_is_refused(tmp_path: Path) -> None:
     dataset = sp.MapSource(Targets(painted(tmp_path, 3), False), instances=("boxes",))
     cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
@@ -305,8 +334,19 @@ def test_a_cache_of_a_dataset_is_refused(tmp_path: Path) -> None:
         pipeline.batch(2, instances=sp.Ragged(max_values=60)).plan()
 
 
-def test_a_cache_of_resized_images_is_refused_where_samples_are_made_one_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["inline", "lists"])
+def test_samples_that_are_made_one_by_one_have_the_same_windows_behind_a_cache(
+    way: str, tmp_path: Path
+) -> None:
+    source = painted(tmp_path, 30)
+    (tmp_path / "images" / "0009.jpg").write_bytes(b"no image")
     cache = sp.Cache("boxes", memory="16MiB", directory=tmp_path)
-    cached = sp.Pipeline(painted(tmp_path, 3)).map(sp.Resize((80, 70))).cache(cache).map(sp.RandomIoUCrop())
-    with pytest.raises(sp.PlanError, match="put cache\\(\\) right after the source"):
-        cached.batch(2, collate={"image": list}).plan()
+    pipeline = sp.Pipeline(source).shuffle(seed=3).on_error(sp.Replace(at_most=1)).map(sp.Resize((80, 70)))
+    expected = batches(pipeline.map(*SSD[1:]).batch(6))
+    collate: Any = {"image": list} if way == "lists" else {}
+    cached = pipeline.cache(cache).map(*SSD[1:]).batch(6, collate=collate)
+    options: dict[str, Any] = {"executor": "inline"} if way == "inline" else {"num_workers": 2}
+    for _ in range(2):
+        for batch, other in zip(batches(cached, **options), expected, strict=True):
+            for name, values in other.items():
+                assert np.array_equal(batch[name], values), name

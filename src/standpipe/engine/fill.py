@@ -108,8 +108,7 @@ class Filler:
         views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
-        if records.sizes is not None:
-            batch_records.trace(records)
+        batch_records.trace(records)
         job = self._workers.begin(batch_records.placed(), self._ring)
         return Filling(slot, at, len(drawn.indices), batch_records, job)
 
@@ -126,7 +125,7 @@ class Filler:
         shapes = dict(made.shapes)
         if self._tracer is not None and not failures and complete:
             if self._handed_over:
-                batch_records.trace(instances_of(plan, job.lists, batch_records.indices))
+                batch_records.trace(instances_of(plan, job.lists, batch_records.records.index))
             more, failures = put_instances(plan, batch_records.assignment, self._ring.view(slot))
             shapes |= more
         if self._mixes and not failures:

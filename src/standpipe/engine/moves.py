@@ -1,17 +1,18 @@
-"""Find where the pixels of a batch's images go, before the images are made: the moves of each row."""
+"""Find where the pixels of images go, before the images are made: the moves of each row, and the crops by boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import RaggedRows, Records
 from standpipe.pipeline.description import Description
-from standpipe.spec import AnyArray, Int32Array, Int64Array, UInt64Array
+from standpipe.source.targets import BOXES
+from standpipe.spec import Int32Array, Int64Array
 from standpipe.transform import NativeKernel, NativeStep
 from standpipe.transform.instances import moved_boxes
 
@@ -36,36 +37,15 @@ class Traced:
                empty
     instances  the source's ragged columns, by name
     windows    (n, 4 × windows) int32: left, top, width and height of each crop that boxes decide, in pixels of the
-               picture before it; None without any
+               picture before it
+    boxes      (total, 4) float32: the boxes in front of the kernel that has these crops; None without any
     """
 
     sizes: Int64Array
     moves: Mapping[str, Moves]
     instances: Mapping[str, RaggedRows]
-    windows: Int32Array | None = None
-
-    def take(self, rows: Int64Array) -> Traced:
-        """Return the rows ``rows``, (k,) int64."""
-        moves = {name: own[rows] for name, own in self.moves.items()}
-        instances = {name: own.take(rows) for name, own in self.instances.items()}
-        windows = None if self.windows is None else self.windows[rows]
-        return Traced(self.sizes[rows], moves, instances, windows)
-
-    def with_rows(self, rows: Int64Array, other: Traced) -> Traced:
-        """Return the same with other records in the rows ``rows``, (k,) int64; ``other`` has k rows."""
-        count = len(self.sizes)
-        order = np.arange(count)
-        order[rows] = count + np.arange(len(rows))
-        merged = {
-            name: RaggedRows.merged([own, other.instances[name]], order)
-            for name, own in self.instances.items()
-        }
-        moves = {name: _joined(own, other.moves[name])[order] for name, own in self.moves.items()}
-        windows = None
-        if self.windows is not None and other.windows is not None:
-            windows = np.concatenate([self.windows, other.windows])[order]
-        sizes = np.concatenate([self.sizes, other.sizes])[order]
-        return Traced(sizes, moves, merged, windows)
+    windows: Int32Array
+    boxes: RaggedRows | None
 
 
 class Tracer:
@@ -82,8 +62,7 @@ class Tracer:
         segment: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._seed, self._segment = pipeline.seed, segment
-        self._kernels = kernels
-        self._programs = [[kernel.compile(pipeline.decoding) for kernel in each] for each in kernels]
+        self._kernels = [[(kernel, kernel.compile(pipeline.decoding)) for kernel in each] for each in kernels]
 
     @classmethod
     def of(cls, plan: Plan) -> Tracer:
@@ -95,7 +74,7 @@ class Tracer:
     @property
     def has_windows(self) -> bool:
         """True if boxes decide crops of the images."""
-        return any(program.windows for programs in self._programs for program in programs)
+        return any(program.windows for kernels in self._kernels for _, program in kernels)
 
     def trace(self, epoch: int, records: Records, positions: Int64Array, attempts: Int64Array) -> Traced:
         """Return the moves of rows that are made from ``records``, and their instances.
@@ -104,25 +83,12 @@ class Tracer:
         attempts   (rows,) 0; 1 and more for a record that replaces a bad one
         """
         assert records.sizes is not None
-        seed, segment = self._seed, self._segment(epoch)
-        keys = np.asarray(positions, np.uint64), np.asarray(attempts, np.uint64)
-        kernels, programs = self._kernels[segment], self._programs[segment]
-        count = len(records.index)
-        done = np.zeros((count, 1, MOVE_NUMBERS))  # the first move changes nothing
-        done[..., :9], done[:, 0, 9:11] = np.eye(3).ravel(), records.sizes
-        for program in programs[:-1]:  # one before a cache has one output
-            done, _ = _then(done, program, 0, seed, epoch, keys)
-        last, heads, windows = programs[-1], kernels[-1].heads, None
-        boxes = _boxes_at(records, done) if last.windows else None
-        found = {
-            head.field: _then(done, last, number, seed, epoch, keys, boxes)
-            for number, head in enumerate(heads)
-            if head.input == heads[0].input
-        }
-        moves = {field: moved for field, (moved, _) in found.items()}
-        if last.windows:  # each output has its own, beside zeros
-            windows = np.maximum.reduce([drawn for _, drawn in found.values()])
-        return Traced(records.sizes, moves, records.ragged, windows)
+        done = unmoved(records.sizes)
+        for kernel, program in self._kernels[self._segment(epoch)]:
+            boxes = _boxes_after(done, records) if program.windows else None
+            moves, windows = traced(kernel, program, done, (self._seed, epoch, positions, attempts), boxes)
+            done = moves[kernel.image.field]  # the only output in front of a cache
+        return Traced(records.sizes, moves, records.ragged, windows, boxes)
 
 
 def tracer_of(plan: Plan) -> Tracer | None:
@@ -145,41 +111,42 @@ def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKer
     return [kernel for kernel in found if kernel is not None]
 
 
-def _boxes_at(records: Records, done: Moves) -> RaggedRows:
-    """Return the boxes of the records after the moves ``done``."""
-    boxes = records.ragged["boxes"]
-    rows = np.repeat(np.arange(len(boxes.ends)), np.diff(boxes.ends, prepend=0))
-    return RaggedRows(np.ascontiguousarray(moved_boxes(boxes.values, rows, done), np.float32), boxes.ends)
+def unmoved(sizes: Int64Array) -> Moves:
+    """Return one move for each row that changes nothing. ``sizes``: (n, 2), heights and widths of the pictures."""
+    moves = np.zeros((len(sizes), 1, MOVE_NUMBERS))
+    moves[..., :9], moves[:, 0, 9:11] = np.eye(3).ravel(), sizes
+    return moves
 
 
-def _then(
-    done: Moves,
+def traced(
+    kernel: NativeKernel,
     program: _native.Program,
-    head: int,
-    seed: int,
-    epoch: int,
-    keys: tuple[UInt64Array, UInt64Array],
+    done: Moves,
+    seeds: tuple[int, int, Any, Any],
     boxes: RaggedRows | None = None,
-) -> tuple[Moves, AnyArray]:
-    """Return the moves ``done``, and behind them those of a program's head; and the windows of the head.
+) -> tuple[dict[str, Moves], Int32Array]:
+    """Return the moves of each output of a kernel's reference, and the windows that boxes decide, as in ``Traced``.
 
-    boxes  where boxes are after ``done``; None if no window depends on them
+    done   the moves in front of the kernel; those of the kernel follow them in the result
+    seeds  seed and epoch; and the position and the attempt of each row
+    boxes  the boxes after ``done``; only for a program with windows
     """
-    sizes = [(int(height), int(width)) for height, width in done[:, -1, 9:11]]
-    values = None if boxes is None else np.asarray(boxes.values, np.float32)
+    seed, epoch, *keys = seeds
+    values = None if boxes is None else np.ascontiguousarray(boxes.values, np.float32)
     ends = None if boxes is None else boxes.ends
-    flat, windows = program.trace(head, sizes, seed, epoch, *keys, values, ends)
-    moves = np.concatenate([done, np.asarray(flat).reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
-    return moves, np.asarray(windows).reshape(len(done), -1)
+    sizes = done[:, -1, 9:11].astype(np.int64).tolist()
+    positions, attempts = (np.asarray(key, np.uint64) for key in keys)
+    moves, windows = {}, []
+    for number, head in enumerate(kernel.heads):
+        if head.input == kernel.image.input:
+            own, drawn = program.trace(number, sizes, seed, epoch, positions, attempts, values, ends)
+            moves[head.field] = np.concatenate([done, own.reshape(len(done), -1, MOVE_NUMBERS)], axis=1)
+            windows.append(drawn.reshape(len(done), -1))
+    return moves, np.maximum.reduce(windows)  # each output has its own windows, beside zeros
 
 
-def _joined(one: Moves, other: Moves) -> Moves:
-    """Return the moves of the rows of both; rows with fewer moves get more that change nothing."""
-    most = max(one.shape[1], other.shape[1])
-    return np.concatenate([_with_moves(each, most) for each in (one, other)])
-
-
-def _with_moves(moves: Moves, most: int) -> Moves:
-    more = np.zeros((len(moves), most - moves.shape[1], MOVE_NUMBERS))
-    more[..., :9], more[..., 9:11] = np.eye(3).ravel(), moves[:, -1:, 9:11]
-    return np.concatenate([moves, more], axis=1)
+def _boxes_after(done: Moves, records: Records) -> RaggedRows:
+    """Return the boxes of the records after the moves ``done``."""
+    boxes = records.ragged[BOXES]
+    rows = np.repeat(np.arange(len(boxes.ends)), np.diff(boxes.ends, prepend=0))
+    return RaggedRows(moved_boxes(boxes.values, rows, done).astype(np.float32), boxes.ends)

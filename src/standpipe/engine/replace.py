@@ -33,6 +33,7 @@ class BatchRecords:
     tracer      repeats what transforms draw for an image; None if nobody needs it
     bad         the bad samples that were replaced, in order
     error       the error of the last bad sample; None without one
+    records     the present record of each row
     """
 
     plan: Plan
@@ -42,9 +43,14 @@ class BatchRecords:
     tracer: Tracer | None = None
     bad: list[BadSample] = field(default_factory=list)
     error: SampleError | None = None
-    _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
+    records: Records = field(init=False)
+    _attempts: Int64Array = field(init=False)  # (rows,): of ``records``
     _left_out: frozenset[int] = frozenset()
     _lost: tuple[Failure, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.records = self.assignment.records
+        self._attempts = np.zeros(len(self.records.index), np.int64)
 
     def placed(self) -> Assignment:
         """Return the first assignment with the places of its rows, without pictures that are too large for them."""
@@ -59,24 +65,20 @@ class BatchRecords:
 
         assignment  the batch in the new slot
         """
-        self._left_out = frozenset(self._now)
+        self._left_out = frozenset(np.flatnonzero(self._attempts).tolist())
         self._lost = (*self._lost, failure)
         self.assignment = replace(assignment, without=self._left_out | {each.row for each in self._lost})
         return self.assignment
 
-    @property
-    def indices(self) -> Int64Array:
-        """The present record of each row, (rows,) int64."""
-        return np.array([self._index(row) for row in range(len(self.assignment.positions))], np.int64)
-
     def trace(self, records: Records) -> None:
-        """Find what transforms do to the images of all rows. ``records``: their instances, and images' sizes."""
-        if self.tracer is None:
-            return
-        at, positions = self.assignment.at, self.assignment.positions
-        attempts = np.array([self._attempt(row) for row in range(len(positions))])
-        traced = self.tracer.trace(at.epoch, records, positions, attempts)
-        self.assignment = replace(self.assignment, traced=traced)
+        """Find what transforms do to the images of all rows, if it is needed and the sizes of the images are known.
+
+        records  the instances of the rows, and the sizes of their images
+        """
+        if self.tracer is not None and records.sizes is not None:
+            at, positions = self.assignment.at, self.assignment.positions
+            traced = self.tracer.trace(at.epoch, records, positions, self._attempts)
+            self.assignment = replace(self.assignment, traced=traced)
 
     def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
         """Return the error of the failed row with the lowest number, or None without failures."""
@@ -84,12 +86,14 @@ class BatchRecords:
         if not failures:
             return None
         first = min(failures, key=lambda failure: failure.row)
-        return raised_for(first, *self._record(first.row), self.plan.source)
+        return raised_for(first, self.records, first.row, self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
         """Return records for rows that failed or were left out; None if there are none or a row can't be replaced.
 
-        Raises ``TooManyBadSamples`` if the batch has more bad samples than ``Replace`` allows for an epoch.
+        Where other pictures need another canvas, all rows of the batch are made again: it is the same however its
+        records were found. Raises ``TooManyBadSamples`` if the batch has more bad samples than ``Replace`` allows for
+        an epoch.
         """
         failures = [*self._lost, *failures]
         failed = {failure.row: failure for failure in failures}
@@ -97,42 +101,24 @@ class BatchRecords:
         policy = self.plan.pipeline.bad
         if not isinstance(policy, Replace) or not len(rows) or not all(map(is_replaced, failures)):
             return None
-        attempts = np.array([self._attempt(row) + (row in failed) for row in rows.tolist()])
-        if attempts.max() > MOST_ATTEMPTS:
+        if self._attempts[[*failed]].max(initial=0) >= MOST_ATTEMPTS:
             return None
-        indices = [
-            self._substitute(failed[row]) if row in failed else self._index(row) for row in rows.tolist()
-        ]
-        self._left_out, self._lost = frozenset(), ()
-        self.assignment = replace(self.assignment, without=frozenset())
-        records = located(self.plan, np.array(indices))
-        for number, row in enumerate(rows.tolist()):
-            self._now[row] = records, number, int(attempts[number])
+        indices = self.records.index.copy()
+        for row in sorted(failed):
+            indices[row] = self._substitute(failed[row])
         if self.error is not None:
             self.ledger.check(self.bad, self.error)
-        self.assignment.views["index"][rows] = indices
-        if self.tracer is not None and self.assignment.traced is not None and records.sizes is not None:
-            positions = self.assignment.positions[rows]
-            traced = self.tracer.trace(self.assignment.at.epoch, records, positions, attempts)
-            self.assignment = replace(self.assignment, traced=self.assignment.traced.with_rows(rows, traced))
-        return self._placed_again(rows, records, attempts)
-
-    def _placed_again(self, rows: Int64Array, records: Records, attempts: Int64Array) -> Substitutes:
-        """Return these substitutes with the places of their rows, without pictures that are too large for them.
-
-        Where other pictures need another canvas, all rows of the batch are made again: it is the same however its
-        records were found.
-        """
-        old = self.assignment
-        canvases = Canvases.of(self.plan, old.at.epoch, old.traced)
-        if old.canvases is not None and canvases.shapes != old.canvases.shapes:
-            rows = np.arange(len(old.positions))
-            records = located(self.plan, np.array([self._index(row) for row in rows.tolist()]))
-            attempts = np.array([self._attempt(row) for row in rows.tolist()])
+        self._attempts[[*failed]] += 1
+        self.records = located(self.plan, indices)
+        self._left_out, old = frozenset(), self.assignment.canvases
+        self.assignment.views["index"][...] = indices
+        self.trace(self.records)
+        canvases = Canvases.of(self.plan, self.assignment.at.epoch, self.assignment.traced)
+        if old is not None and canvases.shapes != old.shapes:
+            rows = np.arange(len(indices))
         new = self._place(canvases)
-        some = np.flatnonzero(~np.isin(rows, [*new.without]))
-        traced = None if old.traced is None else old.traced.take(rows[some])
-        return Substitutes(new, rows[some], records.take(some), attempts[some], traced)
+        rows = rows[~np.isin(rows, [*new.without])]
+        return Substitutes(new, rows, self.records.take(rows), self._attempts[rows])
 
     def _place(self, canvases: Canvases) -> Assignment:
         self._lost = tuple(Failure(row, "batch", reason) for row, reason in canvases.too_large.items())
@@ -142,8 +128,8 @@ class BatchRecords:
     def _substitute(self, failure: Failure) -> int:
         """Return the record that replaces a failed row, and record the bad sample."""
         row, at = failure.row, self.assignment.at
-        self.error = error = self._error(failure)
-        attempt = self._attempt(row)
+        self.error = error = error_of(failure, self.records, row, self.plan.source)
+        attempt = int(self._attempts[row])
         position = int(self.assignment.positions[row])
         index = substitute_of(self.plan, at.epoch, position, attempt + 1, error.index)
         self.bad.append(
@@ -161,20 +147,6 @@ class BatchRecords:
             )
         )
         return index
-
-    def _attempt(self, row: int) -> int:
-        return self._now[row][2] if row in self._now else 0
-
-    def _error(self, failure: Failure) -> SampleError:
-        return error_of(failure, *self._record(failure.row), self.plan.source)
-
-    def _index(self, row: int) -> int:
-        records, number = self._record(row)
-        return int(records.index[number])
-
-    def _record(self, row: int) -> tuple[Records, int]:
-        """Return the ``Records`` that contain the current record of a row, and the record's number in them."""
-        return self._now[row][:2] if row in self._now else (self.assignment.records, row)
 
 
 def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:

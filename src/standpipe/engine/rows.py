@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from standpipe.contracts import Files, Records
+from standpipe.contracts import Files, RaggedRows, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import PlanError, key_name
-from standpipe.spec import BOXES, KEY, SIZE, AnyArray, ArraySpec, Int64Array
+from standpipe.spec import KEY, SIZE, AnyArray, ArraySpec, Int64Array
 from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]
 
+BOXES_PX = (
+    "boxes in pixels"  # the field that sends the boxes of an image to the workers, if they decide crops
+)
 END = "end"  # the place of a ``Failure`` that marks the end of a stream
 
 Place = str  # "source", "read", "decode", "transform" or "batch"
@@ -120,11 +123,12 @@ def located(plan: Plan, indices: Int64Array) -> Records:
 class Inputs:
     """The values that the source has for the records of a batch, row by row, such as labels and file names.
 
+    boxes    the boxes that decide crops of the images, as in ``Traced``; None without any
     empty    True if the source has no values
     instead  values of rows whose record was replaced, by row number
     """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, boxes: RaggedRows | None = None) -> None:
         self.empty = not (records.files or records.rows or records.plain)
         self.instead: dict[int, dict[str, Any]] = {}
         if self.empty:
@@ -141,8 +145,8 @@ class Inputs:
         }
         if records.sizes is not None:
             self._plain[SIZE] = [(height, width) for height, width in records.sizes.tolist()]
-        if (boxes := records.ragged.get("boxes")) is not None:
-            self._plain[BOXES] = np.split(boxes.values, boxes.ends[:-1])
+        if boxes is not None:
+            self._plain[BOXES_PX] = np.split(boxes.values, boxes.ends[:-1])
 
     def part(self, first: int, stop: int) -> Inputs:
         """Return the values of rows [first, stop) as a copy that can be sent to another process."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import OpenSource, Records
+from standpipe.contracts import OpenSource, RaggedRows, Records
 from standpipe.engine.watchdog.watch import Work
 from standpipe.errors import (
     DecodeError,
@@ -136,6 +136,11 @@ class Assignment:
         """The numbers of the rows that aren't left out."""
         return np.array([row for row in range(len(self.positions)) if row not in self.without], np.int64)
 
+    @property
+    def boxes(self) -> RaggedRows | None:
+        """The boxes that decide crops of the rows' images, as in ``Traced``; None without any."""
+        return None if self.traced is None else self.traced.boxes
+
 
 @dataclass(frozen=True, slots=True)
 class Substitutes:
@@ -145,14 +150,12 @@ class Substitutes:
     rows        (k,) int64: the rows of the slot that are made from the new records
     records     the new record of each of these rows
     attempts    (k,) int64: 1 for the first replacement of a row
-    traced      what the transforms do to the images of these rows; None if nobody needs it
     """
 
     assignment: Assignment
     rows: Int64Array
     records: Records
     attempts: Int64Array
-    traced: Traced | None = None
 
 
 @dataclass(frozen=True, slots=True)

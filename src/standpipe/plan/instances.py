@@ -182,11 +182,6 @@ def _check_boxes(
             f"{crops[0].describe()} can't follow a cache of a dataset's samples, whose boxes are those of the stored "
             "images: leave out the cache"
         )
-    if samples.program is not None and samples.program.before_cache:
-        raise PlanError(
-            f"{crops[0].describe()} can't follow a cache of transformed images where samples are made one by one, as "
-            "for padded images, lists and executor='inline': put cache() right after the source"
-        )
 
 
 def _check_functions(pipeline: Description) -> None:

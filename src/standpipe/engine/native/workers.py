@@ -33,7 +33,7 @@ from standpipe.engine.workers import (
 from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy, read_threads
-from standpipe.spec import AnyArray, Int32Array, Int64Array
+from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
 from standpipe.transform import as_bytes
@@ -129,14 +129,7 @@ class NativeWorkers(Workers):
         some = rows if assignment.without else None
         if some is not None:
             records, positions = records.take(some), positions[some]
-        windows = None if assignment.traced is None else assignment.traced.windows
-        if windows is not None and some is not None:
-            windows = windows[some]
-        native = (
-            self._native_job(assignment, ring, records, positions, some, windows=windows)
-            if len(rows)
-            else None
-        )
+        native = self._native_job(assignment, ring, records, positions, some) if len(rows) else None
         return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
@@ -147,10 +140,7 @@ class NativeWorkers(Workers):
         positions = assignment.positions[new.rows]
         job.native = None
         if len(new.rows):
-            windows = None if new.traced is None else new.traced.windows
-            job.native = self._native_job(
-                assignment, ring, new.records, positions, new.rows, new.attempts, windows=windows
-            )
+            job.native = self._native_job(assignment, ring, new.records, positions, new.rows, new.attempts)
         job.records, job.rows = new.records, new.rows  # in this order: the watchdog may read them now
         self.submit(job, first=True)
 
@@ -168,8 +158,6 @@ class NativeWorkers(Workers):
         positions: Int64Array,
         slot_rows: Int64Array | None = None,
         attempts: Int64Array | None = None,
-        *,
-        windows: Int32Array | None = None,
     ) -> _native.Job:
         """Return the native job of an assignment, which knows where it finds all fields."""
         epoch, slot = assignment.at.epoch, assignment.slot
@@ -196,8 +184,9 @@ class NativeWorkers(Workers):
                 job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
         if records.sizes is not None:
             job.sizes(records.sizes)
-        if windows is not None and program is not None and program.windows:
-            job.windows(windows)
+        if assignment.traced is not None and program is not None and program.windows:
+            windows = assignment.traced.windows
+            job.windows(windows if slot_rows is None else windows[slot_rows])
         if (maintainer := self._maintainer) is not None:
             job.cache(maintainer.store, records.index, self._before, maintainer.checks)
         elif self._before is not None:

@@ -11,25 +11,18 @@ from typing import Any
 import numpy as np
 
 from standpipe import _native
-from standpipe.engine.moves import MOVE_NUMBERS
+from standpipe.contracts import RaggedRows
+from standpipe.engine.moves import traced, unmoved
 from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_image, name_and_offset
+from standpipe.engine.python.instances import in_image
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
-from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
+from standpipe.engine.rows import BOXES_PX, CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import (
-    BOXES,
-    KINDS,
-    SIZE,
-    AnyArray,
-    ArraySpec,
-    Decoding,
-    Float64Array,
-    Int32Array,
-    UInt8Array,
-)
+from standpipe.source.targets import BOXES
+from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, Int32Array, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import (
     ANY_PX,
@@ -47,6 +40,7 @@ from standpipe.transform.image import Size
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
 ODD = ("damaged", "truncated", "redecoded")  # counters of rows that were made in spite of a problem
+NO_BOXES: AnyArray = np.zeros((0, 4), np.float32)
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 Compiled = tuple[_native.Program, NativeKernel]
@@ -110,7 +104,6 @@ class ImageMaker:
         inputs = step.inputs_in(sample)
         # Of a file, as annotations have it; a dataset's samples keep the size of their image.
         reference_px, field = (0, 0) if self._setup.instances else sample.pop(SIZE, (0, 0)), ""
-        boxes = sample["boxes"] if self._setup.instances else sample.pop(BOXES, None)
         value: UInt8Array | EncodedFile | EncodedBytes | None = None
         data: UInt8Array | None = None
         values = []
@@ -123,10 +116,9 @@ class ImageMaker:
                 field, value = each.field, values[place]
                 data = self._data(number, key, place, value)
                 if place == 0:
-                    program, kernel = self._program(step, self._size_of(step, data), inputs, seeds, boxes)
+                    program, kernel, windows = self._program(step, data, inputs, seeds, sample)
                     made = {name: _memory(out.get(name), spec) for name, spec in kernel.outputs.items()}
                     rows = [row.reshape(-1).view(np.uint8) for row in kernel.rows(made)]
-                    windows = self._windows(program, kernel, data, seeds, boxes) if program.windows else None
                 wrong = self._native.make(program, place, data, *seeds, rows, reference_px, windows)
                 data = None  # it may be in memory that is given back now
                 self._native.release()
@@ -159,7 +151,9 @@ class ImageMaker:
         The call writes into the heartbeat that a row begins. Return ``""`` or the error for each row.
         """
         self._heartbeat[STEP] = 1
-        program, _ = self._program(step, None, step.inputs)
+        program, _ = self._compiled(
+            (step, None, step.inputs, None), lambda: step.kernel_for(ANY_PX, step.inputs)
+        )
         images = [(each.image.data, each.key.position, each.key.attempt, each.row) for each in rows]
         table = out.reshape(len(out), -1).view(np.uint8)
         return self._native.make_many(program, images, self._setup.seed, rows[0].key.epoch, table)
@@ -196,28 +190,6 @@ class ImageMaker:
         data = self._read(key, value) if place == 0 else self._read_file(value)[0]
         self._heartbeat[STEP] = 1 + number
         return data
-
-    def _size_of(self, step: NativeStep, data: UInt8Array) -> Size | None:
-        """Return the (height, width) of an image in pixels, if the step's kernel depends on it; else None."""
-        return None if step.kernel is not None else self._measured(data)
-
-    def _windows(
-        self,
-        program: _native.Program,
-        kernel: NativeKernel,
-        data: UInt8Array,
-        seeds: Seeds,
-        boxes: AnyArray | None,
-    ) -> Int32Array:
-        """Draw the crops that a sample's boxes decide: ``Traced.windows`` of one row."""
-        size = self._measured(data)
-        drawn = [
-            _traced(program, head, size, seeds, boxes)[1]
-            for head, each in enumerate(kernel.heads)
-            if each.input == kernel.image.input
-        ]
-        windows: Int32Array = np.maximum.reduce(drawn)
-        return windows
 
     def _measured(self, data: UInt8Array) -> Size:
         """Return the (height, width) of an image in pixels."""
@@ -278,26 +250,34 @@ class ImageMaker:
     def _program(
         self,
         step: NativeStep,
-        size_px: Size | None,
+        data: UInt8Array,
         inputs: tuple[Input, ...],
-        seeds: Seeds | None = None,
-        boxes: AnyArray | None = None,
-    ) -> Compiled:
-        """Return a step's kernel for pictures of a (height, width), and its program. None: the step's own kernel.
+        seeds: Seeds,
+        sample: Sample,
+    ) -> tuple[_native.Program, NativeKernel, Int32Array | None]:
+        """Return a step's kernel for a sample, its program, and the crops that boxes decide: its row of windows.
 
-        seeds  those of the sample; None where its result has a known size
-        boxes  those of the sample, (M, 4) xyxy in pixels, if crops depend on them
+        data  the reference, pixels or encoded
         """
-        program, kernel = found = self._compiled(
-            (step, size_px, inputs, None), lambda: step.kernel_for(size_px or ANY_PX, inputs)
+        known = None if step.kernel is not None else self._measured(data)
+        program, kernel = self._compiled(
+            (step, known, inputs, None), lambda: step.kernel_for(known or ANY_PX, inputs)
         )
-        if not kernel.image.varies:
-            return found
-        assert size_px is not None
-        assert seeds is not None
-        moves = _traced(program, 0, size_px, seeds, boxes)[0].reshape(-1, MOVE_NUMBERS)
-        height, width = map(int, moves[-1, 9:11]) if len(moves) else size_px
-        return self._compiled((step, None, inputs, (height, width)), lambda: kernel.sized((height, width)))
+        if not kernel.image.varies and not program.windows:
+            return program, kernel, None
+        size, boxes = known or self._measured(data), sample.pop(BOXES_PX, NO_BOXES)
+        if program.windows and self._setup.instances:
+            given = {**sample, SIZE: size}
+            boxes = in_image(given, self._setup.instances, self._setup.box_form)[BOXES]
+        keys = (*seeds[:2], *np.array(seeds[2:])[:, None])
+        of_row = RaggedRows(boxes, np.array([len(boxes)]))
+        moves, windows = traced(kernel, program, unmoved(np.array([size])), keys, of_row)
+        if kernel.image.varies:
+            height, width = map(int, moves[kernel.image.field][0, -1, 9:11])
+            program, kernel = self._compiled(
+                (step, None, inputs, (height, width)), lambda: kernel.sized((height, width))
+            )
+        return program, kernel, windows[0]
 
     def _compiled(self, at: ProgramKey, make: Callable[[], NativeKernel]) -> Compiled:
         """Return the kernel that ``make`` makes, and its program; ``at`` says what it depends on."""
@@ -309,18 +289,6 @@ class ImageMaker:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
         return found
-
-
-def _traced(
-    program: _native.Program, head: int, size_px: Size, seeds: Seeds, boxes: AnyArray | None
-) -> tuple[Float64Array, Int32Array]:
-    """Return what ``Program.trace`` does for one picture; ``boxes``: of the picture, if crops depend on them."""
-    position, attempt = np.array([[seeds[2]], [seeds[3]]], np.uint64)
-    if not program.windows:
-        return program.trace(head, [size_px], *seeds[:2], position, attempt)
-    given = np.ascontiguousarray(np.zeros((0, 4)) if boxes is None else boxes, np.float32)
-    ends = np.array([len(given)], np.int64)
-    return program.trace(head, [size_px], *seeds[:2], position, attempt, given, ends)
 
 
 def _memory(row: AnyArray | None, spec: ArraySpec) -> AnyArray:

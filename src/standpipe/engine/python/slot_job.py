@@ -35,7 +35,7 @@ class SlotJob:
             assignment.records.index.tolist(),
             as_range(assignment.positions),
             [0] * self.rows,
-            Inputs(assignment.records),
+            Inputs(assignment.records, assignment.boxes),
             {name: assignment.views[name] for name in of_samples},
             {name: [None] * self.rows for name in plan.batch.made_apart},
             {name: array for name, array in assignment.views.items() if name not in of_samples},
@@ -74,7 +74,8 @@ class SlotJob:
 
         whole  True if one worker makes all rows of a batch, so that the other rows are made again too
         """
-        inputs = Inputs(new.records)
+        boxes = new.assignment.boxes
+        inputs = Inputs(new.records, None if boxes is None else boxes.take(new.rows))
         rows = new.rows.tolist()
         for number, row in enumerate(rows):
             self.content.indices[row] = int(new.records.index[number])

@@ -78,8 +78,5 @@ def assigned(
     whole = Assignment(slot, at, records, task.positions, views, traced=traced)
     if not len(replaced):
         return whole, None
-    others, attempts = records.take(replaced), task.attempts[replaced]
-    if tracer is not None:
-        traced = tracer.trace(task.epoch, others, task.positions[replaced], attempts)
-    again = Substitutes(whole, replaced, others, attempts, traced)
+    again = Substitutes(whole, replaced, records.take(replaced), task.attempts[replaced])
     return replace(whole, without=frozenset(replaced.tolist())), again
