@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.batch.collate import Pad, Ragged, Region, Shape
+from standpipe.batch.collate import Pad, Ragged, Region, SlotOverflow
 from standpipe.contracts import RaggedRows
 from standpipe.errors import PlanError
-from standpipe.spec import SIZE, AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
 
 INDEX = "batch_index"  # the row of each instance
 OFFSETS = "instance_offsets"  # where each row's instances begin among all
@@ -34,7 +34,7 @@ class InstanceFields:
     room      the most instances of a batch, all rows together; with ``length`` not used
     length    instances of each row, with padding; None: rows are one after another
     cut       True: a row with more than ``length`` instances loses the last ones; False: it is a bad sample
-    made      True if workers hand over the instances with the samples, which Python code makes
+    handed_over  values that workers hand over row by row with the samples, which Python code makes
     """
 
     columns: Mapping[str, RaggedSpec]
@@ -43,12 +43,7 @@ class InstanceFields:
     room: int
     length: int | None
     cut: bool
-    made: bool = False
-
-    @property
-    def handed_over(self) -> tuple[str, ...]:
-        """The values that workers hand over row by row: the ragged columns, and the size of the dataset's image."""
-        return (*self.columns, SIZE) if self.made else ()
+    handed_over: tuple[str, ...] = ()
 
     @property
     def fields(self) -> dict[str, ArraySpec]:
@@ -79,58 +74,45 @@ class InstanceFields:
         """The names of all these fields."""
         return (*self.fields, *self.regions)
 
-    def misfit(self, counts: Int64Array) -> tuple[int, str] | None:
-        """Return a row whose instances don't fit, and the reason as text; None if all fit.
-
-        counts  (rows,) number of instances of each row
-        """
-        if self.length is not None:
-            row = int(np.argmax(counts))
-            if self.cut or counts[row] <= self.length:
-                return None
-            return row, (
-                f"it has {counts[row]} instances, and a row has room for {self.length}: give "
-                f"Pad(length={counts[row]}), or Pad(length={self.length}, cut=True) for the first ones"
-            )
-        ends = np.cumsum(counts)
-        if ends[-1] <= self.room:
-            return None
-        row = int(np.searchsorted(ends, self.room, "right"))
-        return row, (
-            f"it has {counts[row]} instances, and {ends[row]} with the rows before it; a batch has room for "
-            f"{self.room}: give instances=Ragged(max_values=…)"
-        )
-
-    def shapes(self, image: str, counts: Int64Array) -> dict[str, Shape]:
-        """Return the shapes in this batch of one image's ``regions``."""
-        if self.length is not None:
-            return {}
-        prefix, total = self.prefixes[image], int(counts.sum())
-        found: dict[str, Shape] = {prefix + name: (total, *spec.shape) for name, spec in self.columns.items()}
-        return {**found, prefix + INDEX: (total,), prefix + OFFSETS: (len(counts) + 1,)}
-
-    def fill(self, image: str, found: Mapping[str, RaggedRows], out: Mapping[str, AnyArray]) -> None:
-        """Write the instances of one image of the rows.
+    def values(self, image: str, found: Mapping[str, RaggedRows]) -> dict[str, AnyArray]:
+        """Return the fields of one image of the rows. Raises ``SlotOverflow`` if the instances of a row don't fit.
 
         found  the instances of the rows, by ragged column
-        out    the fields in the slot
         """
-        prefix, ends = self.prefixes[image], next(iter(found.values())).ends
+        ends = next(iter(found.values())).ends
         counts = np.diff(ends, prepend=0)
         rows = np.repeat(np.arange(len(counts)), counts)
+        values: dict[str, AnyArray] = {name: column.values for name, column in found.items()}
         if self.length is None:
-            out[prefix + INDEX][...] = rows
-            out[prefix + OFFSETS][...] = np.concatenate([[0], ends])
-            for name, column in found.items():
-                out[prefix + name][...] = column.values
-            return
-        places = np.arange(len(rows)) - np.repeat(ends - counts, counts)
-        kept = places < self.length
-        rows, places = rows[kept], places[kept]
-        out[prefix + VALID_INSTANCES][...] = np.arange(self.length) < counts[:, None]
-        for name, column in found.items():
-            out[prefix + name][...] = 0
-            out[prefix + name][rows, places] = column.values[kept]
+            self._check_room(counts, ends)
+            values |= {INDEX: rows, OFFSETS: np.concatenate([[0], ends])}
+        else:
+            self._check_length(counts, self.length)
+            places = np.arange(len(rows)) - np.repeat(ends - counts, counts)
+            kept = places < self.length
+            for name, column in values.items():
+                values[name] = padded = np.zeros((len(counts), self.length, *column.shape[1:]), column.dtype)
+                padded[rows[kept], places[kept]] = column[kept]
+            values[VALID_INSTANCES] = np.arange(self.length) < counts[:, None]
+        return {self.prefixes[image] + name: each for name, each in values.items()}
+
+    def _check_length(self, counts: Int64Array, length: int) -> None:
+        row = int(np.argmax(counts))
+        if counts[row] > length and not self.cut:
+            raise SlotOverflow(
+                row,
+                f"it has {counts[row]} instances, and a row has room for {length}: give Pad(length={counts[row]}), or "
+                f"Pad(length={length}, cut=True) for the first ones",
+            )
+
+    def _check_room(self, counts: Int64Array, ends: Int64Array) -> None:
+        if ends[-1] > self.room:
+            row = int(np.searchsorted(ends, self.room, "right"))
+            raise SlotOverflow(
+                row,
+                f"it has {counts[row]} instances, and {ends[row]} with the rows before it; a batch has room for "
+                f"{self.room}: give instances=Ragged(max_values=…)",
+            )
 
     def by_row(self, batch: Mapping[str, AnyArray]) -> dict[str, Any]:
         """Return a batch with its instances in lists of arrays by row, and with their numbers in place of offsets."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.batch.collate import Shape
+from standpipe.batch.collate import Shape, SlotOverflow
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
 from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.workers import Assignment, Failure
+from standpipe.source.targets import BOXES, KEYPOINTS
 from standpipe.spec import SIZE, AnyArray, Int64Array, UInt8Array
 from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from standpipe.plan.parts import InstancePlan
     from standpipe.plan.plan import Plan
     from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
-
-BOXES, KEYPOINTS = "boxes", "keypoints"
 
 
 def instances_of(plan: Plan, lists: Mapping[str, list[Any]], indices: Int64Array) -> Records:
@@ -43,39 +41,29 @@ def put_instances(
 
     Return the shapes of fields that differ from batch to batch, and the rows whose instances don't fit.
     """
-    form, traced = plan.batch.instances, assignment.traced
-    how = plan.samples_at(assignment.at.epoch).instances
+    form, traced, epoch = plan.batch.instances, assignment.traced, assignment.at.epoch
+    how = plan.samples_at(epoch).instances
     if form is None or traced is None or how is None:
         return {}, []
-    shaped = partial(plan.layout_at(assignment.at.epoch).shaped, slot)
-    return fill_instances(form, traced, how, assignment.views, shaped)
+    try:
+        values = instance_values(form, traced, how)
+    except SlotOverflow as error:
+        return {}, [Failure(error.row, "batch", error.reason)]
+    shapes = {name: values[name].shape for name in form.regions}
+    fields = {**assignment.views, **plan.layout_at(epoch).shaped(slot, shapes)}
+    for name, value in values.items():
+        fields[name][...] = value
+    return shapes, []
 
 
-def fill_instances(
-    form: InstanceFields,
-    traced: Traced,
-    how: InstancePlan,
-    fields: Mapping[str, AnyArray],
-    shaped: Callable[[Mapping[str, Shape]], Mapping[str, AnyArray]],
-) -> tuple[dict[str, Shape], list[Failure]]:
-    """Write the moved instances of rows into the fields of their batch; return what ``put_instances`` does.
-
-    fields  those with the same shape in each batch
-    shaped  returns the other fields in given shapes
-    """
-    fields[ORIG_SIZE][...] = traced.sizes
-    shapes: dict[str, Shape] = {}
+def instance_values(form: InstanceFields, traced: Traced, how: InstancePlan) -> dict[str, AnyArray]:
+    """Return the fields of rows that come from instances. Raises ``SlotOverflow`` if those of a row don't fit."""
+    values: dict[str, AnyArray] = {ORIG_SIZE: traced.sizes}
     for image, prefix in form.prefixes.items():
         moves = traced.moves[image]
-        found = moved_instances(traced.instances, moves, how, how.filters[image])
-        counts = np.diff(found[BOXES].ends, prepend=0)
-        if (wrong := form.misfit(counts)) is not None:
-            return {}, [Failure(wrong[0], "batch", wrong[1])]
-        of_image = form.shapes(image, counts)
-        form.fill(image, found, {**fields, **shaped(of_image)})
-        fields[prefix + TO_ORIGINAL][...] = to_stored(moves)
-        shapes |= of_image
-    return shapes, []
+        values |= form.values(image, moved_instances(traced.instances, moves, how, how.filters[image]))
+        values[prefix + TO_ORIGINAL] = to_stored(moves)
+    return values
 
 
 def moved_instances(

@@ -69,7 +69,7 @@ def worker_setup_of(plan: Plan) -> WorkerSetup:
         cache=plan.cache,
         round_robin=plan.options.round_robin,
         initializer=plan.options.initializer,
-        instances=plan.batch.instances.columns if plan.batch.instances and plan.batch.instances.made else {},
+        instances=plan.batch.instances.columns if plan.batch.instances and plan.samples.python else {},
         box_form=box_form(plan.samples.python),
         segments=tuple(
             (each.first_epoch, each.samples.program)

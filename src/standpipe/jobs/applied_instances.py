@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from standpipe.batch.collate import Pad
+from standpipe.batch.collate import Pad, SlotOverflow
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
-from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import RaggedRows, Records
-from standpipe.engine.instances import fill_instances
+from standpipe.engine.instances import instance_values
 from standpipe.engine.moves import Tracer
 from standpipe.errors import PlanError, TransformError
 from standpipe.pipeline.description import Description
-from standpipe.plan.instances import (
-    BOXES,
-    KEYPOINTS,
-    check_pairs,
-    filters_of,
-    instance_transforms,
-)
+from standpipe.plan.instances import check_pairs, filters_of, instance_transforms
 from standpipe.plan.parts import InstancePlan
 from standpipe.source.annotations.listing import AnnotationSource
+from standpipe.source.targets import BOXES, KEYPOINTS
 from standpipe.spec import AnyArray, Int64Array, RaggedSpec
 from standpipe.transform import IMAGE, NativeKernel, field_of_view
 from standpipe.transform.instances import to_stored
@@ -118,10 +111,7 @@ def applied_instances(
         length,
         isinstance(given, Pad) and given.cut,
     )
-    layout = SlotLayout(form.fields, len(rows), form.regions)
-    slot = np.empty(layout.slot_bytes, np.uint8)
-    views, how = layout.views(slot, len(rows)), InstancePlan(filters=filters, pairs=pairs or ())
-    shapes, failures = fill_instances(form, traced, how, views, partial(layout.shaped, slot))
-    for failure in failures:
-        raise TransformError(failure.reason, place="batch", index=failure.row)
-    return {**views, **layout.shaped(slot, shapes)}
+    try:
+        return instance_values(form, traced, InstancePlan(filters=filters, pairs=pairs or ()))
+    except SlotOverflow as error:
+        raise TransformError(error.reason, place="batch", index=error.row) from None

@@ -17,8 +17,8 @@ from standpipe.engine.watchdog.board import new_heartbeat
 from standpipe.errors import DecodeError, PlanError, ReadError
 from standpipe.jobs.applied_instances import applied_instances, given_instances, has_instances
 from standpipe.pipeline.description import Description
-from standpipe.plan.instances import BOXES
 from standpipe.plan.memory import READ_BYTES, SIDE_BYTES
+from standpipe.source.targets import BOXES
 from standpipe.spec import DECODED, KINDS, AnyArray, Decoding, UInt8Array
 from standpipe.system.paths import absolute
 from standpipe.transform import (

@@ -15,7 +15,8 @@ from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
 from standpipe.plan.fields import picture_kinds
 from standpipe.plan.parts import InstancePlan, SamplePlan
-from standpipe.spec import RaggedSpec
+from standpipe.source.targets import BOXES, KEYPOINTS
+from standpipe.spec import SIZE, RaggedSpec
 from standpipe.transform import Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
@@ -27,8 +28,6 @@ from standpipe.units import show_bytes
 
 if TYPE_CHECKING:
     from standpipe.plan.plan import Plan
-
-BOXES, KEYPOINTS = "boxes", "keypoints"
 
 
 def ragged_fields(source: OpenSource) -> dict[str, RaggedSpec]:
@@ -97,8 +96,9 @@ def instance_fields(
         room = how.max_values
     reference = next(iter(picture_kinds(pipeline, source)))
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
-    made = isinstance(source, PythonSource)
-    return InstanceFields(ragged_fields(source), prefixes, rows, room, length, cut, made)
+    columns = ragged_fields(source)
+    handed_over = (*columns, SIZE) if isinstance(source, PythonSource) else ()
+    return InstanceFields(columns, prefixes, rows, room, length, cut, handed_over)
 
 
 def instance_lines(plan: Plan) -> list[str]:
