@@ -253,10 +253,11 @@ def test_parameters_are_checked(crop: Any, match: str, tmp_path: Path) -> None:
 
 def test_sources_without_boxes_are_refused() -> None:
     images = sp.Arrays(image=np.zeros((2, 9, 9, 3), np.uint8))
-    with pytest.raises(
-        sp.PlanError, match=r"RandomIoUCrop.* crops by boxes, and this source has no field 'boxes'"
-    ):
-        in_order(images, sp.RandomIoUCrop(), sp.Resize((8, 8))).plan()
+    for crop in (sp.RandomIoUCrop(), sp.RandomApply([sp.RandomIoUCrop()])):
+        with pytest.raises(
+            sp.PlanError, match=r"^RandomIoUCrop.* is for instances, and this source has none"
+        ):
+            in_order(images, crop, sp.Resize((8, 8))).plan()
 
 
 class Targets:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from standpipe.spec import SIZE, RaggedSpec
 from standpipe.transform import Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
-from standpipe.transform.kinds import IMAGE
 from standpipe.transform.pixels.detection import RandomIoUCrop
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
@@ -41,13 +40,13 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
     Raises ``PlanError`` for transforms that leave them behind or can't be where they are.
     """
     columns = ragged_fields(source)
-    reference = next(iter(picture_kinds(pipeline, source)))
-    chains = dict(_chains(pipeline.transforms, reference))
-    _check_boxes(pipeline, chains.values(), source, samples)
-    filters = filters_of(pipeline.transforms, reference)
+    filters = filters_of(pipeline.transforms, next(iter(picture_kinds(pipeline, source))))
     if not columns:
         if found := instance_transforms(pipeline.transforms):
-            raise PlanError(f"{found[0].describe()} is for instances, and this source has none: leave it out")
+            raise PlanError(
+                f"{found[0].describe()} is for instances, and this source has none: leave it out, or use a source "
+                "with boxes, such as Coco"
+            )
         return None
     if not isinstance(source, HasInstances | PythonSource) or columns.get(BOXES) != RaggedSpec(
         (4,), np.dtype(np.float32)
@@ -57,6 +56,12 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
             "contracts.HasInstances, and the field 'boxes', (M, 4) float32"
         )
     _check_functions(pipeline)
+    crops = _of(pipeline.transforms, RandomIoUCrop)
+    if crops and isinstance(source, PythonSource) and pipeline.cached is not None:
+        raise PlanError(
+            f"{crops[0].describe()} can't follow a cache of a dataset's samples, whose boxes are those of the stored "
+            "images: leave out the cache"
+        )
     steps = () if samples.program is None else samples.program.steps
     native = [step for step in steps if isinstance(step, NativeStep)]
     if not all(step.kernel or step.any_size for step in native) or (samples.kernel is None and not native):
@@ -123,10 +128,9 @@ def instance_lines(plan: Plan) -> list[str]:
     ]
 
 
-def instance_transforms(transforms: Sequence[Transform]) -> list[InstanceTransform]:
-    """Return the transforms of instances, also those of views."""
-    chains = [chain for _, chain in _chains(transforms, IMAGE.name)]
-    return [each for chain in chains for each in chain if isinstance(each, InstanceTransform)]
+def instance_transforms(transforms: Sequence[Transform]) -> list[Any]:
+    """Return the transforms that need instances, also those of views and groups."""
+    return _of(transforms, InstanceTransform, RandomIoUCrop)
 
 
 def filters_of(transforms: Sequence[Transform], reference: str) -> dict[str, SanitizeBoundingBoxes | None]:
@@ -134,18 +138,11 @@ def filters_of(transforms: Sequence[Transform], reference: str) -> dict[str, San
 
     Raises ``PlanError`` if it isn't at the end.
     """
-    return {image: _filter(chain) for image, chain in _chains(transforms, reference)}
-
-
-def _chains(transforms: Sequence[Transform], reference: str) -> Iterator[tuple[str, Sequence[Transform]]]:
-    """Yield the name of each image that is made of the reference, and the transforms that it went through."""
     views = next((each for each in transforms if isinstance(each, Views)), None)
     if views is None:
-        yield reference, transforms
-        return
+        return {reference: _filter(transforms)}
     before = transforms[: transforms.index(views)]
-    for name, given in views.views.items():
-        yield name, [*before, *transforms_of(given)]
+    return {name: _filter([*before, *transforms_of(given)]) for name, given in views.views.items()}
 
 
 def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
@@ -162,26 +159,6 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
                 "that move pixels. Once is enough"
             )
     return found
-
-
-def _check_boxes(
-    pipeline: Description, chains: Iterable[Sequence[Transform]], source: OpenSource, samples: SamplePlan
-) -> None:
-    """Raise ``PlanError`` for a crop that boxes decide, if they aren't known where it is drawn."""
-    parts = (part for chain in chains for each in chain for part in (each, *getattr(each, "geometric", ())))
-    crops = [each for each in parts if isinstance(each, RandomIoUCrop)]
-    if not crops:
-        return
-    if BOXES not in ragged_fields(source):
-        raise PlanError(
-            f"{crops[0].describe()} crops by boxes, and this source has no field 'boxes': use a source such as Coco, "
-            "or another crop"
-        )
-    if isinstance(source, PythonSource) and pipeline.cached is not None:
-        raise PlanError(
-            f"{crops[0].describe()} can't follow a cache of a dataset's samples, whose boxes are those of the stored "
-            "images: leave out the cache"
-        )
 
 
 def _check_functions(pipeline: Description) -> None:
@@ -205,7 +182,7 @@ def check_pairs(
     pairs: Sequence[tuple[int, int]] | None, points: int, transforms: Sequence[Transform]
 ) -> None:
     """Raise ``PlanError`` if pairs of left and right keypoints are needed, or have other numbers than the points."""
-    flips = [each for each in transforms if _mirrors(each)]
+    flips = _of(transforms, RandomHorizontalFlip, RandomVerticalFlip)
     if pairs is None and flips:
         raise PlanError(
             f"{flips[0].describe()} mirrors keypoints, and the source doesn't say which of them are left and right: "
@@ -216,9 +193,10 @@ def check_pairs(
         raise PlanError(f"decode(flip_pairs={pairs!r}): the keypoints have the numbers 0 to {points - 1}")
 
 
-def _mirrors(transform: object) -> bool:
-    """Return True for a transform that may mirror the picture."""
-    if isinstance(transform, Views):
-        return any(map(_mirrors, transform.transforms()))
-    parts = getattr(transform, "transforms", ())
-    return isinstance(transform, RandomHorizontalFlip | RandomVerticalFlip) or any(map(_mirrors, parts))
+def _of(transforms: Sequence[Any], *kinds: type) -> list[Any]:
+    """Return the transforms of some kinds, also those of views and groups."""
+    found = [each for each in transforms if isinstance(each, kinds)]
+    for each in transforms:
+        parts = [*each.transforms()] if isinstance(each, Views) else getattr(each, "transforms", ())
+        found += _of(parts, *kinds) if isinstance(parts, list | tuple) else []  # apply() asks before check()
+    return found

@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 from standpipe.spec import AnyArray, Float32Array, Float64Array, Int64Array
 
 AT_ONCE = 2048  # boxes that are moved together, so that what lies between takes little memory
-STRAIGHT = [
-    1,
-    3,
-    6,
-    7,
-]  # numbers of a matrix that are 0 where sides stay straight: in crops, pads, resizes and flips
+# Numbers of a matrix that are 0 where sides stay straight: in crops, pads, resizes and flips.
+STRAIGHT = [1, 3, 6, 7]
 
 
 def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: bool = True) -> Float64Array:
