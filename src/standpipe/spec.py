@@ -64,17 +64,11 @@ class DecodeMode(Enum):
 
 ExecutorName = Literal["process", "thread", "inline"]
 DtypeName = Literal["uint8", "float16", "float32"]  # of images in a batch
-ChannelsName = Literal[
-    "RGB", "L", "luma", "RGBA", "as_stored"
-]  # of decoded images, as native code numbers them
+# The channels of decoded images, as native code numbers them.
+ChannelsName = Literal["RGB", "L", "luma", "RGBA", "as_stored"]
 
 DECODED: Mapping[ChannelsName, int | None] = {"RGB": 3, "L": 1, "luma": 1, "RGBA": 4, "as_stored": None}
-KINDS = {
-    1: "L",
-    2: "LA",
-    3: "RGB",
-    4: "RGBA",
-}  # Pillow's modes of images of bytes, by their number of channels
+KINDS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's modes of images of bytes, by number of channels
 
 
 class Executor(Enum):

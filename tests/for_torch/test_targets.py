@@ -20,8 +20,6 @@ FIELDS = InstanceFields(
     prefixes={"image": ""},
     rows=3,
     room=9,
-    length=None,
-    cut=False,
 )
 
 
@@ -109,7 +107,7 @@ def test_a_form_that_does_not_suit_the_labels_is_refused(form: str, classes: Any
     ("fields", "text"),
     [
         (None, "needs a source with boxes and labels"),
-        (replace(FIELDS, length=100), "leave batch\\(instances=sp.Pad"),
+        (replace(FIELDS, how=sp.Pad(length=(100,))), "leave batch\\(instances=sp.Pad"),
         (replace(FIELDS, prefixes={"a": "a_", "b": "b_"}), "leave Views out"),
     ],
 )

@@ -214,7 +214,9 @@ def test_keypoints_without_sides_are_not_mirrored_in_silence(tmp_path: Path) -> 
     sp.Pipeline(source).map(sp.CenterCrop(32)).batch(4).plan()
     with pytest.raises(sp.PlanError, match="keypoints have the numbers 0 to 2"):
         sp.Pipeline(source).map(sp.CenterCrop(32)).decode(flip_pairs=((1, 3),)).batch(4).plan()
-    for wrong in (5, (1, 2), [(1, 1)], [(1, -2)], [("a", "b")]):
+    with pytest.raises(sp.PlanError, match="keypoints have the numbers 0 to 2"):
+        sp.Pipeline(source).map(sp.CenterCrop(32)).decode(flip_pairs=((1, -2),)).batch(4).plan()
+    for wrong in (5, (1, 2), [(1, 1)], [(1, True)], ("a", "b"), [("a", "b")], [(1, 2, 3)]):
         with pytest.raises(sp.PlanError, match="give pairs of numbers of keypoints"):
             sp.Pipeline(source).decode(flip_pairs=wrong)  # type: ignore[arg-type]
 

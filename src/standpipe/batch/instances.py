@@ -31,9 +31,8 @@ class InstanceFields:
     prefixes  what the names of the fields of each image begin with, by the image's name: ``"a_"`` for a view ``a``,
               ``""`` for the only image
     rows      number of rows of the largest batch
-    room      the most instances of a batch, all rows together; with ``length`` not used
-    length    instances of each row, with padding; None: rows are one after another
-    cut       True: a row with more than ``length`` instances loses the last ones; False: it is a bad sample
+    room      the most instances of a batch, all rows together; not used with ``Pad``
+    how       ``Pad`` for instances with padding; else those of all rows are one after another
     handed_over  values that workers hand over row by row with the samples, which Python code makes
     """
 
@@ -41,9 +40,14 @@ class InstanceFields:
     prefixes: Mapping[str, str]
     rows: int
     room: int
-    length: int | None
-    cut: bool
+    how: Pad | Ragged | None = None
     handed_over: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> int | None:
+        """The number of instances of each row, with padding; None: rows are one after another."""
+        length = self.how.length if isinstance(self.how, Pad) else None
+        return length[0] if isinstance(length, tuple) else None
 
     @property
     def fields(self) -> dict[str, ArraySpec]:
@@ -98,7 +102,7 @@ class InstanceFields:
 
     def _check_length(self, counts: Int64Array, length: int) -> None:
         row = int(np.argmax(counts))
-        if counts[row] > length and not self.cut:
+        if counts[row] > length and not (isinstance(self.how, Pad) and self.how.cut):
             raise SlotOverflow(
                 row,
                 f"it has {counts[row]} instances, and a row has room for {length}: give Pad(length={counts[row]}), or "

@@ -59,19 +59,16 @@ def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
         np.stack([np.asarray(each[name]) for each in targets]) if listed else np.asarray(batch[name])
         for name in ("to_original", "orig_size")
     )
-    if isinstance(boxes, Sequence):
-        parts = [_checked(part, 2) for part in boxes]
-        if len(parts) != len(matrices):
+    found = [_checked(each, 2) for each in boxes] if isinstance(boxes, Sequence) else _checked(boxes, 2, 3)
+    if isinstance(found, list) or found.ndim == 3:
+        if len(found) != len(matrices):
             raise PlanError(
-                f"boxes_to_original() got boxes of {len(parts)} images, and a batch of {len(matrices)}"
+                f"boxes_to_original() got boxes of {len(found)} images, and a batch of {len(matrices)}"
             )
-        ends = np.cumsum([len(part) for part in parts])
-        rows = np.repeat(np.arange(len(parts)), np.diff(ends, prepend=0))
-        return np.split(_moved(np.concatenate(parts), matrices[rows], sizes[rows]), ends[:-1])
-    found = _checked(boxes, 2, 3)
-    if found.ndim == 3:
-        rows = np.repeat(np.arange(len(found)), found.shape[1])
-        return _moved(found.reshape(-1, 4), matrices[rows], sizes[rows]).reshape(found.shape)
+        counts = [len(each) for each in found]
+        rows, flat = np.repeat(np.arange(len(found)), counts), np.concatenate(found)
+        parts = np.split(_moved(flat, matrices[rows], sizes[rows]), np.cumsum(counts)[:-1])
+        return parts if isinstance(found, list) else np.stack(parts)
     if batch_index is None and (listed or "batch_index" not in batch):
         raise PlanError("boxes_to_original() needs batch_index=, the image of each of the boxes (total, 4)")
     rows = np.asarray(batch["batch_index"] if batch_index is None else batch_index)

@@ -11,7 +11,6 @@ import numpy as np
 from standpipe.batch.collate import Padded, Shape
 from standpipe.engine.moves import Traced
 from standpipe.spec import AnyArray, Int64Array
-from standpipe.transform import NativeKernel
 
 if TYPE_CHECKING:
     from standpipe.plan.plan import Plan
@@ -43,7 +42,8 @@ class Canvases:
         too_large: dict[int, str] = {}
         for name, padded in plan.batch.canvases.items():
             head = next(head for head in kernel.heads if head.field == name)
-            sizes = _sizes(traced, kernel, head.input.grid)
+            reference = traced.moves[kernel.image.field][:, -1, 9:11].astype(np.int64)
+            sizes = reference * head.input.grid // kernel.image.input.grid
             lengths[name] = found = head.shapes(sizes)
             fits = np.all(found <= np.array(padded.most), axis=1)
             for row in np.flatnonzero(~fits).tolist():
@@ -65,13 +65,6 @@ class Canvases:
 
 
 NO_CANVASES = Canvases()
-
-
-def _sizes(traced: Traced, kernel: NativeKernel, grid: int) -> Int64Array:
-    """Return the height and width of each row's picture, (rows, 2): the reference's, by their grids."""
-    reference = kernel.image
-    sizes = traced.moves[reference.field][:, -1, 9:11].astype(np.int64)
-    return sizes * grid // reference.input.grid
 
 
 def _too_large(padded: Padded, shape: Shape) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.batch.collate import Pad, SlotOverflow
+from standpipe.batch.collate import SlotOverflow
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
 from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.instances import instance_values
@@ -101,16 +101,8 @@ def applied_instances(
     pairs = pipeline.decoding.pictures.flip_pairs
     if KEYPOINTS in columns:
         check_pairs(pairs, columns[KEYPOINTS].values.shape[1], pipeline.transforms)
-    given = pipeline.instances
-    length = given.length[0] if isinstance(given, Pad) and isinstance(given.length, tuple) else None
-    form = InstanceFields(
-        {name: RaggedSpec(each.values.shape[1:], each.values.dtype) for name, each in columns.items()},
-        prefixes,
-        len(rows),
-        int(columns[BOXES].ends[-1]),
-        length,
-        isinstance(given, Pad) and given.cut,
-    )
+    specs = {name: RaggedSpec(each.values.shape[1:], each.values.dtype) for name, each in columns.items()}
+    form = InstanceFields(specs, prefixes, len(rows), int(columns[BOXES].ends[-1]), pipeline.instances)
     try:
         return instance_values(form, traced, InstancePlan(filters=filters, pairs=pairs or ()))
     except SlotOverflow as error:

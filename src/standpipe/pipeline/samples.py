@@ -28,7 +28,10 @@ from standpipe.transform import Function
 from standpipe.transform.python.function import InputFormat, Mixing, Tensors, check_tensors, is_python
 from standpipe.units import is_count
 
-MOST_KEYPOINTS = 1 << 16
+FORMS_OF_PAIRS = {
+    "pairs": (str, "two names of fields, such as ('left', 'right'), or several pairs"),
+    "flip_pairs": (int, "pairs of numbers of keypoints, such as ((1, 2), (3, 4)), and each number once"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,7 @@ class Transformed(Ordered):
             raise PlanError(f"decode: channels must be one of {known}, got {channels!r}")
         kept = self.limits if limits is None else limits
         named = _named(images=images, masks=masks, depths=depths)
-        pictures = Pictures(named, _pairs(pairs), _scales(scale), _sides(flip_pairs))
+        pictures = Pictures(named, _pairs("pairs", pairs), _scales(scale), _pairs("flip_pairs", flip_pairs))
         upright = orientation == "apply"
         decoding = Decoding(DecodeMode(mode), kept, allow_truncated, upright, channels, pictures)
         return replace(self, decoding=decoding)
@@ -363,35 +366,19 @@ def _named(**kinds: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _pairs(pairs: Any) -> tuple[tuple[str, str], ...] | None:
-    """Return the pairs of ``decode``. Raises ``PlanError`` for anything but pairs of different names."""
+def _pairs(parameter: str, pairs: Any) -> Any:
+    """Return a parameter of ``decode`` that is pairs. Raises ``PlanError`` unless all that is in them differs."""
     if pairs is None:
         return None
-    several = isinstance(pairs, tuple | list) and not any(isinstance(each, str) for each in pairs)
-    found = tuple(
-        tuple(pair) if isinstance(pair, tuple | list) else () for pair in (pairs if several else [pairs])
-    )
-    names = [name for pair in found for name in pair if isinstance(name, str)]
-    if any(len(pair) != 2 for pair in found) or len({*names}) != 2 * len(found):
-        raise PlanError(
-            f"decode(pairs={pairs!r}): give two names of fields, such as ('left', 'right'), or several pairs"
-        )
-    return found
-
-
-def _sides(pairs: Any) -> tuple[tuple[int, int], ...] | None:
-    """Return the pairs of keypoints of ``decode``. Raises ``PlanError`` for anything but pairs of different numbers."""
-    if pairs is None:
-        return None
+    kind, form = FORMS_OF_PAIRS[parameter]
     found = plain(pairs)
+    if isinstance(found, tuple) and any(isinstance(each, str) for each in found):  # one pair of names
+        found = (found,)
     are_pairs = isinstance(found, tuple) and all(isinstance(each, tuple) and len(each) == 2 for each in found)
-    numbers = [number for pair in found for number in pair] if are_pairs else [-1]
-    if not all(is_count(number, 0, MOST_KEYPOINTS) for number in numbers) or len({*numbers}) < len(numbers):
-        raise PlanError(
-            f"decode(flip_pairs={pairs!r}): give pairs of numbers of keypoints, such as ((1, 2), (3, 4)), and each "
-            "number once"
-        )
-    return found  # type: ignore[no-any-return]
+    parts = [each for pair in found for each in pair] if are_pairs else [None]
+    if not all(type(each) is kind for each in parts) or len({*parts}) < len(parts):
+        raise PlanError(f"decode({parameter}={pairs!r}): give {form}")
+    return found
 
 
 def _scales(scale: Any) -> tuple[tuple[str, Fraction], ...]:

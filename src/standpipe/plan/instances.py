@@ -86,24 +86,21 @@ def instance_fields(
         if how is not None:
             raise PlanError(f"batch(instances={how!r}): this source has no instances. Leave it out")
         return None
-    room, length, cut = 0, None, False
-    if isinstance(source, HasInstances):
+    room = 0
+    if isinstance(how, Ragged) and how.max_values is not None:
+        room = how.max_values
+    elif isinstance(source, HasInstances):
         room = rows * max(source.most_instances, 1)
-    elif how is None or how == Ragged():
+    elif not isinstance(how, Pad):
         raise PlanError(
             "the most instances of a batch aren't known before samples are made: give "
             "batch(instances=sp.Ragged(max_values=…)), or sp.Pad(length=…) for the most of a sample"
         )
-    if isinstance(how, Pad):
-        assert isinstance(how.length, tuple)
-        (length,), cut = how.length, how.cut
-    elif how is not None and how.max_values is not None:
-        room = how.max_values
     reference = next(iter(picture_kinds(pipeline, source)))
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     columns = ragged_fields(source)
     handed_over = (*columns, SIZE) if isinstance(source, PythonSource) else ()
-    return InstanceFields(columns, prefixes, rows, room, length, cut, handed_over)
+    return InstanceFields(columns, prefixes, rows, room, how, handed_over)
 
 
 def instance_lines(plan: Plan) -> list[str]:
