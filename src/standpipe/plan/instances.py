@@ -17,7 +17,7 @@ from standpipe.plan.fields import picture_kinds
 from standpipe.plan.parts import InstancePlan, SamplePlan
 from standpipe.source.targets import BOXES, KEYPOINTS
 from standpipe.spec import SIZE, RaggedSpec
-from standpipe.transform import Function, NativeStep, field_of_view
+from standpipe.transform import BatchFunction, Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
 from standpipe.transform.pixels.detection import RandomIoUCrop
@@ -160,19 +160,14 @@ def _filter(transforms: Sequence[Transform]) -> SanitizeBoundingBoxes | None:
 
 def _check_functions(pipeline: Description) -> None:
     """Raise ``PlanError`` for code and settings that would leave instances behind."""
-    for each in pipeline.transforms:
-        if isinstance(each, Function):
+    for each in (*pipeline.transforms, *pipeline.batch_functions):
+        if isinstance(each, Function | BatchFunction):
             raise PlanError(
-                f"{each.describe()} can't be in a pipeline with instances, whose boxes it wouldn't move. Use "
-                "standpipe's transforms, or change the batch in your loop"
+                f"{each.describe()} can't be in a pipeline with instances: workers would call it before boxes are "
+                "moved. Use standpipe's transforms, or change the batch in your loop"
             )
         if isinstance(each, Views) and any(isinstance(given, Repeat) for given in each.views.values()):
             raise PlanError("Views with instances can't have Repeat: give each view a name of its own")
-    for function in pipeline.batch_functions:
-        raise PlanError(
-            f"{function.describe()} can't be in a pipeline with instances: workers call it before those are in the "
-            "batch. Call it in your loop"
-        )
 
 
 def check_pairs(
