@@ -75,6 +75,7 @@ def test_an_example_goes_on_without_its_actors(nodes: Any, folder: Path) -> None
     )
 
 
+@pytest.mark.long
 def test_ranks_of_ray_train_share_actors(nodes: Any, folder: Path) -> None:
     pytest.importorskip("ray.train.torch", reason="needs ray[train] and torch", exc_type=ImportError)
     arguments = ("--address", nodes.address, "--cpus", 0.5, "--batch", 5)

@@ -159,6 +159,7 @@ def fit(stop=None, **resume):
 """
 
 
+@pytest.mark.long  # the example of Lightning goes on inside an epoch too
 def test_lightning(tmp_path: Path) -> None:
     """Train, validate, predict; and go on from a checkpoint inside either epoch, and between them."""
     (rank,) = seen(
@@ -348,6 +349,7 @@ tell(seen=model.seen, drawn=model.drawn, evaluated=model.evaluated, resumed=resu
 """
 
 
+@pytest.mark.long  # the example of the Trainer goes on inside an epoch too
 @RANKS
 def test_transformers_trainer(tmp_path: Path, ranks: int) -> None:
     """Train, evaluate, and go on from every checkpoint: some inside an epoch, of the first and the second."""

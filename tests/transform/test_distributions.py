@@ -231,6 +231,7 @@ def test_factors_of_jitter_are_torchvisions(name: str) -> None:
     check_alike(ours, read(theirs), levels=40)
 
 
+@pytest.mark.long  # the same factors as in the test before, in another transform
 @pytest.mark.parametrize("name", JITTERED)
 def test_factors_of_distortions_are_torchvisions(name: str) -> None:
     picture, between, read = JITTERED[name]
