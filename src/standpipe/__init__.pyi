@@ -5,7 +5,11 @@ from standpipe.batch.collate import (
     Pad as Pad,
     Ragged as Ragged,
 )
-from standpipe.batch.original import boxes_to_original as boxes_to_original
+from standpipe.batch.original import (
+    boxes_to_original as boxes_to_original,
+    padding_mask as padding_mask,
+    ratio_pad as ratio_pad,
+)
 from standpipe.cache.description import Cache as Cache
 from standpipe.cache.sessions import (
     create_cache as create_cache,

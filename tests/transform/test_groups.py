@@ -93,8 +93,12 @@ def test_a_group_says_whether_it_draws_and_moves_pixels(group: Any, is_random: b
         (sp.RandomApply([]), "at least one transform"),
         (sp.RandomChoice([sp.RandomHorizontalFlip()]), "move it out of the group"),
         (
+            sp.RandomChoice([sp.RandomShortestSize((3, 4))]),
+            r"of A or \[B, A\], write RandomApply\(\[B\]\), then A",
+        ),
+        (
             sp.RandomApply([sp.RandomHorizontalFlip(), sp.RandomInvert()]),
-            "can be in a RandomApply that has nothing else",
+            "can only be in a RandomApply that has nothing else",
         ),
         (sp.RandomOrder([sp.RandomApply([sp.RandomHorizontalFlip()])]), "move it out of the group"),
         (sp.RandomApply([sp.RandomHorizontalFlip(3)]), r"RandomHorizontalFlip\(p=3\)"),

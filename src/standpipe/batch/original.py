@@ -1,4 +1,4 @@
-"""Boxes in the pixels of the images that a batch was made of."""
+"""Find the padding of a batch's images, and take boxes back to the stored images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,90 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray
+from standpipe.spec import KINDS, AnyArray
+
+
+def padding_mask(batch: Mapping[str, Any], field: str = "image") -> NDArray[np.bool_]:
+    """Return where the images of a batch are padding, as DETR and other models with attention take it.
+
+    Parameters
+    ----------
+    batch : mapping
+        A batch with images in one array of any layout: NumPy's, JAX's, or a tensor on any device. ``sp.Pad`` adds
+        ``image_length``; without it nothing is padding.
+    field : str, default "image"
+        Name of the field of images, masks or depths.
+
+    Returns
+    -------
+    numpy.ndarray
+        (rows, H, W) bool, True for padding.
+
+    Raises
+    ------
+    PlanError
+        If the field isn't one array of pictures.
+
+    Examples
+    --------
+    >>> batch = {  # (rows, H, W, C): a picture of 1 × 5 pixels, and one of 2 × 4
+    ...     "image": np.zeros((2, 2, 5, 3), np.uint8),
+    ...     "image_length": np.array([[1, 5, 3], [2, 4, 3]]),
+    ... }
+    >>> sp.padding_mask(batch).astype(int).tolist()
+    [[[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]]
+    """
+    shape = tuple(getattr(batch.get(field), "shape", ()))
+    if len(shape) not in (3, 4):
+        raise PlanError(
+            f"padding_mask() needs a batch whose {field!r} is one array of pictures, as collate={{{field!r}: "
+            "sp.Pad(…)} makes them"
+        )
+    first = 2 if len(shape) == 4 and shape[-1] not in KINDS else 1  # the axis of heights
+    height, width = shape[first : first + 2]
+    if f"{field}_length" not in batch:
+        return np.zeros((shape[0], height, width), np.bool_)
+    ends = _array(batch[f"{field}_length"])[:, first - 1 : first + 1, None, None]
+    outside: NDArray[np.bool_] = (np.arange(height)[:, None] >= ends[:, 0]) | (np.arange(width) >= ends[:, 1])
+    return outside
+
+
+def ratio_pad(batch: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scale and the place of each stored image in its image of a batch, as the YOLO family has them.
+
+    This leads back from pictures that were resized, cropped or padded. ``boxes_to_original`` also knows flips and
+    warps.
+
+    Parameters
+    ----------
+    batch : mapping or list of mappings
+        As for ``boxes_to_original``.
+
+    Returns
+    -------
+    ratios : numpy.ndarray
+        (rows, 2) float64: by how much heights and widths were multiplied.
+    before : numpy.ndarray
+        (rows, 2) float64: pixels of the batch's image that are left of the stored image and above it; negative where
+        it was cropped.
+
+    Raises
+    ------
+    PlanError
+        For a batch without ``to_original`` and ``orig_size``.
+
+    Examples
+    --------
+    >>> batch = {  # of one image, doubled in size, with 10 pixels of padding on the left
+    ...     "to_original": np.array([[[0.5, 0, -5], [0, 0.5, 0], [0, 0, 1]]]),
+    ...     "orig_size": np.array([[40, 50]]),
+    ... }
+    >>> ratios, before = sp.ratio_pad(batch)
+    >>> ratios.tolist(), before.tolist()
+    ([[2.0, 2.0]], [[10.0, 0.0]])
+    """
+    moves = np.asarray(np.linalg.inv(_way_back("ratio_pad", batch)[0]), np.float64)
+    return moves[:, [1, 0], [1, 0]], moves[:, :2, 2]
 
 
 def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
@@ -22,7 +105,7 @@ def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
     ----------
     boxes : array or list of arrays
         xyxy in pixels of the batch's images: (rows, K, 4); (total, 4), one after another for all images; or a list
-        with (M, 4) for each image. NumPy arrays, or tensors on the CPU.
+        with (M, 4) for each image. NumPy's or JAX's arrays, or tensors on any device.
     batch : mapping or list of mappings
         The batch as a mapping with ``to_original`` (rows, 3, 3) and ``orig_size`` (rows, 2); or the list of
         dicts that ``targets="torchvision"`` and ``"detr"`` give.
@@ -48,17 +131,7 @@ def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
     >>> sp.boxes_to_original(np.array([[[10, 20, 30, 200]]]), batch).tolist()
     [[[5.0, 10.0, 15.0, 40.0]]]
     """
-    listed = isinstance(batch, Sequence)
-    targets = batch if listed else [batch]
-    if not all(isinstance(each, Mapping) and {"to_original", "orig_size"} <= {*each} for each in targets):
-        raise PlanError(
-            "boxes_to_original() needs a batch with 'to_original' and 'orig_size', which sources with boxes give, or "
-            "the list of targets of such a batch"
-        )
-    matrices, sizes = (
-        np.stack([np.asarray(each[name]) for each in targets]) if listed else np.asarray(batch[name])
-        for name in ("to_original", "orig_size")
-    )
+    matrices, sizes = _way_back("boxes_to_original", batch)
     found = [_checked(each, 2) for each in boxes] if isinstance(boxes, Sequence) else _checked(boxes, 2, 3)
     if isinstance(found, list) or found.ndim == 3:
         if len(found) != len(matrices):
@@ -69,14 +142,32 @@ def boxes_to_original(boxes: Any, batch: Any, batch_index: Any = None) -> Any:
         rows, flat = np.repeat(np.arange(len(found)), counts), np.concatenate(found)
         parts = np.split(_moved(flat, matrices[rows], sizes[rows]), np.cumsum(counts)[:-1])
         return parts if isinstance(found, list) else np.stack(parts)
-    if batch_index is None and (listed or "batch_index" not in batch):
+    if batch_index is None and (isinstance(batch, Sequence) or "batch_index" not in batch):
         raise PlanError("boxes_to_original() needs batch_index=, the image of each of the boxes (total, 4)")
-    rows = np.asarray(batch["batch_index"] if batch_index is None else batch_index)
-    return _moved(found, matrices[rows], sizes[rows])
+    images = _array(batch["batch_index"] if batch_index is None else batch_index)
+    return _moved(found, matrices[images], sizes[images])
+
+
+def _array(value: Any) -> AnyArray:
+    """Return an array or a tensor as a NumPy array."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def _way_back(call: str, batch: Any) -> tuple[NDArray[np.float64], AnyArray]:
+    """Return ``to_original`` and ``orig_size`` of a batch or a list of targets. Raises ``PlanError`` without them."""
+    targets = batch if isinstance(batch, Sequence) else [batch]
+    names = ("to_original", "orig_size")
+    if not all(isinstance(each, Mapping) and {*names} <= {*each} for each in targets):
+        raise PlanError(
+            f"{call}() needs a batch with 'to_original' and 'orig_size', which sources with boxes give, or the list of "
+            "targets of such a batch"
+        )
+    matrices, sizes = (np.array([_array(each[name]) for each in targets]) for name in names)
+    return matrices.astype(np.float64).reshape(-1, 3, 3), sizes.reshape(-1, 2)
 
 
 def _checked(value: Any, *axes: int) -> NDArray[np.float64]:
-    boxes: NDArray[np.float64] = np.asarray(value, np.float64)
+    boxes: NDArray[np.float64] = _array(value).astype(np.float64)
     if boxes.ndim not in axes or boxes.shape[-1] != 4:
         raise PlanError(
             "boxes_to_original() takes boxes of the shape (rows, K, 4), (total, 4), or a list of (M, 4), got "

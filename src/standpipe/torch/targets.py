@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 
-from standpipe import PlanError
+from standpipe import PlanError, padding_mask, ratio_pad
 from standpipe.spec import VALID
 
 TargetForm = Literal["torchvision", "detr", "yolo"]
@@ -90,14 +89,8 @@ def _detr(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
     sizes = torch.tensor(_sizes(fields), device=device)
     sides = sizes.flip(1).to(boxes.dtype)[fields["batch_index"]].repeat(1, 2)
     # By NumPy: torch's threads would spin a while after each operation, beside the loader's.
-    mask = np.ones((len(images), *images.shape[-2:]), np.bool_)
-    for row, (height, width) in zip(mask, _sizes(fields), strict=True):
-        row[:height, :width] = False
-    return (
-        images,
-        torch.from_numpy(mask).to(device),
-        _dicts(fields, instances, _centred(boxes) / sides, size=sizes),
-    )
+    mask = torch.from_numpy(padding_mask(fields)).to(device)
+    return images, mask, _dicts(fields, instances, _centred(boxes) / sides, size=sizes)
 
 
 def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
@@ -115,9 +108,7 @@ def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
     boxes = fields["boxes"]
     height, width = images.shape[-2:]
     sides = boxes.new_tensor([width, height])
-    to_stored = fields["to_original"].cpu()
-    ratios = 1 / to_stored.diagonal(dim1=1, dim2=2)[:, [1, 0]]
-    before = -to_stored[:, :2, 2] * ratios.flip(1)
+    ratios, before = ratio_pad(fields)
     made = {
         "img": images,
         "cls": fields["labels"][:, None].to(boxes.dtype),

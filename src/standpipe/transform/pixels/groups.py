@@ -41,7 +41,8 @@ class Group(PixelTransform):
                 raise PlanError(
                     f"{name} can't contain {each!r}: only transforms that change pixels where they are can be in a "
                     "group, such as ColorJitter or GaussianBlur; move it out of the group. Crops, resizes and "
-                    "horizontal flips can be in a RandomApply that has nothing else"
+                    "horizontal flips can only be in a RandomApply that has nothing else. For a choice of A or "
+                    "[B, A], write RandomApply([B]), then A"
                 )
             each.check()
 

@@ -135,7 +135,7 @@ class RandomAffine(Warp):
     translate : (float, float), optional
         Largest translations, as parts of the image's width and height, from 0 to 1. Default: none.
     scale : (float, float), optional
-        Range of the factor of scale. Default: 1.
+        Range of the factor of scale, from 1/10000 to 10000. Default: 1.
     shear : float, (float, float) or (float, float, float, float), optional
         Range of the angle of the shear along x in degrees; a number means (−shear, shear). Four numbers: of
         both shears. Default: none.
@@ -181,22 +181,20 @@ class RandomAffine(Warp):
 
     def _numbers(self) -> list[float]:
         """Return the ranges of angle, scale and shears, and the largest translations."""
-        for name, most in (("translate", 1.0), ("scale", MOST_SCALE)):
-            pair = getattr(self, name)
-            if pair is None:
-                continue
-            if not is_pair(pair) or not all(0 <= each <= most for each in pair):
-                self.refuse(name, f"None, or two numbers from 0 to {most:g}")
-        scale = self.scale or (1.0, 1.0)
-        if not 0 < scale[0] <= scale[1]:
-            self.refuse("scale", "None, or two numbers, 0 < low ≤ high")
+        translate = (0.0, 0.0) if self.translate is None else self.translate
+        scale = (1.0, 1.0) if self.scale is None else self.scale
+        if not is_pair(translate) or not all(0 <= each <= 1 for each in translate):
+            self.refuse("translate", "None, or two numbers from 0 to 1")
+        if not is_pair(scale) or not 1 / MOST_SCALE <= scale[0] <= scale[1] <= MOST_SCALE:
+            limits = f"from {1 / MOST_SCALE:g} to {MOST_SCALE:g}"
+            self.refuse("scale", f"None, or two numbers {limits}, the smaller one first")
         shears = [0.0] * 4
         if isinstance(self.shear, tuple | list) and len(self.shear) == 4:
             shears = [*self._range("shear", self.shear[:2]), *self._range("shear", self.shear[2:])]
         elif self.shear is not None:
             shears[:2] = self._range("shear", self.shear)
         angles = self._range("degrees", self.degrees)
-        return [*angles, *map(float, scale), *shears, *map(float, self.translate or (0.0, 0.0))]
+        return [*angles, *map(float, scale), *shears, *map(float, translate)]
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
