@@ -23,7 +23,7 @@ from standpipe.transform.converted.convert import (
     selected,
 )
 from standpipe.transform.converted.recognised import RGB, keeps_rgb
-from standpipe.transform.converted.values import Unlike, by_channel, filter_name
+from standpipe.transform.converted.values import Unlike, by_channel, filter_of
 from standpipe.transform.image import ImageTransform, ValueTransform
 from standpipe.transform.pixels.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.pixels.geometry import CenterCrop, Resize
@@ -278,7 +278,9 @@ def _value(part: Any, state: str, parts: Sequence[Any], number: int, tensors: Te
         return Outcome(state, [pixels(part)])
     made = pixels(part)
     # Floats of another filter go beyond 0 to 1, and fill= and thresholds of floats are from 0 to 1.
-    if state != "tensor" and not (state == "float" and name in RESIZES and filter_name(part) == "bilinear"):
+    if state != "tensor" and not (
+        state == "float" and name in RESIZES and filter_of(part.interpolation) == "bilinear"
+    ):
         raise Unlike(FLOATS_APART)
     if not getattr(part, "antialias", True):
         raise Unlike("antialias=False has no native form")
@@ -291,7 +293,7 @@ def _apart(part: Any) -> str:
     """Return how far a part's results for tensors are from those for Pillow images."""
     if type(part).__name__ not in RESIZES:
         return APART
-    return NEAREST_APART if filter_name(part) == "nearest" else RESIZED_APART
+    return NEAREST_APART if filter_of(part.interpolation) == "nearest" else RESIZED_APART
 
 
 def _of_image(part: Any, parts: Sequence[Any], number: int) -> Outcome:
@@ -350,7 +352,7 @@ def _preset(part: Any) -> list[ImageTransform]:
     """Return the native form of the preset of a model's weights."""
     made: list[ImageTransform] = []
     if part.resize_size is not None:
-        made.append(Resize(part.resize_size[0], interpolation=filter_name(part)))
+        made.append(Resize(part.resize_size[0], interpolation=filter_of(part.interpolation)))
     if type(part).__name__ == "ImageClassification":
         made.append(CenterCrop(part.crop_size[0]))
     return [*made, Normalize(by_channel(part.mean), by_channel(part.std))]

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
-from standpipe.transform.converted.values import (
-    Unlike,
-    fill_of,
-    filter_name,
-    mask_fill_of,
-    range_of,
-    sides_of,
-    size_of,
-)
+from standpipe.transform.converted.values import Unlike, arguments, fill_of
 from standpipe.transform.image import GeometricTransform, ImageTransform, PixelTransform
 from standpipe.transform.pixels.aug_mix import AugMix
 from standpipe.transform.pixels.auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
@@ -38,14 +30,12 @@ from standpipe.transform.pixels.detection import (
 from standpipe.transform.pixels.erasing import RandomErasing
 from standpipe.transform.pixels.filters import GaussianBlur, RandomAdjustSharpness
 from standpipe.transform.pixels.geometry import (
-    AugmentInterpolation,
     CenterCrop,
     RandomHorizontalFlip,
     RandomResize,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
-    WarpInterpolation,
 )
 from standpipe.transform.pixels.groups import RandomApply, RandomChoice, RandomOrder
 from standpipe.transform.pixels.instances import ClampBoundingBoxes, SanitizeBoundingBoxes
@@ -94,7 +84,11 @@ def check_theirs(part: object) -> None:
         return
     name = type(part).__name__
     plain = name.lower().replace("_", "")
-    same = f"if torchvision's {name} does the same, write that in its place" if name in _PLAIN else ""
+    same = (
+        f"if torchvision's {name} does the same, write that in its place"
+        if name in _ALIKE or name in _OTHER
+        else ""
+    )
     way_out = next((native for known, native in INSTEAD.items() if known in plain), same)
     raise Unlike(f"it isn't a class of torchvision or timm{': ' * bool(way_out)}{way_out}")
 
@@ -125,8 +119,6 @@ def pixels(part: Any) -> ImageTransform:
         return part
     check_theirs(part)
     name, module = type(part).__name__, type(part).__module__
-    if name in _PLAIN:
-        return _PLAIN[name](part)
     if name == "RandAugment" and module.startswith("timm."):
         return _timm_rand_augment(part)
     if name == "AutoAugment" and module.startswith("timm."):
@@ -134,26 +126,13 @@ def pixels(part: Any) -> ImageTransform:
         if names == ["Desaturate", "GaussianBlurRand", "Solarize"] and len(part.policy) == 3:
             return ThreeAugment()
         raise Unlike("timm's policies other than '3a' have no native form")
-    if name in ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"):
-        return _policy(part)
+    if name in _OTHER:
+        return _OTHER[name](part)
+    if name in _ALIKE:
+        return _ALIKE[name](**arguments(part, _ALIKE[name]))
     if name in GROUPS:
         return _group(part)
     raise Unlike("it has no native form")
-
-
-def _policy(part: Any) -> ImageTransform:
-    """Return the native form of one of torchvision's augmentation policies."""
-    how = {"interpolation": filter_name(part, get_args(AugmentInterpolation)), "fill": fill_of(part.fill)}
-    if type(part).__name__ == "AugMix":
-        return AugMix(part.severity, part.mixture_width, part.chain_depth, part.alpha, part.all_ops, **how)
-    how |= mask_fill_of(part.fill)
-    match type(part).__name__:
-        case "RandAugment":
-            return RandAugment(part.num_ops, part.magnitude, part.num_magnitude_bins, **how)
-        case "AutoAugment":
-            return AutoAugment(part.policy.value, **how)
-        case _:
-            return TrivialAugmentWide(part.num_magnitude_bins, **how)
 
 
 def _timm_rand_augment(part: Any) -> ImageTransform:
@@ -272,18 +251,14 @@ def _joined(part: Any) -> PixelTransform:
 def _blur(part: Any) -> ImageTransform:
     if len(set(part.kernel_size)) != 1:
         raise Unlike("only a square kernel has a native form")
-    return GaussianBlur(part.kernel_size[0], tuple(part.sigma))
-
-
-def _grey(part: Any) -> ImageTransform:
-    return Grayscale(part.num_output_channels)
+    return GaussianBlur(**arguments(part, GaussianBlur, kernel_size=part.kernel_size[0]))
 
 
 def _crop(part: Any) -> ImageTransform:
     how = part.interpolation  # a tuple of two for timm's interpolation="random"
     several = isinstance(how, tuple | list) and [each.value for each in how] == ["bilinear", "bicubic"]
-    drawn: Any = "random" if several else filter_name(part)
-    return RandomResizedCrop(size_of(part.size), tuple(part.scale), tuple(part.ratio), drawn)
+    drawn = {"interpolation": "random"} if several else {}
+    return RandomResizedCrop(**arguments(part, RandomResizedCrop, **drawn))
 
 
 def _window(part: Any) -> ImageTransform:
@@ -291,14 +266,7 @@ def _window(part: Any) -> ImageTransform:
     if type(part).__module__.startswith("torchvision.transforms.v2") and padding is not None:
         left, right, top, bottom = padding  # the order in which v2 keeps them
         padding = (left, top, right, bottom)
-    return RandomCrop(
-        size_of(part.size),
-        sides_of(padding),
-        part.pad_if_needed,
-        fill_of(part.fill) or 0,
-        part.padding_mode,
-        **mask_fill_of(part.fill),
-    )
+    return RandomCrop(**arguments(part, RandomCrop, padding=padding))
 
 
 def instances(part: Any) -> list[ImageTransform]:
@@ -316,85 +284,26 @@ def instances(part: Any) -> list[ImageTransform]:
             return [SanitizeBoundingBoxes(float(part.min_size), float(part.min_area))]
 
 
-def _warp(part: Any) -> dict[str, Any]:
-    return {
-        "interpolation": filter_name(part, get_args(WarpInterpolation)),
-        "fill": fill_of(part.fill) or 0,
-        **mask_fill_of(part.fill),
-    }
-
-
-def _zoom(part: Any) -> ImageTransform:
-    # Of a defaultdict, torchvision uses no default: images get 0.
-    return RandomZoomOut(fill_of(part.fill) or 0, tuple(part.side_range), part.p, **mask_fill_of(part.fill))
-
-
-def _distort(part: Any) -> ImageTransform:
-    return RandomPhotometricDistort(
-        tuple(part.brightness), tuple(part.contrast), tuple(part.saturation), tuple(part.hue), part.p
-    )
-
-
-def _iou_crop(part: Any) -> ImageTransform:
-    return RandomIoUCrop(
-        part.min_scale,
-        part.max_scale,
-        part.min_aspect_ratio,
-        part.max_aspect_ratio,
-        tuple(part.options),
-        part.trials,
-    )
-
-
-def _rotation(part: Any) -> ImageTransform:
-    if part.expand:
-        raise Unlike("expand=True has no native form")
-    return RandomRotation(tuple(part.degrees), center=part.center, **_warp(part))
-
-
-_PLAIN: dict[str, Callable[[Any], ImageTransform]] = {
+# Classes whose parameters have torchvision's names.
+_ALIKE: dict[str, type[ImageTransform]] = {
+    "Pad": PadImage,
+    **{
+        each.__name__: each
+        for each in (
+            *(Resize, RandomResize, ScaleJitter, RandomShortestSize, RandomZoomOut, CenterCrop),
+            *(RandomHorizontalFlip, RandomVerticalFlip, RandomRotation, RandomAffine, RandomPerspective),
+            *(ColorJitter, RandomPhotometricDistort, Grayscale, RandomGrayscale, RandomInvert),
+            *(RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness),
+            *(RandAugment, TrivialAugmentWide, AutoAugment, AugMix),
+        )
+    },
+}
+_OTHER: dict[str, Callable[[Any], ImageTransform]] = {
     "RandomResizedCrop": _crop,
     "RandomResizedCropAndInterpolation": _crop,
-    "Resize": lambda part: Resize(
-        size_of(part.size), max_size=part.max_size, interpolation=filter_name(part)
-    ),
-    "RandomResize": lambda part: RandomResize(part.min_size, part.max_size, filter_name(part)),
-    "ScaleJitter": lambda part: ScaleJitter(
-        tuple(part.target_size), tuple(part.scale_range), filter_name(part)
-    ),
-    "RandomShortestSize": lambda part: RandomShortestSize(
-        tuple(part.min_size), part.max_size, filter_name(part)
-    ),
-    "RandomZoomOut": _zoom,
-    "RandomIoUCrop": _iou_crop,
-    "RandomPhotometricDistort": _distort,
-    "CenterCrop": lambda part: CenterCrop(size_of(part.size)),
-    "RandomHorizontalFlip": lambda part: RandomHorizontalFlip(part.p),
-    "RandomVerticalFlip": lambda part: RandomVerticalFlip(part.p),
-    "ColorJitter": lambda part: ColorJitter(
-        range_of(part.brightness), range_of(part.contrast), range_of(part.saturation), range_of(part.hue)
-    ),
-    "Grayscale": _grey,
-    "RandomGrayscale": lambda part: RandomGrayscale(part.p),
-    "RandomInvert": lambda part: RandomInvert(part.p),
-    "RandomPosterize": lambda part: RandomPosterize(part.bits, part.p),
-    "RandomSolarize": lambda part: RandomSolarize(part.threshold, part.p),
-    "RandomAutocontrast": lambda part: RandomAutocontrast(part.p),
-    "RandomEqualize": lambda part: RandomEqualize(part.p),
-    "RandomAdjustSharpness": lambda part: RandomAdjustSharpness(part.sharpness_factor, part.p),
     "GaussianBlur": _blur,
     "RandomCrop": _window,
-    "Pad": lambda part: PadImage(
-        sides_of(part.padding), fill_of(part.fill) or 0, part.padding_mode, **mask_fill_of(part.fill)
+    "RandomIoUCrop": lambda part: RandomIoUCrop(
+        **arguments(part, RandomIoUCrop, sampler_options=part.options)
     ),
-    "RandomRotation": _rotation,
-    "RandomAffine": lambda part: RandomAffine(
-        tuple(part.degrees),
-        part.translate,
-        part.scale,
-        None if part.shear is None else tuple(part.shear),
-        center=part.center,
-        **_warp(part),
-    ),
-    "RandomPerspective": lambda part: RandomPerspective(part.distortion_scale, part.p, **_warp(part)),
 }

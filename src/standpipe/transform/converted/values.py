@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from standpipe.spec import KINDS
+from standpipe.transform.image import ImageTransform
 from standpipe.transform.pixels.geometry import INTERPOLATIONS
 
 
@@ -22,10 +24,10 @@ def size_of(size: Any) -> Any:
     return size[0] if len(size) == 1 else tuple(size)
 
 
-def filter_name(part: Any, known: Collection[str] = INTERPOLATIONS) -> Any:
-    """Return the name of a part's interpolation, if it is one of ``known``. Raises ``Unlike``."""
-    value = getattr(part.interpolation, "value", part.interpolation)
-    if value not in known:
+def filter_of(interpolation: Any) -> Any:
+    """Return the name of a filter. Raises ``Unlike``."""
+    value = getattr(interpolation, "value", interpolation)
+    if value not in INTERPOLATIONS:
         raise Unlike(f"interpolation={value!r} has no native form")
     return value
 
@@ -70,11 +72,22 @@ def by_channel(values: Any) -> Any:
     return tuple(float(each) for each in values)
 
 
-def range_of(value: Any) -> Any:
-    """Return the range of a factor, 0.0 for none."""
-    return 0.0 if value is None else tuple(value)
+def arguments(part: Any, native: type[ImageTransform], **changed: Any) -> dict[str, Any]:
+    """Return the parameters of a native class that a part has as attributes of the same names. Raises ``Unlike``.
+
+    changed  values of parameters that the part has in another form
+    """
+    names = {each.name for each in fields(native)}  # type: ignore[arg-type]  # a dataclass, as each transform is
+    given = {name: getattr(part, name) for name in names - changed.keys() if hasattr(part, name)}
+    found = {name: _CONVERT[name](value) if name in _CONVERT else value for name, value in given.items()}
+    if "mask_fill" in names:
+        found |= mask_fill_of(given.get("fill"))
+    return changed | {name: value for name, value in found.items() if value is not None}
 
 
-def sides_of(padding: Any) -> Any:
-    """Return the padding of each side, as a tuple if it is a list."""
-    return tuple(padding) if isinstance(padding, list) else padding
+_CONVERT: Mapping[str, Callable[[Any], Any]] = {
+    "size": size_of,
+    "interpolation": filter_of,
+    "fill": fill_of,
+    "policy": lambda policy: policy.value,
+}
