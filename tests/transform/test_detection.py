@@ -156,10 +156,10 @@ def test_a_canvas_far_larger_than_memory_is_resized() -> None:
     [
         (
             sp.RandomZoomOut(side_range=(0.5, 2)),
-            "RandomZoomOut.*side_range must be two numbers from 1 to 256",
+            "RandomZoomOut.*side_range must be two numbers from 1 up to 256",
         ),
         (sp.RandomZoomOut(side_range=(3, 2)), "the smaller one first"),
-        (sp.RandomZoomOut(side_range=(1, 257)), "two numbers from 1 to 256"),
+        (sp.RandomZoomOut(side_range=(1, 257)), "two numbers from 1 up to 256"),
         (sp.RandomZoomOut(fill=300), "fill must be a level"),
         (sp.RandomZoomOut(mask_fill=-1), "mask_fill must be"),
         (sp.RandomZoomOut(p=1.5), "p must be a probability"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -21,6 +22,7 @@ from standpipe.units import is_count
 Size = tuple[int, int]  # (height, width) in pixels
 MOST_CHANNELS = _native.MOST_CHANNELS
 COLOURS = (1, 3)  # channels of images that transforms of colours take: grey levels, or RGB
+ABOVE_0 = sys.float_info.min
 MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
 
 
@@ -70,6 +72,14 @@ class ImageTransform:
         """Raise ``PlanError`` unless a parameter is an integer in [least, most]."""
         if not is_count(getattr(self, name), least, most):
             self.refuse(name, f"an integer from {least} to {most}")
+
+    def check_range(self, name: str, least: float = ABOVE_0, most: float = math.inf) -> None:
+        """Raise ``PlanError`` unless a parameter is two numbers in [least, most], the smaller one first."""
+        pair = getattr(self, name)
+        if not is_pair(pair) or not least <= pair[0] <= pair[1] <= most:
+            begin = "above 0" if least == ABOVE_0 else f"from {least:g}"
+            end = "" if most == math.inf else f" up to {most:g}"
+            self.refuse(name, f"two numbers {begin}{end}, the smaller one first")
 
     def check_flag(self, name: str) -> None:
         """Raise ``PlanError`` unless a parameter is True or False."""

@@ -13,7 +13,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import COLOURS, MASK_FILL, PixelTransform, Size
 from standpipe.transform.kinds import MASK, MOVED
-from standpipe.transform.pixels.geometry import INTERPOLATIONS, AugmentInterpolation, check_mask_fill
+from standpipe.transform.pixels.geometry import INTERPOLATIONS, AugmentInterpolation
 from standpipe.transform.pixels.window import colour_of
 
 Fill = int | tuple[int, ...] | None
@@ -168,7 +168,7 @@ class AutoAugmentBase(PixelTransform):
         self.check_choice("interpolation", get_args(AugmentInterpolation))
         colour_of(type(self).__name__, self.fill)
         if MASK.name in self.moves:
-            check_mask_fill(type(self).__name__, self.mask_fill)
+            self.check_integer("mask_fill", 0, 255)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return ``size``. Raises ``PlanError`` if it differs among images, or is too large."""

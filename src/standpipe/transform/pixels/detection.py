@@ -22,7 +22,6 @@ from standpipe.transform.pixels.geometry import (
     MOST_PX,
     InterpolationName,
     SizedTransform,
-    check_mask_fill,
     filter_number,
     side_pair,
 )
@@ -80,10 +79,8 @@ class RandomZoomOut(AtRandom, GeometricTransform):
         """Raise ``PlanError`` for invalid parameters."""
         AtRandom.check(self)
         colour_of("RandomZoomOut", self.fill)
-        check_mask_fill("RandomZoomOut", self.mask_fill)
-        most = _native.MOST_ZOOM
-        if not is_pair(self.side_range) or not 1 <= self.side_range[0] <= self.side_range[1] <= most:
-            self.refuse("side_range", f"two numbers from 1 to {most}, the smaller one first")
+        self.check_integer("mask_fill", 0, 255)
+        self.check_range("side_range", 1, _native.MOST_ZOOM)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return None: images differ in size, unless ``p`` is 0."""
@@ -138,8 +135,7 @@ class ScaleJitter(GeometricTransform):
         if isinstance(self.target_size, int):
             self.refuse("target_size", f"a pair such as {(self.target_size, self.target_size)}")
         side_pair("ScaleJitter", "target_size", self.target_size)
-        if not is_pair(self.scale_range) or not 0 < self.scale_range[0] <= self.scale_range[1]:
-            self.refuse("scale_range", "two numbers above 0, the smaller one first")
+        self.check_range("scale_range")
 
     def size_after(self, size: Size | None) -> None:
         """Return None: images differ in size."""
@@ -268,7 +264,7 @@ class FixedSizeCrop(SizedTransform):
         side_pair("FixedSizeCrop", "size", self.size)
         self.check_choice("padding_mode", MODES)
         colour_of("FixedSizeCrop", self.fill)
-        check_mask_fill("FixedSizeCrop", self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the window to a native pass."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MOST_CHANNELS, AtRandom, RowTransform, is_number, is_pair
+from standpipe.transform.image import MOST_CHANNELS, AtRandom, RowTransform, is_number
 
 MODES = ("const", "rand", "pixel")
 MOST_RECTANGLES = 64
@@ -69,10 +69,8 @@ class RandomErasing(AtRandom, RowTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         AtRandom.check(self)
-        for name, lowest, most in (("scale", 0.0, 1.0), ("ratio", 1e-6, 1e6)):
-            pair = getattr(self, name)
-            if not is_pair(pair) or not lowest <= pair[0] <= pair[1] <= most:
-                self.refuse(name, f"two numbers, {lowest:g} ≤ low ≤ high ≤ {most:g}")
+        self.check_range("scale", 0.0, 1.0)
+        self.check_range("ratio", 1e-6, 1e6)
         self.check_choice("mode", MODES)
         values = self._values
         if self.value != "random" and (len(values) != MOST_CHANNELS or not all(map(is_number, values))):

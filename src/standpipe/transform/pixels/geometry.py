@@ -93,8 +93,8 @@ class RandomResizedCrop(SizedTransform):
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("RandomResizedCrop", "size", self.size)
         self.check_choice("interpolation", (*INTERPOLATIONS, "random"))
-        _range("RandomResizedCrop", "scale", self.scale, most=1.0)
-        _range("RandomResizedCrop", "ratio", self.ratio, most=None)
+        self.check_range("scale", most=1)
+        self.check_range("ratio")
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the crop and its resize to a native pass."""
@@ -286,7 +286,7 @@ class CenterCrop(SizedTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         side_pair("CenterCrop", "size", self.size)
-        check_mask_fill("CenterCrop", self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the centred window to a native pass."""
@@ -390,12 +390,6 @@ class RandomVerticalFlip(AtRandom, PixelTransform):
         return _native.PixelStage("flip", op, self.p, [])
 
 
-def check_mask_fill(owner: str, value: object) -> None:
-    """Raise ``PlanError`` if the padding of masks isn't a class number."""
-    if not is_count(value, 0, 255):
-        raise PlanError(f"{owner}(mask_fill={value!r}): mask_fill must be an integer from 0 to 255")
-
-
 def side_pair(owner: str, name: str, size: object) -> tuple[int, int]:
     """Return (height, width) of a size in pixels; raise ``PlanError`` if it is none. ``owner``: the transform."""
     sides = (size, size) if isinstance(size, int) else size if isinstance(size, tuple | list) else ()
@@ -404,17 +398,6 @@ def side_pair(owner: str, name: str, size: object) -> tuple[int, int]:
             f"{owner}({name}={size!r}): {name} must be an int or (height, width), each from 1 to {MOST_PX} pixels"
         )
     return sides[0], sides[1]
-
-
-def _range(owner: str, name: str, value: tuple[float, float], most: float | None) -> None:
-    try:
-        low, high = value
-        fits = 0 < low <= high and (most is None or high <= most)
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        limit = "" if most is None else f" ≤ {most:g}"
-        raise PlanError(f"{owner}({name}={value!r}): {name} must be two numbers, 0 < low ≤ high{limit}")
 
 
 def filter_number(name: str) -> int:

@@ -20,7 +20,7 @@ from standpipe.transform.image import (
 from standpipe.transform.kinds import MOVED, FieldKind
 from standpipe.transform.pixels.auto_augment import MOST_OPS
 from standpipe.transform.pixels.filters import PillowGaussianBlur
-from standpipe.transform.pixels.geometry import AugmentInterpolation, check_mask_fill
+from standpipe.transform.pixels.geometry import AugmentInterpolation
 from standpipe.transform.pixels.window import Colour, colour_of
 
 SamplingName = Literal[AugmentInterpolation, "random"]
@@ -159,7 +159,7 @@ class TimmRandAugment(PixelTransform):
             self.refuse("p", "a probability in [0, 1]")
         self.check_choice("interpolation", SAMPLINGS)
         colour_of("TimmRandAugment", self.fill)
-        check_mask_fill("TimmRandAugment", self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
         self._check_operations()
 
     def _check_operations(self) -> None:

@@ -9,7 +9,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import MASK_FILL, AtRandom, PixelTransform, Size, is_number, is_pair
 from standpipe.transform.kinds import MOVED
-from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation, check_mask_fill
+from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation
 from standpipe.transform.pixels.window import Colour, colour_of
 
 Angles = float | tuple[float, float]
@@ -31,7 +31,7 @@ class Warp(PixelTransform):
         """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
         self.check_choice("interpolation", get_args(WarpInterpolation))
         colour_of(type(self).__name__, self.fill)
-        check_mask_fill(type(self).__name__, self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
 
     @property
     def _sampling(self) -> list[float]:
@@ -182,19 +182,17 @@ class RandomAffine(Warp):
     def _numbers(self) -> list[float]:
         """Return the ranges of angle, scale and shears, and the largest translations."""
         translate = (0.0, 0.0) if self.translate is None else self.translate
-        scale = (1.0, 1.0) if self.scale is None else self.scale
         if not is_pair(translate) or not all(0 <= each <= 1 for each in translate):
             self.refuse("translate", "None, or two numbers from 0 to 1")
-        if not is_pair(scale) or not 1 / MOST_SCALE <= scale[0] <= scale[1] <= MOST_SCALE:
-            limits = f"from {1 / MOST_SCALE:g} to {MOST_SCALE:g}"
-            self.refuse("scale", f"None, or two numbers {limits}, the smaller one first")
+        if self.scale is not None:
+            self.check_range("scale", 1 / MOST_SCALE, MOST_SCALE)
         shears = [0.0] * 4
         if isinstance(self.shear, tuple | list) and len(self.shear) == 4:
             shears = [*self._range("shear", self.shear[:2]), *self._range("shear", self.shear[2:])]
         elif self.shear is not None:
             shears[:2] = self._range("shear", self.shear)
         angles = self._range("degrees", self.degrees)
-        return [*angles, *map(float, scale), *shears, *map(float, translate)]
+        return [*angles, *map(float, self.scale or (1.0, 1.0)), *shears, *map(float, translate)]
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import MASK_FILL, MOST_CHANNELS, GeometricStep, GeometricTransform, Size
-from standpipe.transform.pixels.geometry import MOST_PX, SizedTransform, check_mask_fill, side_pair
+from standpipe.transform.pixels.geometry import MOST_PX, SizedTransform, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
@@ -63,7 +63,7 @@ class PadImage(GeometricTransform):
         _sides("PadImage", self.padding)
         self.check_choice("padding_mode", MODES)
         colour_of("PadImage", self.fill)
-        check_mask_fill("PadImage", self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
 
     def size_after(self, size: Size | None) -> Size | None:
         """Return (height, width) with padding; None if images differ in size."""
@@ -132,7 +132,7 @@ class RandomCrop(SizedTransform):
         _sides("RandomCrop", self.padding or 0)
         self.check_choice("padding_mode", MODES)
         colour_of("RandomCrop", self.fill)
-        check_mask_fill("RandomCrop", self.mask_fill)
+        self.check_integer("mask_fill", 0, 255)
         self.check_flag("pad_if_needed")
 
     def size_after(self, size: Size | None) -> Size:
