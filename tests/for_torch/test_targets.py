@@ -121,7 +121,7 @@ def test_batches_without_boxes_one_after_another_are_refused(fields: Any, text: 
     [
         ("torchvision", torch.zeros(3, 8, 16, 3), "images of \\(C, H, W\\)"),
         ("detr", [torch.zeros(3, 8, 16)] * 3, "in one tensor"),
-        ("yolo", [torch.zeros(3, 8, 16)] * 3, "images of one size"),
+        ("yolo", [torch.zeros(3, 8, 16)] * 3, "in one tensor"),
     ],
 )
 def test_images_in_another_form_are_refused(form: str, image: Any, text: str) -> None:

@@ -84,12 +84,14 @@ def test_boxes_may_be_lists_and_images_may_have_none(tmp_path: Path) -> None:
             "image": [image] * 3,
             "boxes": [[], [(0, 0, 10, 10)], []],
             "labels": [[], [7], []],
+            "area": [[], [100], []],
             "keypoints": points,
         }
     )
     assert batch["boxes"].tolist() == [[0, 0, 10, 20]]
     assert batch["labels"].tolist() == [7]
     assert batch["labels"].dtype == np.int64
+    assert batch["area"].dtype == np.float32  # as a source's
     assert batch["keypoints"].tolist() == [[[10, 10, 2], [50, 10, 0]]]
     assert batch["batch_index"].tolist() == [1]
     nothing = pipeline.apply({"image": [image], "boxes": [[]], "labels": [[]], "keypoints": [[]]})

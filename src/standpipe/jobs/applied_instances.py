@@ -17,12 +17,12 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.instances import check_pairs, filters_of, instance_transforms
 from standpipe.plan.parts import InstancePlan
 from standpipe.source.annotations.listing import AnnotationSource
-from standpipe.source.targets import BOXES, KEYPOINTS
-from standpipe.spec import AnyArray, Int64Array, RaggedSpec
+from standpipe.source.targets import BOXES, FORMS, KEYPOINTS
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.transform import IMAGE, NativeKernel, field_of_view
 from standpipe.transform.instances import to_stored
 
-FORMS = {BOXES: ((4,), np.float32), KEYPOINTS: ((-1, 3), np.float32), "labels": ((), np.int64)}
+GIVEN_FORMS = {**FORMS, KEYPOINTS: ArraySpec((-1, 3), np.dtype(np.float32))}
 
 Columns = Mapping[str, RaggedRows]
 
@@ -46,7 +46,8 @@ def given_instances(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
     for name, values in given.items():
         if len(values) != count:
             raise PlanError(f"apply() got {count} images, and {name!r} of {len(values)}")
-        shape, dtype = FORMS.get(name, (None, None))
+        spec = GIVEN_FORMS.get(name)
+        shape, dtype = (None, None) if spec is None else (spec.shape, spec.dtype)
         try:
             arrays = [np.asarray(value, dtype) for value in values]
             filled = [

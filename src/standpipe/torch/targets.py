@@ -57,7 +57,17 @@ class Targets:
         return cls(form, tuple(fields.columns))  # type: ignore[arg-type]  # checked above
 
     def batch(self, fields: Mapping[str, Any]) -> Any:
-        """Return a batch in this form, from its tensors by field."""
+        """Return a batch in this form, from its tensors by field. Raises ``PlanError`` for images in another form."""
+        images = fields["image"]
+        if images[0].shape[0] not in CHANNELS:
+            raise PlanError(
+                f"targets= needs images of (C, H, W), and these are {tuple(images[0].shape)}: end the transforms by "
+                "sp.Normalize(), sp.ToDtype('float32', scale=True) or sp.ToLayout('NCHW')"
+            )
+        if isinstance(images, list) and self.form != "torchvision":
+            raise PlanError(
+                f"targets={self.form!r} needs images in one tensor: use collate={{'image': sp.Pad(…)}} in place of list"
+            )
         return _FORMS[self.form](fields, self.instances)
 
 
@@ -69,7 +79,7 @@ def check_targets(form: object) -> None:
 
 def _torchvision(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
     """Return a list of images (C, H, W) and a list of dicts, as torchvision's detectors take them."""
-    images, sizes = _images(fields), _sizes(fields)
+    images, sizes = fields["image"], _sizes(fields)
     if not isinstance(images, list):
         images = [image[:, :height, :width] for image, (height, width) in zip(images, sizes, strict=True)]
     return images, _dicts(fields, instances, fields["boxes"])
@@ -80,12 +90,8 @@ def _detr(fields: Mapping[str, Any], instances: Sequence[str]) -> Any:
 
     Boxes are centre, width and height, as fractions of the image without its padding.
     """
-    images = _images(fields)
-    if isinstance(images, list):
-        raise PlanError(
-            "targets='detr' needs images in one tensor: use collate={'image': sp.Pad(…)} in place of list"
-        )
-    boxes, device = fields["boxes"], images.device
+    images, boxes = fields["image"], fields["boxes"]
+    device = images.device
     sizes = torch.tensor(_sizes(fields), device=device)
     sides = sizes.flip(1).to(boxes.dtype)[fields["batch_index"]].repeat(1, 2)
     # By NumPy: torch's threads would spin a while after each operation, beside the loader's.
@@ -100,12 +106,7 @@ def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
     (total,); ``keypoints`` (total, K, 3), if there are some; and for each image ``ori_shape``, ``resized_shape``, and
     ``ratio_pad``: by how much heights and widths were multiplied, and how many columns and rows lie before it.
     """
-    images = _images(fields)
-    if isinstance(images, list):
-        raise PlanError(
-            "targets='yolo' needs images of one size: end the transforms by a Resize or a crop of a fixed size"
-        )
-    boxes = fields["boxes"]
+    images, boxes = fields["image"], fields["boxes"]
     height, width = images.shape[-2:]
     sides = boxes.new_tensor([width, height])
     ratios, before = ratio_pad(fields)
@@ -124,23 +125,7 @@ def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
     return made | {name: fields[name] for name in others if name in fields}
 
 
-_FORMS: dict[str, Callable[[Mapping[str, Any], Sequence[str]], Any]] = {
-    "torchvision": _torchvision,
-    "detr": _detr,
-    "yolo": _yolo,
-}
-
-
-def _images(fields: Mapping[str, Any]) -> Any:
-    """Return the images, (rows, C, H, W) or a list of (C, H, W). Raises ``PlanError`` for other axes."""
-    images = fields["image"]
-    first = images[0]
-    if first.shape[0] not in CHANNELS:
-        raise PlanError(
-            f"targets= needs images of (C, H, W), and these are {tuple(first.shape)}: end the transforms by "
-            "sp.Normalize(), sp.ToDtype('float32', scale=True) or sp.ToLayout('NCHW')"
-        )
-    return images
+_FORMS: dict[str, Callable[..., Any]] = {"torchvision": _torchvision, "detr": _detr, "yolo": _yolo}
 
 
 def _sizes(fields: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -90,13 +90,13 @@ def overlay_of(
     labels = sample.get(f"{prefix}labels")
     points = np.asarray(sample.get(f"{prefix}keypoints", np.zeros((len(boxes), 0, 3))), np.float32)
     numbers = np.zeros(len(boxes), np.int64) if labels is None else labels.astype(np.int64)
-    names = [_name(label, classes) if labels is not None else "" for label in numbers[kept].tolist()]
+    names = [class_name(label, classes) if labels is not None else "" for label in numbers[kept].tolist()]
     return Overlay(boxes[kept], numbers[kept], names, points[kept], bones)
 
 
-def _name(label: int, classes: tuple[str, ...] | None) -> str:
-    known = classes is not None and 0 <= label < len(classes)
-    return (classes[label] if classes is not None and known else "") or str(label)
+def class_name(label: int, classes: Sequence[str] | None) -> str:
+    """Return the name of a class, or its number as text if it has none."""
+    return (classes[label] if classes is not None and 0 <= label < len(classes) else "") or str(label)
 
 
 def _ink(colour: Colour) -> str:

@@ -12,7 +12,7 @@ from standpipe.batch.collate import Ragged
 from standpipe.contracts import HasInstances, Transform
 from standpipe.errors import PlanError
 from standpipe.jobs.fill_cache import loader_of
-from standpipe.jobs.show.overlay import Overlay, overlay_of
+from standpipe.jobs.show.overlay import Overlay, class_name, overlay_of
 from standpipe.jobs.show.pixels import painted, pictures_of
 from standpipe.jobs.show.sheet import LEAST_CELL_PX, Cell, Row, Sheet, check_area, draw_sheet
 from standpipe.loader.loader import Loader
@@ -293,8 +293,8 @@ def _caption(loader: Loader, sample: Sample) -> tuple[str, str]:
     name = loader.plan.source.name(index) or f"record {index}"
     if label is None or label.shape != () or label.dtype.kind not in "iu":
         return "", name
-    known = classes is not None and 0 <= int(label) < len(classes)
-    return (classes[int(label)] if classes is not None and known else f"label {label}"), name
+    known = class_name(int(label), classes)
+    return f"label {known}" if known == str(label) else known, name
 
 
 def _values(samples: list[Sample], name: str) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from standpipe.transform.pixels.geometry import (
     MOST_PX,
     InterpolationName,
     SizedTransform,
+    VaryingTransform,
     filter_number,
     side_pair,
 )
@@ -92,7 +92,7 @@ class RandomZoomOut(AtRandom, GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleJitter(GeometricTransform):
+class ScaleJitter(VaryingTransform):
     """Resize an image to a target size times a random scale, like ``torchvision.transforms.v2.ScaleJitter``.
 
     Both sides are multiplied by min(target_size[1] ÷ height, target_size[0] ÷ width) × scale, as torchvision's code
@@ -137,9 +137,6 @@ class ScaleJitter(GeometricTransform):
         side_pair("ScaleJitter", "target_size", self.target_size)
         self.check_range("scale_range")
 
-    def size_after(self, size: Size | None) -> None:
-        """Return None: images differ in size."""
-
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
         height, width = self.target_size
@@ -153,7 +150,7 @@ class ScaleJitter(GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomShortestSize(GeometricTransform):
+class RandomShortestSize(VaryingTransform):
     """Resize an image's shorter side to one of several lengths, like ``torchvision.transforms.v2.RandomShortestSize``.
 
     Both sides are multiplied by min(length ÷ shorter side, ``max_size`` ÷ longer side) and truncated to integers, so
@@ -208,9 +205,6 @@ class RandomShortestSize(GeometricTransform):
     def _lengths(self) -> tuple[int, ...]:
         given: Any = self.min_size
         return tuple(given) if isinstance(given, tuple | list) else (given,)
-
-    def size_after(self, size: Size | None) -> None:
-        """Return None: images differ in size."""
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
@@ -279,7 +273,7 @@ class FixedSizeCrop(SizedTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomSizeCrop(GeometricTransform):
+class RandomSizeCrop(VaryingTransform):
     """Crop a window of random size at a random place, like ``RandomSizeCrop`` of DETR.
 
     Its width and its height are drawn from ``min_size`` to the image's own, ``max_size`` at most, each length with the
@@ -317,16 +311,13 @@ class RandomSizeCrop(GeometricTransform):
         self.check_integer("max_size", 1, MOST_PX)
         self.check_integer("min_size", 1, self.max_size)
 
-    def size_after(self, size: Size | None) -> None:
-        """Return None: images differ in size."""
-
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the window to a native pass."""
         stage.sized_window(op=op, low=self.min_size, high=self.max_size)
 
 
 @dataclass(frozen=True, slots=True)
-class RandomIoUCrop(GeometricTransform):
+class RandomIoUCrop(VaryingTransform):
     """Crop a window that overlaps with a box as SSD does, like ``torchvision.transforms.v2.RandomIoUCrop``.
 
     A least overlap (intersection over union) with a box is drawn. Then up to ``trials`` windows are tried: one is taken
@@ -373,17 +364,18 @@ class RandomIoUCrop(GeometricTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
-        for name, largest, most in (
-            ("min_scale", "max_scale", 1.0),
-            ("min_aspect_ratio", "max_aspect_ratio", math.inf),
-        ):
-            pair = getattr(self, name), getattr(self, largest)
-            if not is_pair(pair) or not 0 < pair[0] <= pair[1] <= most:
-                limit = " and at most 1" if most == 1 else ""
-                self.refuse(name, f"above 0, and {largest}={pair[1]!r} not below it{limit}")
+        scales, ratios = self._ranges
+        if not is_pair(scales) or not 0 < scales[0] <= scales[1] <= 1:
+            self.refuse("min_scale", f"above 0, and max_scale={scales[1]!r} not below it and at most 1")
+        if not is_pair(ratios) or not 0 < ratios[0] <= ratios[1]:
+            self.refuse("min_aspect_ratio", f"above 0, and max_aspect_ratio={ratios[1]!r} not below it")
         if not self._overlaps or not all(map(is_number, self._overlaps)):
             self.refuse("sampler_options", "a list of at least one number")
         self.check_integer("trials", 1, 10_000)
+
+    @property
+    def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (self.min_scale, self.max_scale), (self.min_aspect_ratio, self.max_aspect_ratio)
 
     @property
     def _overlaps(self) -> tuple[float, ...]:
@@ -391,15 +383,9 @@ class RandomIoUCrop(GeometricTransform):
             return 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0
         return tuple(self.sampler_options) if isinstance(self.sampler_options, tuple | list) else ()
 
-    def size_after(self, size: Size | None) -> None:
-        """Return None: images differ in size."""
-
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the crop to a native pass."""
+        scales, ratios = self._ranges
         stage.crop_by_boxes(
-            op=op,
-            scale=(self.min_scale, self.max_scale),
-            ratio=(self.min_aspect_ratio, self.max_aspect_ratio),
-            overlaps=list(self._overlaps),
-            trials=self.trials,
+            op=op, scale=scales, ratio=ratios, overlaps=list(self._overlaps), trials=self.trials
         )

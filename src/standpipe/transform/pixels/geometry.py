@@ -45,6 +45,15 @@ class SizedTransform(GeometricTransform):
         return self.output_px
 
 
+class VaryingTransform(GeometricTransform):
+    """The base class of transforms whose results differ in size, even for images of one size."""
+
+    __slots__ = ()
+
+    def size_after(self, size: Size | None) -> None:
+        """Return None: images differ in size."""
+
+
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop(SizedTransform):
     """Crop a random box from an image and resize it, like ``torchvision.transforms.v2.RandomResizedCrop``.
@@ -200,7 +209,7 @@ class Resize(GeometricTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomResize(GeometricTransform):
+class RandomResize(VaryingTransform):
     """Resize an image's shorter side to a random length, like ``torchvision.transforms.v2.RandomResize``.
 
     Where all images of a batch must have one size, ``RandomCrop(size, pad_if_needed=True)`` or a similar transform must
@@ -240,9 +249,6 @@ class RandomResize(GeometricTransform):
         self.check_choice("interpolation", INTERPOLATIONS)
         self.check_integer("max_size", 2, MOST_PX)
         self.check_integer("min_size", 1, self.max_size - 1)
-
-    def size_after(self, size: Size | None) -> None:
-        """Return None: images differ in size."""
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
