@@ -45,7 +45,7 @@ import standpipe as sp
 from standpipe.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
 from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.annotations.paired import image_sizes
-from standpipe.source.annotations.table import MOST
+from standpipe.source.annotations.table import MOST, Faults
 from standpipe.source.index.file import SIZES, Facts, IndexFile, read_index
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.listing import Listing
@@ -229,7 +229,7 @@ def write_boxes(path: Path, boxes: int, photos: int) -> None:
     def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
         listing = Listing(subject, draft)
         paths = listing.paths(np.arange(min(photos, facts.rows)))
-        known = np.array(image_sizes([paths[row] for row in range(len(paths))]))
+        known = image_sizes([paths[row] for row in range(len(paths))], Faults("photos"))
         instances = {}
         for start in range(0, facts.rows, ROWS_AT_ONCE):
             rows = np.arange(start, min(start + ROWS_AT_ONCE, facts.rows))

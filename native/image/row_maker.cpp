@@ -52,7 +52,12 @@ std::string other_size(const Program& program, size_t input, Size size, Size fir
     const bool is_known = size.height > 0 && first.height > 0;
     if (!is_known || (fits(size.height, first.height) && fits(size.width, first.width))) return {};
     std::string text = "it has " + text_of(size) + " pixels, but its ";
-    if (input == 0) return text + "annotations say " + text_of(first);
+    if (input == 0) {
+        const bool is_turned = size.height == first.width && size.width == first.height;
+        return text + "annotations say " + text_of(first) +
+               (is_turned ? "; decode(orientation='apply') turns images as their EXIF says, 'ignore' doesn't"
+                          : "");
+    }
     text += "image " + text_of(first);
     if (own == whole) return text + "; all pictures of a record have one size";
     const int64_t common = std::gcd(own, whole);

@@ -174,7 +174,7 @@ def test_label_files_without_images_and_broken_images(tmp_path: Path) -> None:
     assert instances(source)["labels"] == [[0], []]
     first, second = faults(source)
     assert first == f"annotation file without an image: {tmp_path}/data/labels/train/x.txt"
-    assert second.startswith("image whose size can't be read: images/train/a.jpg: ")
+    assert second.startswith(f"image whose size can't be read: {tmp_path}/data/images/train/a.jpg: ")
     without = YoloLabels(source.data, without_instances="drop")
     assert paths(without) == [f"{tmp_path}/data/images/train/b.jpg"]
 

@@ -26,8 +26,10 @@ FORMS: Mapping[str, ArraySpec] = {
     "area": ArraySpec((), np.dtype(np.float32)),
     "iscrowd": ArraySpec((), np.dtype(np.bool_)),
     "id": ArraySpec((), np.dtype(np.int64)),
+    "score": ArraySpec((), np.dtype(np.float32)),
     "scores": ArraySpec((), np.dtype(np.float32)),
 }
+FURTHER = ArraySpec((), np.dtype(np.float64))  # of other numbers
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category_id", "category")}
 # From the four numbers of each box to its left, top, right and bottom.
 CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {

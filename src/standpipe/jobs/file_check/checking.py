@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from standpipe import _native
@@ -20,7 +20,7 @@ from standpipe.system.logs import logger
 from standpipe.system.paths import path_text
 from standpipe.transform import Fault, fault_of, only_libjpeg
 from standpipe.transform.decoders.channels import Undecodable
-from standpipe.transform.decoders.foreign import decode_input
+from standpipe.transform.decoders.foreign import decode_input, encoded_size
 from standpipe.transform.kinds import IMAGE
 
 DIGEST_BYTES = 16
@@ -30,6 +30,7 @@ QUEUED_PER_THREAD = 4  # pieces of work in the queue for each thread
 IDLE_S = 0.5  # time without results after which ``run`` yields an empty list
 FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
 SLOW_S = 30.0  # time without results after which a warning names the files that threads read or decode
+TURNED = "; decode(orientation='apply') turns images as their EXIF says, 'ignore' doesn't"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +199,15 @@ class FileCheckers:
         elif file.size_px and fault is None:
             limits = self._spec.decoding.limits
             size_px = _native.jpeg_size(found.data, limits.max_pixels, limits.max_scans, False)[:2]
-        if file.size_px and fault is None and size_px != file.size_px:
+        if (
+            file.size_px
+            and fault is None
+            and size_px != file.size_px
+            and file.size_px != self._upright(found)
+        ):
             own, said = (f"{width} × {height}" for height, width in (size_px, file.size_px))
-            fault = f"it has {own} pixels, but its annotations say {said}"
+            fault = f"it has {own} pixels, but its annotations say {said}"  # as other_size of native code
+            fault += TURNED if size_px == file.size_px[::-1] else ""
         if fault is not None:
             kind = fault_of("read" if found.kind == "read" else "decode", fault)
             return Verdict(file, found.size, mtime_ns, kind, fault)
@@ -212,6 +219,10 @@ class FileCheckers:
             misnamed=_misnamed(file.path, found.data),
             digest=_digest(found.data) if self._spec.digests else None,
         )
+
+    def _upright(self, found: _native.CheckedFile) -> tuple[int, int]:
+        """Return height and width of an image as its EXIF turns it."""
+        return encoded_size(found.data, replace(self._spec.decoding, upright=True))
 
     def _warn_of_slow(self, told: float) -> float:
         """Log a warning that names the files in work, unless 30 s haven't passed since ``told``.

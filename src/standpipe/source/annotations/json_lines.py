@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -54,7 +53,7 @@ def _read(
         for line, text in enumerate(file, 1):
             try:
                 if text.strip():
-                    targets.add(text)
+                    targets.read(text)
                     lines.append(line)
             except ValueError as error:
                 raise PlanError(f"{shown}:{line}: the line can't be read as instances: {error}") from None
@@ -64,18 +63,16 @@ def _read(
             f"{images.subject.name} has {count:,} lines, and {shown} {len(lines):,}; line n of one belongs to line n "
             "of the other"
         )
-    sizes, kept, names = np.ones((count, 2), np.int64), np.ones(count, np.bool_), []
+    sizes, names = [], []
     for start in range(0, count, IMAGES_AT_ONCE):
         some = images.paths(np.arange(start, min(start + IMAGES_AT_ONCE, count)))
         paths = [some[place] for place in range(len(some))]
-        for number, (name, size) in enumerate(zip(paths, image_sizes(paths), strict=True), start):
-            names.append(name.removeprefix(images.subject.base))
-            if isinstance(size, tuple):
-                sizes[number] = size
-            else:
-                kept[number] = False
-                faults.add("image whose size can't be read", f"{path_text(name)}: {size}")
+        sizes.append(image_sizes(paths, faults))
+        names += [path.removeprefix(images.subject.base) for path in paths]
         if on_progress is not None:
             on_progress("images", len(names), count)
-    found = targets.take(sizes, lambda image, instance: f"{shown}:{lines[image]}, instance {instance}")
-    return replace(found, paths=Paths.pack(names)).of_images(kept), seen
+    known = np.concatenate(sizes)
+    found = targets.take(
+        Paths.pack(names), known, lambda image, instance: f"{shown}:{lines[image]}, instance {instance}"
+    )
+    return found.of_images(known[:, 0] > 0), seen

@@ -3,89 +3,57 @@
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from standpipe.contracts import Paths
-from standpipe.source.annotations.table import MOST_POINTS, Annotations
+from standpipe.source.annotations.table import MOST_POINTS, Instances
 from standpipe.source.index.with_fields import is_field_name
-from standpipe.source.targets import BOXES, FORMS, KEYPOINTS, LABELS, OTHER_NAMES, BoxForm, key_of_target
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.source.targets import (
+    BOXES,
+    FORMS,
+    FURTHER,
+    KEYPOINTS,
+    LABELS,
+    OTHER_NAMES,
+    BoxForm,
+    key_of_target,
+)
+from standpipe.spec import AnyArray, ArraySpec
 
 NO_COLUMNS = {"image_id", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
 FORM = "an object with boxes and labels, or with a list of annotations as COCO has them"
 
 
-class JsonTargets:
+class JsonTargets(Instances):
     """The instances of images, each in a JSON object of its own.
 
     An object has ``boxes``, ``labels``, and perhaps ``keypoints`` and further lists with a number for each instance; or
     ``annotations``, a list of objects with ``bbox``, ``category_id`` and the like; or it is that list. The first image
     with instances says which further values all images have.
 
-    form     the form of the boxes
-    taken   names of the records' other fields, which instances' values can't have
-    columns  shape and dtype of the values of each instance, from the first image with any on
+    taken  names of the records' other fields, which instances' values can't have
     """
 
     def __init__(self, form: BoxForm, taken: Collection[str] = ()) -> None:
-        self.form = form
+        super().__init__(form, {})
         self._taken = {*NO_COLUMNS, *taken}
-        self.columns: dict[str, ArraySpec] = {}
-        self._bytes: dict[str, bytearray] = {}
-        self._counts = array("q")
 
-    def add(self, text: bytes | None) -> None:
+    def read(self, text: bytes | None) -> None:
         """Read the next image's object; None: the image has no instances. Raises ``ValueError`` for another form."""
-        target = {} if text is None else _target(text)
-        names = {} if text is None else {name: _named(name, target) for name in (BOXES, LABELS)}
-        counts = {len(target[key]) for key in names.values()}
-        if len(counts) > 1:
+        target = {BOXES: [], LABELS: []} if text is None else _target(text)
+        names = {name: _named(name, target) for name in (BOXES, LABELS)}
+        count = len(target[names[BOXES]])
+        if len(target[names[LABELS]]) != count:
             raise ValueError("it has different numbers of boxes and labels")
-        count = next(iter(counts), 0)
-        self._counts.append(count)
-        if count == 0:
-            return
-        if not self.columns:
+        if count and not self.columns:
             self.columns = self._found(target, names, count)
-            self._bytes = {name: bytearray() for name in self.columns}
-        for name, spec in self.columns.items():
+        values = {}
+        for name, spec in self.columns.items() if count else ():
             key = names.get(name) or _named(name, target)
-            values = _values(key, target[key], spec, count)
-            if name == BOXES:
-                values = self.form.corners(key, values.astype(np.float64))
-            self._bytes[name] += values.tobytes()
-
-    def take(self, sizes: Int64Array, place: Callable[[int, int], str]) -> Annotations:
-        """Return the instances of all images since the last call, without paths.
-
-        sizes  (n, 2) int64: height and width of the images in pixels
-        place  the place of an instance, given its image's number and its own in the image
-        """
-        counts = np.array(self._counts, np.int64)
-        rows, begins = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
-        values: dict[str, AnyArray] = {
-            name: np.frombuffer(self._bytes[name], spec.dtype).reshape(-1, *spec.shape)
-            for name, spec in self.columns.items()
-        }
-        self._counts, self._bytes = array("q"), {name: bytearray() for name in self.columns}
-        if values:
-            values = self.form.in_pixels(values, sizes[rows])
-        boxes = values.pop(BOXES, np.empty((0, 4))).astype(np.float64)
-        return Annotations(
-            paths=Paths.pack([]),
-            sizes=sizes,
-            rows=rows,
-            boxes=boxes,
-            labels=values.pop(LABELS, np.empty(0, np.int64)).astype(np.int64),
-            values={name: each.astype(self.columns[name].dtype) for name, each in values.items()},
-            columns={},
-            classes=None,
-            place=lambda number: place(int(rows[number]), int(number - begins[rows[number]])),
-        )
+            values[name] = _values(key, target[key], spec, count)
+        self.add(count, values, names[BOXES])
 
     def _found(self, target: Mapping[str, Any], names: Mapping[str, str], count: int) -> dict[str, ArraySpec]:
         """Return shape and dtype of the values that an image's instances have."""
@@ -103,7 +71,7 @@ class JsonTargets:
                     )
                 columns[name] = ArraySpec(found.shape[1:], np.dtype(np.float32))
             elif found.ndim == 1:
-                columns[name] = FORMS.get(name, ArraySpec((), np.dtype(np.float64)))
+                columns[name] = FORMS.get(name, FURTHER)
         return columns
 
 

@@ -11,11 +11,10 @@ from typing import TypeAlias, get_args, get_type_hints
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.annotations.table import (
-    BONE,
+    BONES,
     FAULT,
     FAULTS,
     MOST,
-    OTHER_SIDE,
     SIDES,
     Annotations,
     Faults,
@@ -168,17 +167,18 @@ class AnnotationListing(Listing):
     @property
     def flip_pairs(self) -> tuple[tuple[int, int], ...] | None:
         """Numbers of left and right keypoints, which swap where an image is mirrored; None if they aren't known."""
-        seen = self.index.facts.seen
-        if SIDES not in seen:
-            return None
-        left = [name for name in seen if name.startswith(OTHER_SIDE)]
-        return tuple((int(name.removeprefix(OTHER_SIDE)), seen[name]) for name in left)
+        return self._pairs(SIDES)
 
     @property
     def skeleton(self) -> tuple[tuple[int, int], ...]:
         """Numbers of keypoints between which lines are drawn; empty if they aren't known."""
-        bones = [name.removeprefix(BONE) for name in self.index.facts.seen if name.startswith(BONE)]
-        return tuple((int(one), int(other)) for one, other in (bone.split("-") for bone in bones))
+        return self._pairs(BONES) or ()
+
+    def _pairs(self, name: str) -> tuple[tuple[int, int], ...] | None:
+        if (section := self.index.facts.sections.get(name)) is None:
+            return None
+        found = self.index.part(name, "<i8", (2,), 0, section.size // 16).tolist()
+        return tuple((one, other) for one, other in found)
 
     @property
     def index_note(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -15,15 +16,16 @@ from standpipe.errors import PlanError
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
-from standpipe.source.targets import KEYPOINTS, Invalid, checked_boxes, shown_box
-from standpipe.spec import AnyArray, Int64Array
+from standpipe.source.targets import BOXES, KEYPOINTS, LABELS, BoxForm, Invalid, checked_boxes, shown_box
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 WithoutInstances = Literal["keep", "drop"]
 FAULT = "fault: "  # in an index's counts, before a kind of fault
 MOST = "most instances"  # in an index's counts: of one image
-SIDES = "points with sides"  # in an index's counts, where it is known which keypoints are left and right: their pairs
-OTHER_SIDE = "other side: "  # in an index's counts, before the number of a left keypoint, with its right one
-BONE = "line between points: "  # in an index's counts, before the numbers of two keypoints, such as "5-7"
+SIDES = (
+    "left and right points"  # section of an index, where it is known which keypoints those are: their pairs
+)
+BONES = "lines between points"  # section of an index: pairs of keypoints
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
@@ -71,11 +73,11 @@ class Annotations:
     boxes    (m, 4) float64: xyxy in pixels of the image
     labels   (m,) int64
     values   further values of the instances by name, (m, …) each
+    place    the place of an instance in its file, such as ``"annotation 7"``
     columns  further values of the images by name, (n,) each
+    classes  class names by label, empty for a number that no class has; None: classes have no names
     pairs    numbers of left and right keypoints, which swap where an image is mirrored; None: they aren't known
     bones    numbers of keypoints between which lines are drawn
-    classes  class names by label, empty for a number that no class has; None: classes have no names
-    place    the place of an instance in its file, such as ``"annotation 7"``
     """
 
     paths: Paths
@@ -84,9 +86,9 @@ class Annotations:
     boxes: NDArray[np.float64]
     labels: Int64Array
     values: Mapping[str, AnyArray]
-    columns: Mapping[str, Int64Array]
-    classes: tuple[str, ...] | None
     place: Callable[[int], str]
+    columns: Mapping[str, Int64Array] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
     pairs: tuple[tuple[int, int], ...] | None = None
     bones: tuple[tuple[int, int], ...] = ()
 
@@ -143,18 +145,13 @@ class Annotations:
         writer.add("places", places_of(0, paths.ends + np.arange(rows), lengths))
         manifest = RecordDigest()
         manifest.add_paths(paths.blob, lengths)
-        writer.add(SIZES, found.sizes.astype("<u4"))
         for name, column in found.columns.items():
             writer.add(column_section(name), column.astype("<i8"))
-        order = np.argsort(found.rows, kind="stable")
-        values: dict[str, AnyArray] = {"boxes": found.boxes.astype(np.float32), "labels": found.labels}
-        values |= found.values
-        each = np.bincount(found.rows, minlength=rows)
+        for section, numbers in ((SIDES, found.pairs), (BONES, found.bones)):
+            if numbers is not None:
+                writer.add(section, np.array(numbers, "<i8").reshape(-1, 2))
+        instances, each = found.write_rows(writer)
         counts[MOST] = int(each.max())
-        if found.pairs is not None:
-            counts[SIDES] = len(found.pairs)
-            counts |= {f"{OTHER_SIDE}{left}": right for left, right in found.pairs}
-        counts |= {f"{BONE}{one}-{other}": 1 for one, other in found.bones}
         return Facts(
             kind="",
             options={},
@@ -168,9 +165,67 @@ class Annotations:
             outside=0,
             columns={name: Column("<i8", (), OWN) for name in found.columns},
             optional={"instances": 1, "sizes": 1},
-            instances=write_instances(
-                writer, np.cumsum(each), {name: array[order] for name, array in values.items()}
-            ),
+            instances=instances,
+        )
+
+    def write_rows(self, writer: IndexWriter, total: int = 0) -> tuple[dict[str, Column], Int64Array]:
+        """Write the sizes of images, and their instances behind ``total`` others.
+
+        Returns the descriptions of the columns of instances, and the number of each image's instances, (n,).
+        """
+        each = np.bincount(self.rows, minlength=len(self.sizes))
+        order = np.argsort(self.rows, kind="stable")
+        values: dict[str, AnyArray] = {
+            BOXES: self.boxes.astype(np.float32),
+            LABELS: self.labels,
+            **self.values,
+        }
+        writer.add(SIZES, self.sizes.astype("<u4"))
+        sorted_values = {name: array[order] for name, array in values.items()}
+        return write_instances(writer, total + np.cumsum(each), sorted_values), each
+
+
+class Instances:
+    """The instances of images that are read one after another.
+
+    form     the form of the boxes
+    columns  shape and dtype of the values of each instance, with boxes in float64
+    """
+
+    def __init__(self, form: BoxForm, columns: Mapping[str, ArraySpec]) -> None:
+        self.form, self.columns = form, columns
+        self._counts, self._bytes = array("q"), dict[str, bytearray]()
+
+    def add(self, count: int, values: Mapping[str, AnyArray], box_name: str = BOXES) -> None:
+        """Add the next image's instances; ``box_name``: the name of its boxes where they come from."""
+        self._counts.append(count)
+        for name, each in values.items():
+            found = self.form.corners(box_name, each.astype(np.float64)) if name == BOXES else each
+            self._bytes.setdefault(name, bytearray()).extend(found.tobytes())
+
+    def take(self, paths: Paths, sizes: Int64Array, place: Callable[[int, int], str]) -> Annotations:
+        """Return the instances of all images since the last call.
+
+        sizes  (n, 2) int64: height and width of the images in pixels
+        place  the place of an instance, given its image's number and its own in the image
+        """
+        counts = np.array(self._counts, np.int64)
+        rows, begins = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
+        values: dict[str, AnyArray] = {
+            name: np.frombuffer(self._bytes.get(name, b""), spec.dtype).reshape(-1, *spec.shape)
+            for name, spec in self.columns.items()
+        }
+        self._counts, self._bytes = array("q"), {}
+        if values:
+            values = self.form.in_pixels(values, sizes[rows])
+        return Annotations(
+            paths=paths,
+            sizes=sizes,
+            rows=rows,
+            boxes=values.pop(BOXES, np.empty((0, 4))).astype(np.float64),
+            labels=values.pop(LABELS, np.empty(0, np.int64)).astype(np.int64),
+            values={name: each.astype(self.columns[name].dtype) for name, each in values.items()},
+            place=lambda number: place(int(rows[number]), int(number - begins[rows[number]])),
         )
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 from xml.parsers import expat
 
+import numpy as np
+
 from standpipe.errors import PlanError
-from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
-from standpipe.source.annotations.paired import (
-    Format,
-    LabelNumbers,
-    Pairs,
-    Parsed,
-    images_in,
-    look_at_pairs,
-    read_pairs,
-)
+from standpipe.source.annotations.listing import AnnotationSubject
+from standpipe.source.annotations.paired import Format, PairedSource, Pairs, Parsed, images_in
+from standpipe.source.annotations.table import Annotations
+from standpipe.source.targets import BOXES, LABELS
+from standpipe.spec import ArraySpec
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
 
@@ -29,7 +26,7 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclass(frozen=True, slots=True)
-class PascalVoc(AnnotationSource):
+class PascalVoc(PairedSource):
     """Images with an XML file each, in the folders of Pascal VOC, for detection.
 
     The records are the images, sorted by name. Their fields are ``image``, encoded, and for the M objects of an image
@@ -38,7 +35,7 @@ class PascalVoc(AnnotationSource):
     begins at ``xmin`` − 1 and ends at ``xmax``.
 
     All files are read once, into an index. Later runs use it while the images and the sizes and modification times
-    of all XML files stay the same. The sizes of images are read from their headers.
+    of all XML files stay the same. The sizes of images are read as by ``YoloLabels``.
 
     No fault is silent. ``explain()`` counts by kind, and ``check_files`` names each with file and line: a file that
     isn't XML, whose image is no record then; an object without a name or a box; an empty box, or one that leads out of
@@ -80,7 +77,6 @@ class PascalVoc(AnnotationSource):
 
     folder: AnyPath
     split: str | None = None
-    labels: LabelNumbers = field(default="contiguous", kw_only=True)
     difficult: Literal["drop", "keep"] = field(default="drop", kw_only=True)
 
     def subject(self) -> AnnotationSubject:
@@ -93,12 +89,7 @@ class PascalVoc(AnnotationSource):
             )
         pairs = partial(_pairs, base, self.split)
         form = partial(VocFormat, keeps_difficult=self.difficult == "keep")
-        return self.made(
-            "voc",
-            (path, base),
-            partial(look_at_pairs, pairs),
-            partial(read_pairs, path_text(path), base, pairs, form, self.labels),
-        )
+        return self.of_pairs("voc", (path, base), pairs, form)
 
 
 def _pairs(base: bytes, split: str | None) -> Pairs:
@@ -126,23 +117,24 @@ def _pairs(base: bytes, split: str | None) -> Pairs:
 class VocFormat(Format):
     """XML files of Pascal VOC."""
 
+    needed = True
+
     def __init__(self, *, keeps_difficult: bool) -> None:
-        super().__init__([], fractions=False, values={"difficult": ("|b1", ())}, needed=True)
+        self.values = {"difficult": ArraySpec((), np.dtype(np.bool_))}
         self._keeps_difficult = keeps_difficult
         self._numbers: dict[str, int] = {}
 
-    def classes(self) -> tuple[str, ...] | None:
-        """Return the sorted class names; None if no file has an object."""
-        return tuple(sorted(self.names)) or None
-
-    def label_order(self) -> list[int]:
-        """Return the place of each class name among the sorted ones."""
-        order = sorted(self.names)
-        return [order.index(name) for name in self.names]
+    def named(self, found: Annotations) -> Annotations:
+        """Return the objects with labels that count the sorted class names; no names if no file has an object."""
+        names = sorted(self._numbers)
+        order = np.zeros(len(names), np.int64)
+        order[[self._numbers[name] for name in names]] = np.arange(len(names))
+        classes = tuple(path_text(name.encode("utf-8", "backslashreplace")) for name in names)
+        return replace(found, labels=order[found.labels], classes=classes or None)
 
     def parse(self, content: bytes) -> Parsed:
         """Return the objects of an XML file."""
-        found, objects = Parsed(values={"difficult": []}), _Objects()
+        found, objects = Parsed(), _Objects()
         try:
             objects.parse(content)
         except (expat.ExpatError, ValueError) as error:
@@ -157,13 +149,10 @@ class VocFormat(Format):
                 continue
             if difficult and not self._keeps_difficult:
                 continue
-            if name not in self._numbers:
-                self._numbers[name] = len(self.names)
-                self.names.append(path_text(name.encode("utf-8", "backslashreplace")))
             found.lines.append(line)
-            found.labels.append(self._numbers[name])
-            found.boxes.append((left - 1, top - 1, right, bottom))
-            found.values["difficult"].append((difficult,))
+            found.values[LABELS].append(self._numbers.setdefault(name, len(self._numbers)))
+            found.values[BOXES].append((left - 1, top - 1, right, bottom))
+            found.values["difficult"].append(difficult)
         return found
 
 

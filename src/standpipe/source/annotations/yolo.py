@@ -5,28 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from standpipe.errors import PlanError
-from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
-from standpipe.source.annotations.paired import (
-    Format,
-    LabelNumbers,
-    Pairs,
-    Parsed,
-    images_in,
-    look_at_pairs,
-    read_pairs,
-)
-from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS
+from standpipe.source.annotations.listing import AnnotationSubject
+from standpipe.source.annotations.paired import Format, PairedSource, Pairs, Parsed, images_in
+from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations
+from standpipe.source.targets import BOXES, KEYPOINTS, LABELS, BoxForm
+from standpipe.spec import ArraySpec
 from standpipe.system.files import read_regular
 from standpipe.system.paths import AnyPath, absolute, path_text, reading
 
 MOST_YAML_BYTES = 1 << 20
 MOST_LIST_BYTES = 1 << 30
-IMAGES, LABELS = b"images", b"labels"
+IMAGE_FOLDER, LABEL_FOLDER = b"images", b"labels"
 
 # Number of keypoints, of numbers for each, and the numbers of left and right ones, or None if they aren't known.
 Points = tuple[int, int, tuple[tuple[int, int], ...] | None]
@@ -34,7 +30,7 @@ NO_POINTS: Points = (0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
-class YoloLabels(AnnotationSource):
+class YoloLabels(PairedSource):
     """Images with a label file each, as the YOLO family has them, for detection and keypoints.
 
     The records are the images, sorted by path. Their fields are ``image``, encoded, and for the M instances of an
@@ -44,7 +40,8 @@ class YoloLabels(AnnotationSource):
 
     The label file of ``…/images/a/1.jpg`` is ``…/labels/a/1.txt``, with a line for each instance: class number, and
     centre, width and height of the box as fractions of the image's sides, and then the keypoints. An image without a
-    label file has no instances. The sizes of images are read from their headers.
+    label file has no instances. The sizes of images are read from their headers, and are those of the
+    image as its EXIF turns it: photos with an orientation need ``decode(orientation="apply")``.
 
     All files are read once, into an index. Later runs use it while the images and the sizes and modification times
     of all label files stay the same.
@@ -88,22 +85,17 @@ class YoloLabels(AnnotationSource):
 
     data: AnyPath
     split: str = "train"
-    labels: LabelNumbers = field(default="contiguous", kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the images and label files, as the subject of an index."""
         path = absolute(self.data, field="YoloLabels' data")
         if os.path.isdir(path):  # noqa: PTH112 (bytes)
-            base, parts, names, points = os.path.join(path, b""), [IMAGES], None, NO_POINTS  # noqa: PTH118
+            base, parts, names, points = os.path.join(path, b""), [IMAGE_FOLDER], None, NO_POINTS  # noqa: PTH118
         else:
             base, parts, names, points = _description(path, self.split)
         pairs = partial(_pairs, base, parts)
-        reads = partial(
-            read_pairs, path_text(path), base, pairs, partial(YoloFormat, names, points), self.labels
-        )
-        return self.made(
-            "yolo", (path, base), partial(look_at_pairs, pairs), reads, options=f"{names}, {points}"
-        )
+        form = partial(YoloFormat, names, points)
+        return self.of_pairs("yolo", (path, base), pairs, form, f"{names}, {points}")
 
 
 def _description(path: bytes, split: str) -> tuple[bytes, list[bytes], list[str], Points]:
@@ -203,8 +195,8 @@ def _listed(path: bytes) -> set[bytes]:
 
 def _label_path(image: bytes) -> bytes:
     """Return the path of the label file of an image: its last folder ``images`` becomes ``labels``."""
-    before, slash, after = image.rpartition(b"/" + IMAGES + b"/")
-    changed = before + b"/" + LABELS + b"/" + after if slash else image
+    before, slash, after = image.rpartition(b"/" + IMAGE_FOLDER + b"/")
+    changed = before + b"/" + LABEL_FOLDER + b"/" + after if slash else image
     folder, _, name = changed.rpartition(b"/")
     stem = name.rpartition(b".")[0]
     return folder + b"/" + (stem + b".txt" if stem else name)
@@ -213,16 +205,23 @@ def _label_path(image: bytes) -> bytes:
 class YoloFormat(Format):
     """Label files of the YOLO family."""
 
+    form = BoxForm("cxcywh", normalized=True)
+
     def __init__(self, names: list[str] | None, points: Points) -> None:
-        shape = {"keypoints": ("<f4", (points[0], 3))} if points[0] else {}
-        super().__init__(names or [], fractions=True, values=shape, needed=False)
+        count, self._numbers_each, self._pairs = points
+        self.values = {KEYPOINTS: ArraySpec((count, 3), np.dtype(np.float32))} if count else {}
+        self._names = names
         self._classes = MOST_LABEL + 1 if names is None else len(names)
-        self._numbers_each, self.pairs = points[1:]
-        self._columns = 5 + points[0] * points[1]
+        self._columns = 5 + count * self._numbers_each
+
+    def named(self, found: Annotations) -> Annotations:
+        """Return the instances with class names, and with pairs of keypoints."""
+        classes = tuple(self._names) if self._names else None
+        return replace(found, classes=classes, pairs=self._pairs)
 
     def parse(self, content: bytes) -> Parsed:
         """Return the instances of a label file."""
-        found, lines = Parsed(values={name: [] for name in self.values}), set()
+        found, lines = Parsed(), set()
         for number, line in enumerate(content.splitlines(), 1):
             words = line.split()
             if not words:
@@ -235,12 +234,11 @@ class YoloFormat(Format):
                 found.faults.append((number, fault))
                 continue
             lines.add(tuple(words))
-            x, y, width, height = values[1:5]
             found.lines.append(number)
-            found.labels.append(int(values[0]))
-            found.boxes.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+            found.values[LABELS].append(values[0])
+            found.values[BOXES].append(values[1:5])
             if self._numbers_each:
-                found.values["keypoints"].append(self._keypoints(values[5:]))
+                found.values[KEYPOINTS].append(self._keypoints(values[5:]))
         return found
 
     def _fault(self, values: list[float], is_repeated: bool) -> str | None:

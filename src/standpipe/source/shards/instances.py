@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.annotations.json_targets import JsonTargets
 from standpipe.source.annotations.paired import MOST_BYTES, image_sizes
 from standpipe.source.annotations.table import MOST, Faults
-from standpipe.source.index.file import SIZES, Column, Facts, read_fully
-from standpipe.source.index.instances import write_instances
+from standpipe.source.index.file import Column, Facts, read_fully
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.targets import BoxForm
-from standpipe.spec import AnyArray, Int64Array
+from standpipe.spec import Int64Array
 from standpipe.system.paths import open_for_reading, path_text, reading
 
 NO_SIZE = (1, 1)  # of an image that can't be read: when it is read, it is a bad sample
@@ -44,41 +42,37 @@ class MemberInstances:
         images   (2, n) offsets and lengths of the images in it
         members  (2, n) offsets and lengths of the JSON members
         """
-        sizes = image_sizes([shard] * images.shape[1], images.T.tolist())
+        sizes = image_sizes([shard] * images.shape[1], self._faults, images.T.tolist())
+        is_known = sizes[:, 0] > 0
         with open_for_reading(shard) as file, reading(shard):
-            for (offset, length), size in zip(members.T.tolist(), sizes, strict=True):
+            for (offset, length), readable in zip(members.T.tolist(), is_known.tolist(), strict=True):
                 try:
                     if length > MOST_BYTES:
                         raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
                     text = read_fully(file.fileno(), length, offset)
-                    self._targets.add(text if isinstance(size, tuple) else None)
+                    self._targets.read(text if readable else None)
                 except ValueError as error:
                     raise PlanError(
                         f"{path_text(shard)} at byte {offset:,}: a member .{self._extension} can't be read as "
                         f"instances: {error}"
                     ) from None
-                if isinstance(size, str):
-                    kind = "image whose size can't be read"
-                    self._faults.add(kind, f"{path_text(shard)} before byte {offset:,}: {size}")
-        known = np.array([size if isinstance(size, tuple) else NO_SIZE for size in sizes], np.int64)
+        sizes[~is_known] = NO_SIZE
         found = self._targets.take(
-            known.reshape(-1, 2),
+            Paths.pack([]),
+            sizes,
             lambda image, instance: (
                 f"{path_text(shard)} at byte {members[0, image]:,}, .{self._extension}: instance {instance}"
             ),
-        ).valid(self._faults, self._form.invalid)
-        each = np.bincount(found.rows, minlength=len(sizes))
+        )
+        found = found.valid(self._faults, self._form.invalid)
+        columns, each = found.write_rows(self._writer, self._total)
+        self._columns |= columns
         self._most = max(self._most, int(each.max(initial=0)))
-        self._writer.add(SIZES, known.astype("<u4"))
-        values: dict[str, AnyArray] = {}
-        if self._targets.columns:
-            values = {"boxes": found.boxes.astype(np.float32), "labels": found.labels, **found.values}
-        self._columns |= write_instances(self._writer, self._total + np.cumsum(each), values)
         self._total += len(found.rows)
 
     def finish(self, facts: Facts) -> Facts:
         """Write all faults; return an index's facts with those of instances."""
-        if not self._columns:
+        if not self._targets.columns:
             raise PlanError(f"{self._faults.name}: no member .{self._extension} has any instances")
         counts = self._faults.finish(self._writer, self._form.invalid) | {MOST: self._most}
         return replace(

@@ -81,8 +81,8 @@ class TarShards:
         instance, and in the same way perhaps ``keypoints``, (K, 3) each, and further lists of one number for each
         instance, such as ``area`` and ``iscrowd``. Or it has COCO's
         ``{"annotations": [{"bbox": …, "category_id": …}, …]}``, or that list alone. Other values are left out; the
-        first record with instances says which ones all records have. Labels are int64; boxes, keypoints, areas and
-        scores float32; other numbers float64.
+        first record with instances says which ones all records have. Labels are int64; boxes, keypoints,
+        ``area``, ``score`` and ``scores`` float32; other numbers float64.
     box_format : {"xyxy", "xywh", "cxcywh"}, optional
         The four numbers of a box. Default: ``"xywh"`` for boxes named ``bbox``, as COCO has them, and ``"xyxy"`` for
         ``boxes``.

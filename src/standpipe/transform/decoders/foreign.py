@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 import numpy as np
 
 from standpipe import _native
-from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
+from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, orientation_of, unread_format
 from standpipe.spec import DecodeLimits, Decoding, UInt8Array
 from standpipe.transform.decoders.channels import VALUES_OF, Undecodable, form_of, stored_kind
 from standpipe.transform.decoders.codestream import codestream_bytes
@@ -281,11 +281,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
     """Return what Pillow's ``exif_transpose`` does to an image; None if it leaves it as it is."""
     from PIL import Image
 
-    try:
-        # Not the method of PNGs, which decodes the image to find metadata behind it.
-        orientation = Image.Image.getexif(image).get(0x0112)
-    except Exception:  # EXIF data may be anything, and Pillow may raise anything over it
-        return None
+    orientation = orientation_of(image)
     turns = (
         Image.Transpose.FLIP_LEFT_RIGHT,
         Image.Transpose.ROTATE_180,
@@ -295,7 +291,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         Image.Transpose.TRANSVERSE,
         Image.Transpose.ROTATE_90,
     )
-    return turns[orientation - 2] if isinstance(orientation, int) and 2 <= orientation <= 8 else None
+    return turns[orientation - 2] if orientation > 1 else None
 
 
 def _turned(
