@@ -213,6 +213,16 @@ def test_lists_of_dicts_name_the_source_for_them(tmp_path: Path) -> None:
         batches(pipeline.batch(2, instances=sp.Pad(length=2)), executor="thread")
 
 
+def test_known_names_need_no_spec() -> None:
+    image = np.zeros((20, 30, 3), np.uint8)
+    sample = {"image": image, "bbox": [[1, 2, 3, 4]], "category": [1], "score": [0.5], "scores": [0.25]}
+    source = sp.MapSource([sample], instances=("boxes", "labels", "score", "scores"))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(20)).batch(1, instances=sp.Pad(length=1))
+    (batch,) = batches(pipeline, executor="thread")
+    assert (batch["score"].tolist(), batch["scores"].tolist()) == ([[0.5]], [[0.25]])
+    assert batch["score"].dtype == np.float32
+
+
 def test_forms_of_boxes_are_checked(tmp_path: Path) -> None:
     for wrong in ({"box_format": "yolo"}, {"invalid": "ignore"}, {"normalized": 1}):
         (name,) = wrong

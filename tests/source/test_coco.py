@@ -132,6 +132,19 @@ def test_keypoints(tmp_path: Path) -> None:
             ).open()
 
 
+def test_further_numbers_are_columns(tmp_path: Path) -> None:
+    more = {"score": 0.5, "track": 3, "text": "a", "labels": 1, "index": 2, "a b": 3, "partly": 1, "huge": 2}
+    others = {"score": 1, "track": True, "text": 1, "labels": 1, "late": 2, "partly": None, "huge": 10**400}
+    found = write(tmp_path, content(annotation(1, 2, **more), annotation(2, 9, **others)))
+    check_source(found)
+    names = {"boxes", "labels", "area", "iscrowd", "id", "score", "track"}
+    read = instances(found)
+    assert {*read} == names
+    assert [read[name] for name in ("score", "track")] == [[[0.5], [], [1.0]], [[3.0], [], [1.0]]]
+    fields = found.open().fields
+    assert [fields[name].dtype for name in ("score", "track")] == [np.float32, np.float64]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("names", "pairs"),
     [

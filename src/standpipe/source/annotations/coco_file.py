@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations, Faults, present
+from standpipe.source.index.with_fields import is_field_name
+from standpipe.source.targets import BOXES, FORMS, FURTHER, KEYPOINTS, LABELS
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.system.paths import path_text
 
 MOST_SIDE_PX = 1 << 31
 LONGEST_NAME_BYTES = 4096
 NO_BOX = (math.nan,) * 4
+KNOWN = {"image_id", "category_id", "bbox", "segmentation", KEYPOINTS, BOXES, LABELS, "area", "iscrowd", "id"}
 Pairs = tuple[tuple[int, int], ...]  # numbers of keypoints
 
 
@@ -39,6 +42,7 @@ class CocoFile:
         self._images, self._sizes = array("q"), array("q")
         self._ids, self._image_ids, self._category_ids = array("q"), array("q"), array("q")
         self._boxes, self._areas, self._crowds = array("d"), array("f"), bytearray()
+        self._further: dict[str, array[float]] = {}
         self._points, self._points_each = array("f"), 0
         self._points_named: set[tuple[str, ...]] = set()
         self._bones: set[Pairs] = set()
@@ -77,6 +81,13 @@ class CocoFile:
         self._boxes.extend(box if len(box) == 4 else NO_BOX)
         self._areas.append(item.get("area", math.nan))
         self._crowds.append(bool(item.get("iscrowd", 0)))
+        if len(self._ids) == 1:
+            self._further = {name: array("d") for name in item if name not in KNOWN and is_field_name(name)}
+        for name in [*self._further]:
+            try:
+                self._further[name].append(item[name])
+            except (KeyError, TypeError, OverflowError):
+                del self._further[name]
         points = item.get("keypoints", ())
         if points:
             if self._points_each == 0:
@@ -197,9 +208,11 @@ class CocoFile:
             areas = np.where(np.isnan(areas), boxes[:, 2] * boxes[:, 3], areas).astype(np.float32)
             boxes = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
         values: dict[str, AnyArray] = {"area": areas, "iscrowd": crowds, "id": ids}
+        for name, further in self._further.items():
+            values[name] = np.frombuffer(further).astype(FORMS.get(name, FURTHER).dtype)
         if self._points_each:
             points = np.frombuffer(self._points, np.float32).reshape(len(ids), -1, 3)
-            values["keypoints"] = points
+            values[KEYPOINTS] = points
         if crowd == "drop":
             kept &= ~crowds
         numbers = {"category_id": numbers, "contiguous": np.arange(len(numbers))}.get(

@@ -58,10 +58,10 @@ class MapSource:
         also be the whole sample, of one field. Other fields are as without ``encoded``.
         Default: images are pixels.
     instances : tuple of str or mapping of str to ArraySpec, optional
-        The values of objects in the image: ``("boxes", "labels")``, and any of ``"area"``, ``"iscrowd"``, ``"id"`` and
-        ``"scores"``. They are fields of a sample, or of a dict in it, as in torchvision's targets and Hugging Face's
-        ``objects``: boxes (M, 4), which may be named ``bbox``, labels (M,), which may be named ``category`` or
-        ``category_id``. A mapping has shape and dtype of one instance's value, such as
+        The values of objects in the image: ``("boxes", "labels")``, and any of ``"area"``, ``"iscrowd"``, ``"id"``,
+        ``"score"`` and ``"scores"``. They are fields of a sample, or of a dict in it, as in torchvision's targets and
+        Hugging Face's ``objects``: boxes (M, 4), which may be named ``bbox``, labels (M,), which may be named
+        ``category`` or ``category_id``. A mapping has shape and dtype of one instance's value, such as
         ``{"keypoints": ArraySpec((17, 3), …)}``. The batch needs a limit:
         ``batch(instances=sp.Ragged(max_values=…))`` or ``sp.Pad(length=…)``.
     box_format : {"xyxy", "xywh", "cxcywh"}, optional
