@@ -31,6 +31,8 @@ FORMS: Mapping[str, ArraySpec] = {
 }
 FURTHER = ArraySpec((), np.dtype(np.float64))  # of other numbers
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category_id", "category")}
+# Keys of objects that are no columns. A number of keypoints would be wrong once points have left the image.
+NO_COLUMNS = {"image_id", "segmentation", "num_keypoints", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
 # From the four numbers of each box to its left, top, right and bottom.
 CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {
     "xyxy": lambda boxes: boxes,

@@ -32,7 +32,7 @@ class Coco(AnnotationSource):
       (M,) float32, in square pixels; ``iscrowd`` (M,) bool; ``id`` (M,) int64, the annotation's; and ``keypoints``
       (M, K, 3) float32, x and y in pixels and the visibility 0, 1 or 2, if annotations have them. An annotation
       without ``area`` has that of its box. Each further key with a number for every annotation is a column too:
-      ``score`` float32, others float64.
+      ``score`` float32, others float64; except ``num_keypoints``, which crops change.
 
     The file is read once, in pieces, into an index. Later runs use the index while the file stays the same.
 

@@ -14,14 +14,14 @@ from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations, Faults, present
 from standpipe.source.index.with_fields import is_field_name
-from standpipe.source.targets import BOXES, FORMS, FURTHER, KEYPOINTS, LABELS
+from standpipe.source.targets import BOXES, FORMS, FURTHER, KEYPOINTS, LABELS, NO_COLUMNS
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.system.paths import path_text
 
 MOST_SIDE_PX = 1 << 31
 LONGEST_NAME_BYTES = 4096
 NO_BOX = (math.nan,) * 4
-KNOWN = {"image_id", "category_id", "bbox", "segmentation", KEYPOINTS, BOXES, LABELS, "area", "iscrowd", "id"}
+KNOWN = {*NO_COLUMNS, BOXES, LABELS, KEYPOINTS, "area", "iscrowd", "id"}
 Pairs = tuple[tuple[int, int], ...]  # numbers of keypoints
 
 

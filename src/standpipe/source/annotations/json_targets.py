@@ -16,13 +16,12 @@ from standpipe.source.targets import (
     FURTHER,
     KEYPOINTS,
     LABELS,
-    OTHER_NAMES,
+    NO_COLUMNS,
     BoxForm,
     key_of_target,
 )
 from standpipe.spec import AnyArray, ArraySpec
 
-NO_COLUMNS = {"image_id", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
 FORM = "an object with boxes and labels, or with a list of annotations as COCO has them"
 
 
