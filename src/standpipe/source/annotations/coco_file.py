@@ -128,12 +128,15 @@ class CocoFile:
                 f"{path_text(names[0])}; give the folder that their file names start from"
             )
         faults.add_all("image without a file", ~has_file, lambda i: f"image {ids[i]}, {path_text(names[i])}")
-        instances = self._instances(ids, labels, crowd, faults)
+        numbers = self._labels(name, labels)
+        sorted_names = [self.categories[number] for number in sorted(self.categories)]
+        by_label = dict(zip(numbers.tolist(), sorted_names, strict=True))
+        instances = self._instances(ids, numbers, crowd, faults)
         found = Annotations(
             paths=Paths.pack(names),
             sizes=np.frombuffer(self._sizes, np.int64).reshape(-1, 2)[order],
             columns={"image_id": ids},
-            classes=self._classes(name, labels),
+            classes=tuple(by_label.get(label, "") for label in range(numbers[-1] + 1)),
             pairs=self._pairs(),
             bones=self._skeleton(),
             **instances,
@@ -169,21 +172,26 @@ class CocoFile:
         faults.add_all(kind, again, text)
         return np.flatnonzero(~again)
 
-    def _classes(self, name: str, labels: str) -> tuple[str, ...]:
-        """Return the names of the classes by label."""
-        numbers = sorted(self.categories)
-        if labels == "category_id":
-            if numbers[0] < 0 or numbers[-1] > MOST_LABEL:
-                raise PlanError(
-                    f"{name} has categories with the ids {numbers[0]} to {numbers[-1]}, which can't be labels: use "
-                    f"labels='contiguous', or ids from 0 to {MOST_LABEL}"
-                )
-            return tuple(self.categories.get(number, "") for number in range(numbers[-1] + 1))
-        gap = ("",) if labels == "contiguous+1" else ()
-        return gap + tuple(self.categories[number] for number in numbers)
+    def _labels(self, name: str, labels: str) -> Int64Array:
+        """Return the label of each category, sorted by id."""
+        ids = sorted(self.categories)
+        if labels != "category_id":
+            return np.arange(len(ids)) + (labels == "contiguous+1")
+        if ids[0] < 0 or ids[-1] > MOST_LABEL:
+            raise PlanError(
+                f"{name} has categories with the ids {ids[0]} to {ids[-1]}, which can't be labels: use "
+                f"labels='contiguous', or ids from 0 to {MOST_LABEL}"
+            )
+        return np.array(ids)
 
-    def _instances(self, images: Int64Array, labels: str, crowd: str, faults: Faults) -> dict[str, Any]:
-        """Return the fields of ``Annotations`` that are of instances; ``images``: the ids of the images, sorted."""
+    def _instances(
+        self, images: Int64Array, labels: Int64Array, crowd: str, faults: Faults
+    ) -> dict[str, Any]:
+        """Return the fields of ``Annotations`` that are of instances.
+
+        images  the ids of the images, sorted
+        labels  the label of each category, sorted by id
+        """
         ids = np.frombuffer(self._ids, np.int64)
 
         def place(number: int) -> str:
@@ -196,8 +204,8 @@ class CocoFile:
         kept &= ~faults.add_all(
             "annotation without an image", ~known, lambda i: f"{place(i)} of image {image_ids[i]}"
         )
-        category_ids, numbers = np.frombuffer(self._category_ids, np.int64), np.array(sorted(self.categories))
-        classes, known = _places_among(numbers, category_ids)
+        category_ids = np.frombuffer(self._category_ids, np.int64)
+        classes, known = _places_among(np.array(sorted(self.categories)), category_ids)
         kept &= ~faults.add_all(
             "category that isn't in the file", ~known, lambda i: f"{place(i)} of category {category_ids[i]}"
         )
@@ -211,18 +219,14 @@ class CocoFile:
         for name, further in self._further.items():
             values[name] = np.frombuffer(further).astype(FORMS.get(name, FURTHER).dtype)
         if self._points_each:
-            points = np.frombuffer(self._points, np.float32).reshape(len(ids), -1, 3)
-            values[KEYPOINTS] = points
+            values[KEYPOINTS] = np.frombuffer(self._points, np.float32).reshape(len(ids), -1, 3)
         if crowd == "drop":
             kept &= ~crowds
-        numbers = {"category_id": numbers, "contiguous": np.arange(len(numbers))}.get(
-            labels, np.arange(1, len(numbers) + 1)
-        )
         chosen = np.flatnonzero(kept)
         return {
             "rows": rows[chosen],
             "boxes": boxes[chosen],
-            "labels": numbers[classes[chosen]],
+            "labels": labels[classes[chosen]],
             "values": {name: each[chosen] for name, each in values.items()},
             "place": lambda number: place(int(chosen[number])),
         }

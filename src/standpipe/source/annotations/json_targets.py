@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.source.annotations.table import MOST_POINTS, Instances
+from standpipe.source.annotations.table import BOX_AND_LABEL, MOST_POINTS, Instances
 from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.targets import (
     BOXES,
@@ -56,7 +56,7 @@ class JsonTargets(Instances):
 
     def _found(self, target: Mapping[str, Any], names: Mapping[str, str], count: int) -> dict[str, ArraySpec]:
         """Return shape and dtype of the values that an image's instances have."""
-        columns = {BOXES: ArraySpec((4,), np.dtype(np.float64)), LABELS: FORMS[LABELS]}
+        columns = {**BOX_AND_LABEL}
         for name, value in target.items():
             if name in names.values() or name in self._taken or not is_field_name(name):
                 continue
@@ -120,7 +120,7 @@ def _numbers(name: str, value: Any) -> AnyArray | None:
 
 
 def _values(key: str, value: Any, spec: ArraySpec, count: int) -> AnyArray:
-    found = _numbers(KEYPOINTS if key == KEYPOINTS else "", value)
+    found = _numbers(key, value)
     of_integers = spec.dtype.kind in "ib"
     if found is None or found.shape != (count, *spec.shape) or (of_integers and found.dtype.kind not in "bi"):
         what = "integers" if of_integers else "numbers"

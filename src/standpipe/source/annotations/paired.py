@@ -18,9 +18,9 @@ from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.formats import is_image_name, orientation_of
 from standpipe.source.annotations.listing import AnnotationSource, AnnotationSubject
-from standpipe.source.annotations.table import Annotations, Faults, Instances
+from standpipe.source.annotations.table import BOX_AND_LABEL, Annotations, Faults, Instances
 from standpipe.source.index.store import Progress
-from standpipe.source.targets import BOXES, FORMS, LABELS, BoxForm
+from standpipe.source.targets import BoxForm
 from standpipe.spec import ArraySpec, Int64Array
 from standpipe.system.files import open_regular, read_regular
 from standpipe.system.paths import path_text
@@ -30,7 +30,6 @@ MOST_BYTES = 16 << 20  # of an annotation file
 MOST_PIXELS, MOST_SCANS = 1 << 62, 1 << 30  # sizes are only read here: limits count when an image is decoded
 HEADER_BYTES = 1 << 16
 FLAT = 4  # EXIF's orientations up to this one keep an image's height and width
-BOXES_IN_FILES = ArraySpec((4,), np.dtype(np.float64))
 THREADS, FILES_AT_ONCE = 16, 1 << 10  # threads wait for storage together
 
 
@@ -129,7 +128,7 @@ def _read(
     for path in pairs.lone:
         faults.add("annotation file without an image", path_text(path))
     seen, _ = _seen(pairs)
-    columns = {BOXES: BOXES_IN_FILES, LABELS: FORMS[LABELS], **form.values}
+    columns = {**BOX_AND_LABEL, **form.values}
     instances, sizes, lines = Instances(form.form, columns), [], []
     has_file, is_usable = np.zeros(len(images), np.bool_), np.ones(len(images), np.bool_)
     with ThreadPoolExecutor(THREADS) as threads:

@@ -16,7 +16,16 @@ from standpipe.errors import PlanError
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
 from standpipe.source.index.instances import write_instances
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
-from standpipe.source.targets import BOXES, KEYPOINTS, LABELS, BoxForm, Invalid, checked_boxes, shown_box
+from standpipe.source.targets import (
+    BOXES,
+    FORMS,
+    KEYPOINTS,
+    LABELS,
+    BoxForm,
+    Invalid,
+    checked_boxes,
+    shown_box,
+)
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 WithoutInstances = Literal["keep", "drop"]
@@ -27,6 +36,8 @@ SIDES = (
 )
 BONES = "lines between points"  # section of an index: pairs of keypoints
 FAULTS = "faults"  # section of an index: the texts of all faults, each ended by a NUL byte
+# Shape and dtype of what each instance has, as files have them.
+BOX_AND_LABEL: Mapping[str, ArraySpec] = {BOXES: ArraySpec((4,), np.dtype(np.float64)), LABELS: FORMS[LABELS]}
 MOST_LABEL = 65_535  # class names are listed by label
 MOST_POINTS = 1000  # an instance without keypoints takes the room of as many
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 from xml.parsers import expat
 
 import numpy as np
@@ -164,14 +163,10 @@ class _Objects:
         self._path: list[str] = []
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
-        handlers: dict[str, Callable[..., Any]] = {
-            "StartElementHandler": self._start,
-            "EndElementHandler": self._end,
-            "CharacterDataHandler": self._text,
-            "StartDoctypeDeclHandler": self._refuse,
-        }
-        for name, handler in handlers.items():
-            setattr(self._parser, name, handler)
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = self._refuse
 
     def parse(self, content: bytes) -> None:
         """Read a file. Raises ``ExpatError`` if it isn't XML, and ``ValueError`` for XML of another kind."""
