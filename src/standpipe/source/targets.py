@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -52,11 +52,6 @@ class BoxForm:
     box_format: BoxFormat | None = None
     normalized: bool = False
     invalid: Invalid = "clip"
-
-    def describe(self) -> str:
-        """Return the values that aren't the defaults, as the end of a call's arguments."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
-        return "".join(f", {name}={value!r}" for name, (value, usual) in values.items() if value != usual)
 
     def check(self, call: str) -> BoxForm:
         """Return this form. Raises ``PlanError`` for other values than the types name."""

@@ -29,7 +29,7 @@ def lines_subject(images: Listing, path: bytes, form: BoxForm, index: bytes | No
 
     path  absolute path of the JSON lines
     """
-    base, options = images.subject.base, f"{path_text(images.subject.path)}{form.describe()}"
+    base, options = images.subject.base, f"{path_text(images.subject.path)} {form}"
     look = partial(_look, (images.subject.path, path))
     read = partial(_read, images, path, form)
     return AnnotationSubject("lines", path, base, index, options, form.invalid, "keep", look, read)

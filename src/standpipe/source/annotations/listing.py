@@ -23,6 +23,7 @@ from standpipe.source.annotations.table import (
 from standpipe.source.index.file import Facts, IndexFile
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import OwnPaths, Progress, is_settled, open_index
+from standpipe.source.index.with_fields import changed, shown_call
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.targets import Invalid
 from standpipe.system.paths import AnyPath, absolute, path_text
@@ -56,17 +57,8 @@ class AnnotationSource:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        paths = [
-            f"'{path_text(getattr(self, each.name))}'" for each in fields(self) if each.default is MISSING
-        ]
-        index = [] if self.index is None else [f"index='{path_text(self.index)}'"]
-        return f"{type(self).__name__}({', '.join([*paths, *self._changed(), *index])})"
-
-    def _changed(self) -> list[str]:
-        """Return the options that aren't the defaults, except ``index``."""
-        options = {each.name: each.default for each in fields(self) if each.default is not MISSING}
-        values = {name: getattr(self, name) for name in options if name != "index"}
-        return [f"{name}={value!r}" for name, value in values.items() if value != options[name]]
+        paths = [getattr(self, each.name) for each in fields(self) if each.default is MISSING]
+        return shown_call(self, ", ".join(f"'{path_text(path)}'" for path in paths))
 
     def made(
         self, kind: str, paths: tuple[bytes, bytes], look: Looks, read: Reads, *, options: str = ""
@@ -84,7 +76,7 @@ class AnnotationSource:
                 )
         index = None if self.index is None else absolute(self.index, field=f"{type(self).__name__}'s index")
         base = os.path.join(paths[1], b"")  # noqa: PTH118 (pathlib has no bytes)
-        text = ", ".join([*self._changed(), options])
+        text = ", ".join([*changed(self, "index"), options])
         return AnnotationSubject(
             kind, paths[0], base, index, text, self.invalid, self.without_instances, look, read
         )

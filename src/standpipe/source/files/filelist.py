@@ -12,7 +12,7 @@ from standpipe.source.annotations.listing import AnnotationListing, AnnotationSu
 from standpipe.source.files.list_subject import ListSubject
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import open_index
-from standpipe.source.index.with_fields import Further, set_arguments, shown_fields
+from standpipe.source.index.with_fields import Further, set_arguments, shown_call
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 from standpipe.system.paths import AnyPath, absolute, path_text
 
@@ -168,14 +168,7 @@ class FileList:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        root = "" if self.root is None else f", root='{path_text(self.root)}'"
-        labels = "" if self.labels else ", labels=False"
-        index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        form = BoxForm(self.box_format, self.normalized, self.invalid).describe()
-        instances = "" if self.instances is None else f", instances='{path_text(self.instances)}'{form}"
-        return (
-            f"FileList('{path_text(self.path)}'{root}{labels}{index}{instances}{shown_fields(self.others)})"
-        )
+        return shown_call(self, f"'{path_text(self.path)}'")
 
     def further(self) -> list[tuple[str, ListSubject]]:
         """Return each further list, as the subject of an index, and the name of its field."""

@@ -10,7 +10,7 @@ from standpipe.errors import PlanError
 from standpipe.source.files.folder_subject import FolderSubject, but
 from standpipe.source.files.partners import check_partners
 from standpipe.source.index.listing import Listing, some
-from standpipe.source.index.with_fields import Further, set_arguments, shown_fields
+from standpipe.source.index.with_fields import Further, set_arguments, shown_call
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 
@@ -124,9 +124,7 @@ class ImageFolder:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        empty = ", allow_empty=True" if self.allow_empty else ""
-        index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        return f"ImageFolder('{path_text(self.root)}'{empty}{index}{shown_fields(self.others)})"
+        return shown_call(self, f"'{path_text(self.root)}'")
 
     def further(self) -> list[tuple[str, FolderSubject]]:
         """Return each further folder, as the subject of an index, and the name of its field."""

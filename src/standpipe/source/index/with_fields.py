@@ -1,8 +1,9 @@
-"""The arguments of sources whose records have further images."""
+"""The arguments of sources, whose records may have further images."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -46,6 +47,24 @@ def set_arguments(source: object, given: Mapping[str, AnyPath], **own: object) -
         object.__setattr__(source, name, value)
 
 
-def shown_fields(further: Further) -> str:
-    """Return further fields as the end of a call's arguments, for ``describe()``."""
-    return "".join(f", {name}='{path_text(path)}'" for name, path in further)
+def shown_call(source: object, first: str) -> str:
+    """Return the call that makes a source, for ``describe()``; ``first``: its arguments without a default, as text."""
+    further: Further = getattr(source, "others", ())
+    shown = [f"{name}='{path_text(path)}'" for name, path in further]
+    return f"{type(source).__name__}({', '.join([first, *changed(source), *shown])})"
+
+
+def changed(source: object, *left_out: str) -> list[str]:
+    """Return the arguments of a source that aren't the defaults, such as ``index='a.index'``."""
+    values = {
+        each.name: getattr(source, each.name)
+        for each in inspect.signature(type(source)).parameters.values()
+        if each.default is not each.empty and each.name not in ("others", *left_out)
+        if getattr(source, each.name) != each.default
+    }
+    return [
+        f"{name}='{path_text(value)}'"
+        if isinstance(value, str | bytes | os.PathLike)
+        else f"{name}={value!r}"
+        for name, value in values.items()
+    ]

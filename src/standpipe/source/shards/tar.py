@@ -16,6 +16,7 @@ from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
+from standpipe.source.index.with_fields import shown_call
 from standpipe.source.shards.fields import checked_fields, checked_members, is_image
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.names import shard_paths
@@ -129,11 +130,7 @@ class TarShards:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        fields = "" if self.fields is None else f", fields={self.fields!r}"
-        index = "" if self.index is None else f", index='{path_text(self.index)}'"
-        form = BoxForm(self.box_format, self.normalized, self.invalid).describe()
-        more = "" if self.instances is None else f", instances={self.instances!r}{form}"
-        return f"TarShards({self._name()}{fields}{index}{more})"
+        return shown_call(self, self._name())
 
     def subject(self) -> TarSubject:
         """Return the shards, as the subject of an index."""
