@@ -18,6 +18,7 @@ BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of
 NAMES = ("image", "label")  # of a dataset's values without names
 SIDES = ("height", "width")  # columns of sources that know their images' sizes, in pixels
 KEY = "dataset[key]"  # the field that sends a dataset's keys to the workers
+BOXES_PX = "boxes in pixels"  # those that decide crops, on their way to the workers
 SIZE = "size of image"  # the height and width that annotations say an image has, on its way to the workers
 NUMBER_KINDS = "biufc"  # NumPy's kinds of dtypes that are numbers
 

@@ -12,7 +12,7 @@ import numpy as np
 from standpipe.contracts import Files, RaggedRows, Records
 from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.errors import PlanError, key_name
-from standpipe.spec import KEY, SIZE, AnyArray, ArraySpec, Int64Array
+from standpipe.spec import BOXES_PX, KEY, SIZE, AnyArray, ArraySpec, Int64Array
 from standpipe.system.paths import path_text
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]
 
-BOXES_PX = (
-    "boxes in pixels"  # the field that sends the boxes of an image to the workers, if they decide crops
-)
 END = "end"  # the place of a ``Failure`` that marks the end of a stream
 
 Place = str  # "source", "read", "decode", "transform" or "batch"

@@ -17,12 +17,12 @@ from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.encoded import EncodedBytes, EncodedRow, encoded_image, name_and_offset
 from standpipe.engine.python.instances import in_image
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
-from standpipe.engine.rows import BOXES_PX, CantWork, EncodedFile, RowFailed, RowKey, Sample
+from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Heartbeat
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.source.targets import BOXES
-from standpipe.spec import KINDS, SIZE, AnyArray, ArraySpec, Decoding, Int32Array, UInt8Array
+from standpipe.spec import BOXES_PX, KINDS, SIZE, AnyArray, ArraySpec, Decoding, Int32Array, UInt8Array
 from standpipe.stats.counters import Counts, added_up
 from standpipe.transform import (
     ANY_PX,

@@ -28,22 +28,12 @@ from standpipe.engine.python.images import ImageMaker
 from standpipe.engine.python.instances import in_image, with_instances
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.worker_setup import Supplies, WorkerSetup
-from standpipe.engine.rows import (
-    BOXES_PX,
-    END,
-    BatchRows,
-    CantWork,
-    EncodedFile,
-    Inputs,
-    RowFailed,
-    RowKey,
-    Sample,
-)
+from standpipe.engine.rows import END, BatchRows, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Heartbeat, new_heartbeat
 from standpipe.engine.workers import Failure
 from standpipe.plan.parts import MeasuredSample
-from standpipe.spec import KEY, NAMES, AnyArray, StreamEnded
+from standpipe.spec import BOXES_PX, KEY, NAMES, AnyArray, StreamEnded
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
 from standpipe.transform import DATASET_OP, FunctionStep, NativeStep, moves
@@ -295,9 +285,7 @@ class SampleMaker:
         if self._proves and not (self._kept is not None and self._kept.has(key.index)):
             return self._before_cache, self._proven(key, sample)
         if self._kept is not None and self.setup.keeps_samples:
-            boxes = (
-                {BOXES_PX: sample.pop(BOXES_PX)} if BOXES_PX in sample else {}
-            )  # of this record, not of the cache
+            boxes = {name: sample.pop(name) for name in (BOXES_PX,) if name in sample}  # never in the cache
             return self._before_cache, self._found_or_made(key, sample, out) | boxes
         return 0, self._begun(key, sample)
 

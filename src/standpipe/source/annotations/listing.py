@@ -23,7 +23,7 @@ from standpipe.source.annotations.table import (
 from standpipe.source.index.file import Facts, IndexFile
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import OwnPaths, Progress, is_settled, open_index
-from standpipe.source.index.with_fields import changed, shown_call
+from standpipe.source.index.with_fields import changed_arguments, shown_call
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.targets import Invalid
 from standpipe.system.paths import AnyPath, absolute, path_text
@@ -76,7 +76,7 @@ class AnnotationSource:
                 )
         index = None if self.index is None else absolute(self.index, field=f"{type(self).__name__}'s index")
         base = os.path.join(paths[1], b"")  # noqa: PTH118 (pathlib has no bytes)
-        text = ", ".join([*changed(self, "index"), options])
+        text = ", ".join([*changed_arguments(self, "index"), options])
         return AnnotationSubject(
             kind, paths[0], base, index, text, self.invalid, self.without_instances, look, read
         )

@@ -51,10 +51,10 @@ def shown_call(source: object, first: str) -> str:
     """Return the call that makes a source, for ``describe()``; ``first``: its arguments without a default, as text."""
     further: Further = getattr(source, "others", ())
     shown = [f"{name}='{path_text(path)}'" for name, path in further]
-    return f"{type(source).__name__}({', '.join([first, *changed(source), *shown])})"
+    return f"{type(source).__name__}({', '.join([first, *changed_arguments(source), *shown])})"
 
 
-def changed(source: object, *left_out: str) -> list[str]:
+def changed_arguments(source: object, *left_out: str) -> list[str]:
     """Return the arguments of a source that aren't the defaults, such as ``index='a.index'``."""
     values = {
         each.name: getattr(source, each.name)
