@@ -29,6 +29,7 @@ from late_device import (
     images,
     on,
 )
+from painted import painted
 from photos import encoded, picture
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.sending import Wanted
@@ -62,6 +63,19 @@ def test_batches_are_the_hosts_to_the_bit(
                 places.add(image.data_ptr())
         check_same(step.all(), host(images(), 2))
     assert (len(places) == 1) == static_buffers or not static_buffers
+
+
+def test_boxes_keep_their_dtype(late: LateStreams, tmp_path: Path) -> None:
+    padded = {"image": sp.Pad(max_shape=(3, 120, 120))}
+    pipeline = sp.Pipeline(painted(tmp_path, 6)).map(sp.Normalize()).batch(4, collate=padded)
+    (expected, *_) = host(pipeline)
+    with pipeline.loader(**SETTINGS, device=on(late, Wanted(None, torch.bfloat16, None, False))) as loader:
+        batch = next(iter(loader))
+        late.wait_here(late.record(late.now))
+    assert batch["image"].dtype == torch.bfloat16
+    for name in ("boxes", "to_original"):
+        assert batch[name].dtype == expected[name].dtype
+        assert torch.equal(batch[name], expected[name])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class SlotLayout:
     rows        number of rows of the largest batch
     regions     fields whose shape differs from batch to batch, by name
     room        the most bytes of a row in any epoch, by field name; none for fields that stay the same
+    kept        fields that have the same dtype on every device
     offsets     first byte of each field, counted from the slot's start
     slot_bytes  bytes that the fields take together, rounded up to cache lines
     """
@@ -29,6 +30,7 @@ class SlotLayout:
     rows: int
     regions: Mapping[str, Region] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
     offsets: Mapping[str, int] = field(init=False)
     slot_bytes: int = field(init=False)
 
@@ -45,12 +47,11 @@ class SlotLayout:
     def in_slot(self) -> Mapping[str, SlotField]:
         """The size in bytes and the dtype of each field in the slot, by name."""
         fields = {
-            name: SlotField(self.rows * self.room.get(name, spec.row_bytes), spec.dtype)
+            name: (self.rows * self.room.get(name, spec.row_bytes), spec.dtype)
             for name, spec in self.fields.items()
         }
-        return fields | {
-            name: SlotField(region.nbytes, region.dtype) for name, region in self.regions.items()
-        }
+        fields |= {name: (region.nbytes, region.dtype) for name, region in self.regions.items()}
+        return {name: SlotField(*memory, name in self.kept) for name, memory in fields.items()}
 
     @property
     def stride_bytes(self) -> int:

@@ -52,12 +52,14 @@ class Mix:
 class SlotField:
     """The memory of a field in a slot.
 
-    nbytes  largest size in bytes
-    dtype   dtype of the field's numbers
+    nbytes       largest size in bytes
+    dtype        dtype of the field's numbers
+    keeps_dtype  True if the field has this dtype on every device, such as boxes beside images of another one
     """
 
     nbytes: int
     dtype: np.dtype[np.generic]
+    keeps_dtype: bool = False
 
 
 @runtime_checkable

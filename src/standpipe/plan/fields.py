@@ -352,13 +352,15 @@ def slot_layout(
         fields["valid"] = ArraySpec((), np.dtype(np.bool_))
     collated = [how for how in contents.values() if isinstance(how, Collation)]
     regions = {name: region for how in collated for name, region in how.regions.items()}
+    kept: frozenset[str] = frozenset()
     if instances is not None:
+        kept = frozenset(instances.names)
         if taken := [name for name in instances.names if name in fields or name in regions]:
             raise PlanError(
                 f"a sample has a field {taken[0]!r}, and a batch with instances has one of this name"
             )
         fields, regions = {**fields, **instances.fields}, {**regions, **instances.regions}
-    return SlotLayout(fields, rows, regions)
+    return SlotLayout(fields, rows, regions, kept=kept)
 
 
 def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:

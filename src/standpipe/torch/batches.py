@@ -209,8 +209,7 @@ class BatchDataset(IterableDataset[Any]):
         self._part = part
         self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
         plan = self._loader.plan
-        if plan.batch.instances is not None:
-            self._form = replace(self._order.form, kept=frozenset(plan.batch.instances.names))
+        self._form = replace(self._order.form, kept=plan.batch.layout.kept)
         if not plan.batch.open:
             self._order.form.check([*plan.batch.layout.in_slot, *plan.batch.listed])
         if self._order.targets is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class CudaDevice:
     def describe(self, fields: Mapping[str, Any], finish: Any) -> Sequence[str]:
         """Return the lines on this device for ``explain()``.
 
-        fields  the fields of a slot by name, each with ``nbytes`` and ``dtype``
+        fields  the fields of a slot by name, each a ``SlotField``
         finish  how the bytes of the image field become numbers; None: they stay bytes
         """
         coming, held = self.memory(fields, finish)
@@ -94,7 +94,7 @@ class CudaDevice:
         if finish is not None and finish.field in dtypes:
             dtypes[finish.field] = finish.table.dtype
         held = sum(
-            each.nbytes // each.dtype.itemsize * self._item_bytes(dtypes[name])
+            each.nbytes // each.dtype.itemsize * self._item_bytes(dtypes[name], kept=each.keeps_dtype)
             for name, each in brought.items()
         )
         return (self.slots - 1) * sum(aligned(each.nbytes) for each in brought.values()), held
@@ -112,7 +112,8 @@ class CudaDevice:
                 place=lambda tensor: copied_to_device(streams, tensor),
             )
         sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
-        return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
+        wanted = replace(self.wanted, kept=frozenset(name for name in sizes if fields[name].keeps_dtype))
+        return Sender(streams, sizes, wanted, ahead=self.slots - 1, finishers=finishers)
 
     def streams(self) -> CudaStreams:
         """Return the CUDA streams of this device."""
@@ -124,8 +125,11 @@ class CudaDevice:
     def _brought(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {name: each for name, each in fields.items() if self.wanted.has(name)}
 
-    def _item_bytes(self, dtype: np.dtype[Any]) -> int:
-        """Return the size in bytes of one number on the device, for a field of this dtype on the host."""
-        if self.wanted.dtype is not None and dtype.kind == "f":
+    def _item_bytes(self, dtype: np.dtype[Any], *, kept: bool) -> int:
+        """Return the size in bytes of one number on the device, for a field of this dtype on the host.
+
+        kept  True if the field keeps its dtype
+        """
+        if self.wanted.dtype is not None and dtype.kind == "f" and not kept:
             return self.wanted.dtype.itemsize
         return dtype.itemsize

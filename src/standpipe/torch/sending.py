@@ -81,20 +81,24 @@ class Wanted:
     dtype           dtype of floating-point fields; None: as in the slot
     memory_format   memory format of fields of four dimensions that aren't uint8; None: as in the slot
     static_buffers  True if each batch overwrites the one before it
+    kept            fields that keep their dtype
     """
 
     fields: frozenset[str] | None
     dtype: torch.dtype | None
     memory_format: torch.memory_format | None
     static_buffers: bool
+    kept: frozenset[str] = frozenset()
 
     def has(self, name: str) -> bool:
         """Return True if a field is copied to the device."""
         return self.fields is None or name in self.fields
 
-    def dtype_of(self, own: torch.dtype) -> torch.dtype:
-        """Return the dtype that a field of dtype ``own`` has on the device."""
-        return self.dtype if self.dtype is not None and own.is_floating_point else own
+    def dtype_of(self, own: torch.dtype, name: str | None = None) -> torch.dtype:
+        """Return the dtype that a field of dtype ``own`` has on the device. ``name``: one that may be ``kept``."""
+        return (
+            self.dtype if self.dtype is not None and own.is_floating_point and name not in self.kept else own
+        )
 
     def is_channels_last(self, dimensions: int, dtype: torch.dtype) -> bool:
         """Return True if a field with so many dimensions and this dtype is stored with channels last."""
@@ -310,7 +314,7 @@ class Sender:
         shape, own = tuple(value.shape), value.dtype
         if finisher is not None:
             shape, own = finisher.shape(shape), finisher.dtype
-        out = self._out(name, value, shape, self._wanted.dtype_of(own), stream)
+        out = self._out(name, value, shape, self._wanted.dtype_of(own, name), stream)
         mixed = bool(mixes) and name == mixes[0].image
         made = self._streams.empty(shape, own, stream) if mixed and own != out.dtype else out
         if finisher is None:
