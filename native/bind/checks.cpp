@@ -82,13 +82,15 @@ void bind_checks(nb::module_& m) {
             "buffer_bytes"_a)
         .def(
             "check",
-            [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length) {
+            [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length, int64_t crc32c) {
                 FileRange range{{path.c_str(), path.size()}, offset, length};
+                range.crc32c = crc32c;
                 Released unlocked;
                 return checks.check(std::move(range));
             },
-            "path"_a, "offset"_a, "length"_a,
-            "Read and decode bytes [offset, offset + length) of a file; length < 0: to its end.")
+            "path"_a, "offset"_a, "length"_a, "crc32c"_a = -1,
+            "Read and decode bytes [offset, offset + length) of a file; length < 0: to its end.\n"
+            "``crc32c``: what the bytes must have; -1: any.")
         .def("close", &FileChecks::close, Unlocked(),
              "End all waits. Files not decoded by then are 'cancelled'.");
 }

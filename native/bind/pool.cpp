@@ -98,17 +98,18 @@ JobInput& input_of(SubmittedJob& s, size_t number) {
 
 void attach_files(SubmittedJob& s, size_t input, Column<uint8_t> blob, Column<int64_t> ends,
                   Column<int64_t> offset, Column<int64_t> length, std::optional<Column<int64_t>> file_bytes,
-                  std::optional<Column<int64_t>> mtime_ns) {
+                  std::optional<Column<int64_t>> mtime_ns, std::optional<Column<int64_t>> crc32c) {
     check_rows(ends.shape(0), s.job->rows, "files: one path per row");
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
     check_paths(blob, ends);
     FileInput& files = input_of(s, input).files.emplace(
-        FileInput{blob.data(), ends.data(), offset.data(), length.data(), std::nullopt, std::nullopt});
+        FileInput{blob.data(), ends.data(), offset.data(), length.data(), {}, {}, {}});
     for (const auto& [column, known] :
-         {std::pair(&files.file_bytes, &file_bytes), std::pair(&files.mtime_ns, &mtime_ns)}) {
+         {std::pair(&files.file_bytes, &file_bytes), std::pair(&files.mtime_ns, &mtime_ns),
+          std::pair(&files.crc32c, &crc32c)}) {
         if (!*known) continue;
-        check_rows((*known)->shape(0), s.job->rows, "files: one size and one time per row");
+        check_rows((*known)->shape(0), s.job->rows, "files: one size, time and CRC per row");
         *column = (*known)->data();
         s.arrays.push_back(nb::cast(**known));
     }
@@ -289,9 +290,12 @@ void bind_job(nb::module_& m) {
             "canvas in whose upper left it is.")
         .def("files", &attach_files, "input"_a, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
+             "crc32c"_a.none() = nb::none(),
              "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
              "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
-             "``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.")
+             "``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the sample's bytes then; "
+             "-1\n"
+             "or None: unknown.")
         .def("sizes", &attach_sizes, "sizes"_a,
              "Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) "
              "int64.")

@@ -147,9 +147,9 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
 
 std::tuple<Bytes, std::string, Stamp> read(BoundMaker& bound, Reader& reader, const nb::bytes& path,
                                            int64_t offset, int64_t length, int64_t file_bytes,
-                                           int64_t mtime_ns) {
-    const FileRange range{{path.c_str(), path.size()}, offset,     length,
-                          bound.side->cap(),           file_bytes, mtime_ns};
+                                           int64_t mtime_ns, int64_t crc32c) {
+    const FileRange range{
+        {path.c_str(), path.size()}, offset, length, bound.side->cap(), file_bytes, mtime_ns, crc32c};
     auto read = std::make_unique<ReadResult>();
     {
         Released unlocked;
@@ -279,10 +279,10 @@ void bind_makers(nb::module_& m) {
              "returns its pixels, and whether the file ends too soon. It calls ``reserve(height, width,\n"
              "bytes)`` before it takes memory, which returns '' or a reason to refuse.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a, "file_bytes"_a = -1,
-             "mtime_ns"_a = -1,
+             "mtime_ns"_a = -1, "crc32c"_a = -1,
              "Read bytes [offset, offset + length) of a file; length < 0: to its end.\n"
              "Returns them, '' or an error message, and the file's stamp. ``file_bytes``, ``mtime_ns``: of\n"
-             "the whole file when it was indexed; -1: unknown.")
+             "the whole file when it was indexed; ``crc32c``: of the bytes then; -1: unknown.")
         .def(
             "admit", [](BoundMaker& b, uint64_t bytes) { return b.maker.admit(bytes, b.read_bytes); },
             Unlocked(), "bytes"_a,

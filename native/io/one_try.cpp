@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -81,6 +82,19 @@ std::string check_extent(const struct stat& info, const FileRange& range, size_t
     return {};
 }
 
+// Returns an error message if the bytes aren't those of which the checksum was noted.
+std::string check_bytes(std::span<const uint8_t> bytes, const FileRange& range) {
+    if (range.crc32c < 0) return {};
+    const uint32_t found = crc32c(bytes);
+    if (found == range.crc32c) return {};
+    char room[160];
+    std::snprintf(room, sizeof room,
+                  "damaged, or changed since it was indexed: the CRC-32C of its %zu bytes is %08x, and was "
+                  "%08x",
+                  bytes.size(), found, static_cast<uint32_t>(range.crc32c));
+    return room;
+}
+
 // The file, opened if it isn't open; its descriptor is -1, with `errno`, where that fails. Null when the
 // reader was closed.
 SharedFile opened(const FileRange& range, int attempt, const FileCalls& calls, FileAccess& access) {
@@ -146,6 +160,7 @@ class Try {
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         calls_.harm(out);
+        if (std::string text = check_bytes(out, range_); !text.empty()) return failed(std::move(text), false);
         return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), stamp}, false};
     }
 
@@ -235,11 +250,14 @@ size_t try_together(std::span<const FileRange> ranges, BufferPool& buffers, std:
         return 0;
     }
     const auto parts = static_cast<double>(count);
-    for (ReadResult& result : results) {
+    for (size_t i = 0; i < count; ++i) {
+        ReadResult& result = results[i];
         result.took_s = clock.took_s() / parts;
         result.blocked_s = clock.blocked_s() / parts;
         result.stamp = stamp_of(before);
-        calls.harm({result.buffer.data(), result.size});
+        const std::span<uint8_t> bytes(result.buffer.data(), result.size);
+        calls.harm(bytes);
+        result.error = check_bytes(bytes, ranges[i]);
     }
     return count;
 }

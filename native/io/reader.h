@@ -29,6 +29,7 @@ struct FileRange {
     // unknown.
     int64_t file_bytes = -1;
     int64_t mtime_ns = -1;
+    int64_t crc32c = -1;  // of the range's bytes, to see whether they are still the same; -1: unknown
 
     // Returns whether this is a part of a file, of which other parts may be wanted too.
     bool is_part() const noexcept { return length >= 0; }

@@ -31,6 +31,7 @@ struct FileInput {
     const int64_t* length;  // (rows,) bytes, or below 0: see `is_part`
     // (rows,) size and time of modification of the whole file when it was indexed, where they are known.
     std::optional<const int64_t*> file_bytes, mtime_ns;
+    std::optional<const int64_t*> crc32c;  // (rows,) of the bytes, where it is known
 
     std::string_view path(int row) const noexcept {
         const int64_t begin = row == 0 ? 0 : ends[row - 1];

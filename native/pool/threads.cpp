@@ -171,8 +171,8 @@ FileRange Pool::State::range_of(const ReadyRow& row) const {
     const FileInput& files = row.job->files(row.turn.input);
     const int at = row.turn.row;
     const auto of_file = [at](std::optional<const int64_t*> column) { return column ? (*column)[at] : -1; };
-    return {std::string(files.path(at)), files.offset[at],       files.length[at], max_encoded(),
-            of_file(files.file_bytes),   of_file(files.mtime_ns)};
+    return {std::string(files.path(at)), files.offset[at],        files.length[at],     max_encoded(),
+            of_file(files.file_bytes),   of_file(files.mtime_ns), of_file(files.crc32c)};
 }
 
 ReadResult Pool::State::read_file(const ReadyRow& row) { return reader->read(range_of(row), *buffers); }

@@ -41,6 +41,7 @@ from standpipe.jobs.packing.pack import pack_shards as pack_shards
 from standpipe.jobs.packing.unpack import unpack_shards as unpack_shards
 from standpipe.jobs.packing.verify import verify_shards as verify_shards
 from standpipe.jobs.read_speed import measure_reads as measure_reads
+from standpipe.jobs.record_check import verify_records as verify_records
 from standpipe.loader.loader import Loader as Loader
 from standpipe.loader.ranks import (
     check_ranks as check_ranks,

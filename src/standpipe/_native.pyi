@@ -683,6 +683,23 @@ def most_kept_open() -> int:
     Return how many files a process may keep open at once, for samples that are parts of files.
     """
 
+def crc32c_of_ranges(
+    blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    file_bytes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+    | None,
+    mtime_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+    | None,
+    crc32c: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+    | None,
+) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], list[tuple[int, str]]]:
+    """
+    Read parts of files, and return their CRC-32C, (n,), and (number, error message) of each part that
+    can't be read, whose CRC is -1. The arrays are those of ``Job.files``.
+    """
+
 def time_reads(
     blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -928,11 +945,14 @@ class Job:
             NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
         ]
         | None = None,
+        crc32c: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None = None,
     ) -> None:
         """
         Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].
         ``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,
-        ``mtime_ns``: of the whole file when it was indexed; -1 or None: unknown.
+        ``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the sample's bytes then; -1
+        or None: unknown.
         """
 
     def sizes(
@@ -1253,12 +1273,19 @@ class RowMaker:
         """
 
     def read(
-        self, reader: Reader, path: bytes, offset: int, length: int, file_bytes: int = -1, mtime_ns: int = -1
+        self,
+        reader: Reader,
+        path: bytes,
+        offset: int,
+        length: int,
+        file_bytes: int = -1,
+        mtime_ns: int = -1,
+        crc32c: int = -1,
     ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, Stamp]:
         """
         Read bytes [offset, offset + length) of a file; length < 0: to its end.
         Returns them, '' or an error message, and the file's stamp. ``file_bytes``, ``mtime_ns``: of
-        the whole file when it was indexed; -1: unknown.
+        the whole file when it was indexed; ``crc32c``: of the bytes then; -1: unknown.
         """
 
     def admit(self, bytes: int) -> bool:
@@ -1381,9 +1408,10 @@ class FileChecks:
         side_bytes: int,
         buffer_bytes: int,
     ) -> None: ...
-    def check(self, path: bytes, offset: int, length: int) -> CheckedFile:
+    def check(self, path: bytes, offset: int, length: int, crc32c: int = -1) -> CheckedFile:
         """
         Read and decode bytes [offset, offset + length) of a file; length < 0: to its end.
+        ``crc32c``: what the bytes must have; -1: any.
         """
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from standpipe.jobs.packing.pack import PackReport
 from standpipe.jobs.packing.unpack import UnpackReport
 from standpipe.jobs.packing.verify import ShardCheckReport
 from standpipe.jobs.read_speed import ReadReport
+from standpipe.jobs.record_check import RecordCheckReport
 from standpipe.jobs.show.sheet import Sheet
 from standpipe.source import IndexCheckReport, IndexReport
 
@@ -31,6 +32,7 @@ __all__ = [
     "LabelFinding",
     "PackReport",
     "ReadReport",
+    "RecordCheckReport",
     "ShardCheckReport",
     "Sheet",
     "UnpackReport",

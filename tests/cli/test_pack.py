@@ -43,7 +43,7 @@ def test_damage_is_an_exit_code(two_photos: Path, capsys: pytest.CaptureFixture[
     [
         (["pack", "photos", "photos"], "use an empty folder"),
         (["pack", "photos", "out", "--shard-size", "many"], "shard_size='many' isn't a size"),
-        (["verify", "photos"], "it isn't a folder that standpipe pack wrote"),
+        (["verify", "photos"], "has no checksums; write them with standpipe index --checksums"),
     ],
 )
 def test_what_isnt_asked_for_right(

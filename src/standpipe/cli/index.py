@@ -6,13 +6,15 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from standpipe.cli.task import add_source_arguments, source_of
+from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
 if TYPE_CHECKING:
     import standpipe as sp
+
+    Indexed: TypeAlias = sp.FileList | sp.ImageFolder | sp.TarShards | sp.Coco | sp.YoloLabels | sp.PascalVoc
 
 HELP = "write or check an index, with which training starts at once"
 DESCRIPTION = (
@@ -25,7 +27,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser)
+    add_source_arguments(parser, where=WHERE + ANNOTATED)
     parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
     parser.add_argument(
         "--lengths",
@@ -40,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add a column from a .npy file of numbers, a row per record; may be given again",
     )
     parser.add_argument(
+        "--checksums",
+        action="store_true",
+        help="read all records too, and add the CRC-32C of each, with which every read is compared",
+    )
+    parser.add_argument(
         "--verify", action="store_true", help="check the index that is there; exit with 1 if anything differs"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -47,17 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    source = replace(source_of(args), index=args.output)
+    source = replace(annotated_at(args.path, args.root) or source_of(args), index=args.output)
     return _verify(source, args) if args.verify else _build(source, args)
 
 
-def _build(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
+def _build(source: Indexed, args: argparse.Namespace) -> int:
     import standpipe as sp
 
     columns = _columns(args)
     started = time.monotonic()
     with stages("indexing") as on_progress:
-        built = sp.build_index(source, columns=columns, on_progress=on_progress)
+        built = sp.build_index(source, columns=columns, checksums=args.checksums, on_progress=on_progress)
     seconds = time.monotonic() - started
     if args.json:
         facts = {"path": str(built.path), "records": built.records, "size_bytes": built.size_bytes}
@@ -72,11 +79,13 @@ def _build(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.N
     return 0
 
 
-def _verify(source: sp.FileList | sp.ImageFolder | sp.TarShards, args: argparse.Namespace) -> int:
+def _verify(source: Indexed, args: argparse.Namespace) -> int:
     import standpipe as sp
 
-    if args.lengths or args.column:
-        raise sp.PlanError("--verify checks the index that is there; leave out --lengths and --column")
+    if args.lengths or args.column or args.checksums:
+        raise sp.PlanError(
+            "--verify checks the index that is there; leave out --lengths, --column and --checksums"
+        )
     with stages("checking") as on_progress:
         found = sp.verify_index(source, on_progress=on_progress)
     if args.json:

@@ -1,22 +1,27 @@
-"""``standpipe verify``: check packed shards by the checksums of their members."""
+"""``standpipe verify``: compare records, or the members of packed shards, with their checksums."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from itertools import islice
+from pathlib import Path
 
+from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-HELP = "compare tar shards with their checksums"
+HELP = "compare records with their checksums"
 DESCRIPTION = (
-    "Read all shards that standpipe pack wrote, and compare each member with the CRC-32C that it had "
-    "then. Exits with 1 if anything differs. It decodes no image: standpipe scan does."
+    "Read all records of data whose index has checksums, which standpipe index --checksums and standpipe pack write, "
+    "and compare each record with its own. In a folder that standpipe pack wrote, compare all members of the shards, "
+    "and their headers. Exits with 1 if anything differs. It decodes no image: standpipe scan does."
 )
+MOST_SHOWN = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    parser.add_argument("path", metavar="SHARDS", help="a folder that standpipe pack wrote")
+    add_source_arguments(parser, where=WHERE + ANNOTATED)
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -28,17 +33,26 @@ def run(args: argparse.Namespace) -> int:
 
     started = time.monotonic()
     with stages("checking") as on_progress:
-        found = sp.verify_shards(args.path, num_workers=args.workers, on_progress=on_progress)
+        if Path(args.path, "pack.json").exists():
+            shards = sp.verify_shards(args.path, num_workers=args.workers, on_progress=on_progress)
+            facts = {"shards": shards.shards, "members": shards.members, "size_bytes": shards.size_bytes}
+            many = f"{shards.members:,} members in {several(shards.shards, 'shard')}, {show_bytes(shards.size_bytes)}"
+            differences = shards.differences
+        else:
+            source = annotated_at(args.path, args.root) or source_of(args)
+            found = sp.verify_records(source, num_workers=args.workers, on_progress=on_progress)
+            facts = {"records": found.records, "compared": found.compared}
+            many = f"{found.records:,} records"
+            differences = tuple(map(str, found.errors))
     seconds = time.monotonic() - started
     if args.json:
-        facts = {"path": args.path, "shards": found.shards, "members": found.members, "ok": found.ok}
-        more = {"size_bytes": found.size_bytes, "differences": list(found.differences)}
-        print_json(facts | more | {"seconds": round(seconds, 3)})
-        return 0 if found.ok else 1
+        rest = {"differences": list(differences), "seconds": round(seconds, 3)}
+        print_json({"path": args.path, **facts, "ok": not differences, **rest})
+        return 1 if differences else 0
     say(f"[bold]{verbatim(printable(args.path))}[/bold]")
-    state = "right: " if found.ok else ""
-    shards = several(found.shards, "shard")
-    say(f"  {state}{found.members:,} members in {shards}, {show_bytes(found.size_bytes)}; {seconds:.1f} s")
-    for difference in found.differences:
+    say(f"  {'' if differences else 'right: '}{many}; {seconds:.1f} s")
+    for difference in islice(differences, MOST_SHOWN):
         say(f"  [red]differs:[/red] {verbatim(difference)}")
-    return 0 if found.ok else 1
+    if len(differences) > MOST_SHOWN:
+        say(f"  and {len(differences) - MOST_SHOWN:,} more; --json names all")
+    return 1 if differences else 0

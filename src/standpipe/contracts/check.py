@@ -128,10 +128,10 @@ def _check_files(opened: OpenSource, records: Records, name: str) -> None:
     counts = {len(files.paths), len(files.offset), len(files.length)}
     _require(counts == {count}, f"{name!r} has a path, an offset and a length for each record")
     _require(files.offset.dtype == files.length.dtype == np.int64, f"offset and length of {name!r} are int64")
-    for known in (files.file_bytes, files.mtime_ns):
+    for known in (files.file_bytes, files.mtime_ns, files.crc32c):
         _require(
             known is None or (known.dtype == np.int64 and len(known) == count),
-            f"file_bytes and mtime_ns of {name!r} are None, or int64 for each record",
+            f"file_bytes, mtime_ns and crc32c of {name!r} are None, or int64 for each record",
         )
     _require(bool(np.all(files.offset >= 0)), f"offsets of {name!r} are at least 0")
     _require(

@@ -81,6 +81,9 @@ class Files:
         (n,) int64 each: the size in bytes and the modification time in nanoseconds of the whole file, when
         the source noted the offsets; -1 if unknown. A record of a file that has changed since then is a
         ``ReadError``. None: unknown for all files.
+    crc32c : ndarray or None
+        (n,) int64: the CRC-32C of each record's bytes when the source noted it; -1 if unknown. A record whose bytes
+        have another one is a ``ReadError``. None: unknown for all records.
 
     Examples
     --------
@@ -94,16 +97,14 @@ class Files:
     length: Int64Array
     file_bytes: Int64Array | None = None
     mtime_ns: Int64Array | None = None
+    crc32c: Int64Array | None = None
 
     def take(self, rows: Int64Array) -> Files:
         """Return the entries number ``rows``, (n,) int64, in that order."""
-        return Files(
-            self.paths.take(rows),
-            self.offset[rows],
-            self.length[rows],
-            None if self.file_bytes is None else self.file_bytes[rows],
-            None if self.mtime_ns is None else self.mtime_ns[rows],
+        known = (
+            None if each is None else each[rows] for each in (self.file_bytes, self.mtime_ns, self.crc32c)
         )
+        return Files(self.paths.take(rows), self.offset[rows], self.length[rows], *known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class EncodedFile:
     length      number of bytes
     file_bytes  size of the whole file when it was indexed
     mtime_ns    its modification time then
+    crc32c      CRC-32C of the sample's bytes then
 
     -1 means what it means in ``contracts.Files``.
     """
@@ -79,6 +80,7 @@ class EncodedFile:
     length: int
     file_bytes: int = -1
     mtime_ns: int = -1
+    crc32c: int = -1
 
 
 def as_range(positions: Int64Array) -> Sequence[int]:
@@ -192,10 +194,10 @@ NO_INPUTS = Inputs(Records(np.zeros(0, np.int64)))
 
 
 def _places(files: Files) -> list[tuple[int, ...]]:
-    """Return offset, length, size of the file and modification time, for each row."""
+    """Return offset, length, size of the file, modification time and CRC-32C, for each row."""
     columns = [
         [-1] * len(files.paths) if column is None else column.tolist()
-        for column in (files.offset, files.length, files.file_bytes, files.mtime_ns)
+        for column in (files.offset, files.length, files.file_bytes, files.mtime_ns, files.crc32c)
     ]
     return list(zip(*columns, strict=True))
 

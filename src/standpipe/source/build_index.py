@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.source.files.filelist import FileList
-from standpipe.source.files.folder import ImageFolder
+from standpipe.source.index.checksums import checksums_of
 from standpipe.source.index.file import (
     BYTES_AT_ONCE,
     COLUMN_DTYPES,
@@ -22,6 +22,7 @@ from standpipe.source.index.file import (
     DamagedIndex,
     Facts,
     IndexFile,
+    checksum_section,
     column_section,
     read_index,
 )
@@ -38,13 +39,14 @@ from standpipe.source.index.store import (
 from standpipe.source.index.with_fields import OWN_FIELDS, is_field_name
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.records.npy import NpyFile, opened_npy
-from standpipe.source.shards.tar import TarShards
 from standpipe.spec import AnyArray
 from standpipe.system.claims import NoRoom, claimed
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 ROWS_AT_ONCE = 1 << 14
 
+# Yields byte fields' names and the CRC-32C of next records, in order.
+Checksums: TypeAlias = Callable[[Listing], Iterable[tuple[str, AnyArray]]]
 Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
 
 
@@ -80,20 +82,21 @@ class IndexReport:
 
 
 def build_index(
-    source: FileList | ImageFolder | TarShards,
+    source: Indexed,
     *,
     columns: Mapping[str, Values] | None = None,
+    checksums: bool = False,
     on_progress: Progress | None = None,
 ) -> IndexReport:
-    """Write the index file of a list, a folder or tar shards, or replace it.
+    """Write the index file of a list, a folder, tar shards or annotations, or replace it.
 
     The file is written to ``source.index``. Without that it is written beside the data, or to the user's
     cache folder if the data's folder isn't writable. Later runs find it there. The data may have any size.
 
     Parameters
     ----------
-    source : FileList, ImageFolder or TarShards
-        The list, folder or shards.
+    source : FileList, ImageFolder, TarShards, Coco, YoloLabels or PascalVoc
+        The list, folder, shards or annotations.
     columns : mapping of str to array, path or callable, optional
         Additional values of every record, by name. They become fields of each batch, like ``label``, and are
         known without reading a sample. A column is an array or ``.npy`` file of numbers, (records, …), or a
@@ -102,6 +105,10 @@ def build_index(
 
         The columns ``image_offset`` and ``image_length``, in bytes, aren't fields: they are the byte range of
         each image in its file. A length of -1 means to the end of the file.
+    checksums : bool, default False
+        True: read all records, and write the CRC-32C of each one's bytes too. A run compares each read with it: other
+        bytes are a ``ReadError``, which ``on_error`` treats like others. ``verify_records`` compares all records.
+        Further lists and folders have indexes of their own. Checksums of an older index aren't kept.
     on_progress : callable, optional
         Called with the name of the counted things, the number done, and the total, or None if it isn't known.
 
@@ -114,6 +121,8 @@ def build_index(
     ------
     PlanError
         If the source can't be indexed, or a column doesn't fit.
+    ReadError
+        If a record can't be read, with ``checksums=True``.
     StandpipeError
         If the index can't be written.
 
@@ -124,7 +133,17 @@ def build_index(
     ('width',)
     """
     subject = subject_of(source)
-    adding = dict(columns or {})
+    sums = partial(checksums_of, on_progress=on_progress) if checksums else None
+    return built_index(subject, dict(columns or {}), sums, on_progress)
+
+
+def built_index(
+    subject: Subject,
+    adding: Mapping[str, Values],
+    checksums: Checksums | None = None,
+    on_progress: Progress | None = None,
+) -> IndexReport:
+    """Write the index file of a subject with columns; ``checksums`` gives the CRC-32Cs to write, if any."""
     for name in adding:
         _check_name(name)
     tried = []
@@ -132,7 +151,7 @@ def build_index(
         try:
             with claimed(path) as file:
                 old = _older(path, subject)
-                finish = _column_writer(subject, adding, old, on_progress)
+                finish = _writer(subject, adding, old, checksums, on_progress)
                 index = build_at(subject, file, path, on_progress, finish)
         except NoRoom as error:
             tried.append(f"{path_text(path)} ({error})")
@@ -150,7 +169,7 @@ def build_index(
 def subject_of(source: object) -> Subject:
     """Return the list, folder or shards of an index file. Raises ``PlanError`` for other sources."""
     if not isinstance(source, Indexed) or isinstance(source, type):
-        raise PlanError(f"{source!r} has no index file; only FileList, ImageFolder and TarShards have one")
+        raise PlanError(f"{source!r} has no index file; lists, folders, tar shards and annotations have one")
     return source.subject()
 
 
@@ -169,10 +188,14 @@ def _older(path: bytes, subject: Subject) -> IndexFile | None:
         return None
 
 
-def _column_writer(
-    subject: Subject, adding: Mapping[str, Values], old: IndexFile | None, on_progress: Progress | None
+def _writer(
+    subject: Subject,
+    adding: Mapping[str, Values],
+    old: IndexFile | None,
+    checksums: Checksums | None,
+    on_progress: Progress | None,
 ) -> Finish:
-    """Return a function that writes columns into an index: new ones, and those of an older index."""
+    """Return a function that writes checksums and columns into an index: new ones, and those of an older index."""
 
     def finish(writer: IndexWriter, facts: Facts, draft: IndexFile) -> Facts:
         columns = dict(facts.columns)
@@ -189,7 +212,14 @@ def _column_writer(
             raise PlanError(
                 f"the column {half[0]!r} is only half of a byte range; give both {' and '.join(RANGE)}"
             )
-        return replace(facts, columns=columns)
+        facts = replace(facts, columns=columns)
+        if checksums is not None:
+            facts = writer.finish(facts)  # byte ranges that are columns can be read now
+            draft = replace(draft, file=os.dup(draft.file), size=os.fstat(draft.file).st_size, facts=facts)
+            for name, block in checksums(Listing(subject, draft)):
+                writer.add(checksum_section(name), block.astype("<u4"))
+            facts = replace(facts, optional={**facts.optional, "checksums": 1})
+        return facts
 
     return finish
 

@@ -16,8 +16,7 @@ from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
 from standpipe.source.index.file import DamagedIndex, Facts, IndexFile, place_sections, read_index
 from standpipe.source.index.listing import Listing, instance_digests
-from standpipe.source.index.store import Progress, Subject, build_temporary, places
-from standpipe.source.shards.tar import TarShards
+from standpipe.source.index.store import Indexed, Progress, Subject, build_temporary, places
 from standpipe.system.paths import path_text, reading
 
 KINDS = {
@@ -62,18 +61,16 @@ class IndexCheckReport:
         return not self.differences
 
 
-def verify_index(
-    source: FileList | ImageFolder | TarShards, *, on_progress: Progress | None = None
-) -> IndexCheckReport:
-    """Compare an index file with its list, folder or tar shards.
+def verify_index(source: Indexed, *, on_progress: Progress | None = None) -> IndexCheckReport:
+    """Compare an index file with its list, folder, tar shards or annotations.
 
     It checks the file that a run would use. It reads the whole index, and the whole list, the folder or all
     headers of the shards. Further lists or folders are checked too if they have index files.
 
     Parameters
     ----------
-    source : FileList, ImageFolder or TarShards
-        The list, folder or shards.
+    source : FileList, ImageFolder, TarShards, Coco, YoloLabels or PascalVoc
+        The list, folder, shards or annotations.
     on_progress : callable, optional
         As for ``build_index``.
 

@@ -332,11 +332,12 @@ def merged_files(found: list[Files], order: Int64Array) -> Files:
         np.concatenate([files.length for files in found])[order],
         _merged_facts([files.file_bytes for files in found], found, order),
         _merged_facts([files.mtime_ns for files in found], found, order),
+        _merged_facts([files.crc32c for files in found], found, order),
     )
 
 
 def _merged_facts(facts: list[Int64Array | None], found: list[Files], order: Int64Array) -> Int64Array | None:
-    """Merge sizes or times of the parts' files; -1 where a part doesn't know them, None if no part does."""
+    """Merge sizes, times or checksums of the parts' files; -1 where a part doesn't know them, None if no part does."""
     if all(each is None for each in facts):
         return None
     known = [

@@ -180,8 +180,8 @@ class NativeWorkers(Workers):
                     job.areas(number, assignment.canvases.areas[head.field])
         for number, name in enumerate(self._reads):
             if (files := records.files.get(name)) is not None:
-                paths, whole = files.paths, (files.file_bytes, files.mtime_ns)
-                job.files(number, paths.blob, paths.ends, files.offset, files.length, *whole)
+                paths, known = files.paths, (files.file_bytes, files.mtime_ns, files.crc32c)
+                job.files(number, paths.blob, paths.ends, files.offset, files.length, *known)
         if records.sizes is not None:
             job.sizes(records.sizes)
         if assignment.traced is not None and program is not None and program.windows:

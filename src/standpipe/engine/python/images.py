@@ -225,9 +225,7 @@ class ImageMaker:
 
     def _read_file(self, file: EncodedFile) -> tuple[UInt8Array, _native.Stamp]:
         begin = time.perf_counter()
-        data, wrong, stamp = self._native.read(
-            self._reader, file.path, file.offset, file.length, file.file_bytes, file.mtime_ns
-        )
+        data, wrong, stamp = self._native_read(file)
         self._counts["read.rows"] += 1
         self._counts["read.bytes"] += data.size
         self._counts["read.busy_s"] += time.perf_counter() - begin
@@ -235,13 +233,18 @@ class ImageMaker:
             raise RowFailed("read", wrong)
         return data, stamp
 
+    def _native_read(self, file: EncodedFile) -> tuple[UInt8Array, str, _native.Stamp]:
+        """Read a file; return its bytes, an error message or '', and its stamp."""
+        known = (file.file_bytes, file.mtime_ns, file.crc32c)
+        return self._native.read(self._reader, file.path, file.offset, file.length, *known)
+
     def with_bytes(self, sample: Sample) -> Sample:
         """Return the sample with the bytes of further encoded fields, (n,) uint8, for Python functions."""
         others = [name for name, value in sample.items() if isinstance(value, EncodedFile)]
         return sample if not others else {**sample, **{name: self._bytes(sample[name]) for name in others}}
 
     def _bytes(self, file: EncodedFile) -> UInt8Array:
-        data, wrong, _ = self._native.read(self._reader, file.path, file.offset, file.length)
+        data, wrong, _ = self._native_read(file)
         self._native.release()
         if wrong:
             raise RowFailed("read", wrong)

@@ -42,6 +42,7 @@ class RecordFile:
     path     path of the file
     offset   first byte of the image in the file
     length   length of the image in bytes, as in ``contracts.Files``
+    crc32c   CRC-32C of the image's bytes; -1: unknown
     kind     number of the image's kind
     size_px  height and width that annotations say it has; empty: they say none
     """
@@ -51,6 +52,7 @@ class RecordFile:
     path: bytes
     offset: int
     length: int
+    crc32c: int = -1
     kind: int = IMAGE.number
     size_px: tuple[int, ...] = ()
 
@@ -172,7 +174,7 @@ class FileCheckers:
             for file in piece:
                 self._at_work[me] = (file.path, time.monotonic())
                 begin_ns = time.time_ns()
-                found = self._native.check(file.path, file.offset, file.length)
+                found = self._native.check(file.path, file.offset, file.length, file.crc32c)
                 if found.kind == "cancelled":
                     return
                 verdicts.append(self._verdict(file, found, begin_ns))

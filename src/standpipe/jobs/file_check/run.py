@@ -166,6 +166,7 @@ class _Work:
                     files.paths[row],
                     int(files.offset[row]),
                     int(files.length[row]),
+                    -1 if files.crc32c is None else int(files.crc32c[row]),
                     kind=kind_of_encoded(name).number,
                     size_px=() if place or annotated is None else tuple(annotated[row]),
                 )

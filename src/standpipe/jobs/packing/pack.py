@@ -42,7 +42,10 @@ from standpipe.jobs.packing.layout import (
     threads_of,
 )
 from standpipe.order import Sequential, Shuffled
-from standpipe.source import ImageFolder, TarShards, build_index
+from standpipe.source import ImageFolder, TarShards
+from standpipe.source.build_index import built_index
+from standpipe.source.index.listing import Listing
+from standpipe.source.shards.subject import TarSubject
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor, read_all, write_all
@@ -228,7 +231,8 @@ class _Packer:
         finally:
             self._pool.shutdown(cancel_futures=True)
         if self._written or not complete:
-            build_index(TarShards([packed_shard_path(self.folder, each) for each in range(number)]))
+            shards = TarShards([packed_shard_path(self.folder, each) for each in range(number)])
+            built_index(shards.subject(), {}, _checksums)
             replace(self.facts, shards=number).write(self.folder)
         return PackReport(self.folder, self.facts.records, number, size_bytes, self._written)
 
@@ -449,6 +453,15 @@ class _Packer:
     def _failed(self, shard: _Shard, record: int, reason: str) -> ReadError:
         place = shard.start + record
         return self._unreadable(reason, int(self._order.indices(0, place, place + 1)[0]))
+
+
+def _checksums(shards: Listing) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+    """Yield the checksums of the images in each shard, which are the last members of their records."""
+    assert isinstance(shards.subject, TarSubject)
+    for shard in shards.subject.shards:
+        sums = Sums.read(Path(os.fsdecode(shard)).with_suffix(".crc32c"))
+        each = len(sums.content) // (sums.stop - sums.start)
+        yield "image", sums.content[each - 1 :: each]
 
 
 def _members(names: list[bytes], sizes: list[int]) -> Members:

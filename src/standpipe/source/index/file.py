@@ -11,7 +11,7 @@ it doesn't know. The groups:
                instances from the end of record i − 1, or 0, to its own end. ``instances of NAME`` has a value for
                each instance
     sizes      version 1: ``sizes`` has the height and width of each record's image in pixels, uint32 each
-    checksums  reserved for CRC-32Cs of the records' bytes
+    checksums  version 1: ``crc32c of NAME`` has the CRC-32C of each record's bytes, uint32, for each byte field
     entropy    reserved for places inside JPEGs at which decoding can start
 
 A file in another format is ``DamagedIndex`` and never used. The checksum covers preamble and facts. A sealed block
@@ -56,7 +56,11 @@ NEEDED_SECTIONS = {
     "folder": ("text", "folders", "folder_places", "folder_names"),
     "tar": ("text", "shards"),
 }
-GROUPS = {"instances": 1, "sizes": 1}  # optional groups of sections, with the newest version that is read
+GROUPS = {
+    "instances": 1,
+    "sizes": 1,
+    "checksums": 1,
+}  # optional groups of sections, with the newest version that is read
 OWN = "source"  # origin of a column that its source makes
 ENDS = "ends of instances"
 SIZES = "sizes"
@@ -149,6 +153,11 @@ class Facts:
     def added(self) -> dict[str, Column]:
         """The columns that the user added, which the data can't give again."""
         return {name: column for name, column in self.columns.items() if column.origin != OWN}
+
+    @property
+    def byte_fields(self) -> tuple[str, ...]:
+        """The byte fields of a record: those of ``encoded``, or else the image, which is a file or a part of one."""
+        return self.encoded or ("image",)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -366,6 +375,8 @@ def _check(facts: Facts, end: int) -> None:
             raise DamagedIndex("its repeated keys have another size")
         if not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}:
             raise DamagedIndex(f"its records have the fields {facts.encoded}")
+    if "checksums" in facts.optional:
+        rows |= dict.fromkeys(map(checksum_section, facts.byte_fields), 4)
     if "sizes" in facts.optional:
         rows[SIZES] = 8
     if "instances" in facts.optional:
@@ -406,6 +417,11 @@ def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
 def place_sections(name: str) -> tuple[str, str]:
     """Return the names of the sections with the offset and the length of a byte field in its file, int64 each."""
     return f"offset of {name}", f"length of {name}"
+
+
+def checksum_section(name: str) -> str:
+    """Return the name of the section with the CRC-32C of a byte field, uint32 each."""
+    return f"crc32c of {name}"
 
 
 def column_section(name: str) -> str:

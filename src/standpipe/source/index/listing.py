@@ -20,6 +20,7 @@ from standpipe.source.index.file import (
     Column,
     Facts,
     IndexFile,
+    checksum_section,
     column_section,
     instance_section,
     place_sections,
@@ -107,7 +108,7 @@ class Listing:
         instances = self.index.facts.instances.items()
         ragged = {name: RaggedSpec(column.spec.shape, column.spec.dtype) for name, column in instances}
         return {
-            **dict.fromkeys((*(self.index.facts.encoded or ("image",)), *self.others), Encoded()),
+            **dict.fromkeys((*self.index.facts.byte_fields, *self.others), Encoded()),
             **label,
             **added,
             **ragged,
@@ -173,8 +174,10 @@ class Listing:
         """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, columns (n, …) and instances."""
         facts, index = self.index.facts, self.index
         paths = self.paths(indices)
-        names = facts.encoded or ("image",)
-        files = {name: Files(paths, *self._ranges(name, indices)) for name in names}
+        files = {
+            name: Files(paths, *self._ranges(name, indices), crc32c=self._checksums(name, indices))
+            for name in facts.byte_fields
+        }
         files |= {name: listing.locate(indices).files["image"] for name, listing in self.others.items()}
         plain: dict[str, AnyArray] = {}
         if facts.label is not None:
@@ -225,6 +228,12 @@ class Listing:
             with self.index.told():
                 raise ValueError("a byte range is negative")
         return offset, length
+
+    def _checksums(self, name: str, indices: Int64Array) -> Int64Array | None:
+        """Return the CRC-32C of a byte field of records, (n,) int64; None if the index has none."""
+        if "checksums" not in self.index.facts.optional:
+            return None
+        return self.index.rows(checksum_section(name), "<u4", (), indices).astype(np.int64)
 
     def paths(self, indices: Int64Array) -> Paths:
         """Return the absolute paths of the records ``indices``, (n,) int64."""

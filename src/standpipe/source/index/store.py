@@ -125,7 +125,7 @@ class Indexed(Protocol):
 class Unfit(Exception):
     """An index can't be used; the text says why. The text is empty if there is no index.
 
-    old  the index, if it has columns, which only the user can build again; else None
+    old  the index, if it has columns or checksums, which only the user can build again; else None
     """
 
     def __init__(self, reason: str = "", old: IndexFile | None = None) -> None:
@@ -143,7 +143,14 @@ def open_index(subject: Subject) -> IndexFile:
         try:
             return fitting(path, subject)
         except Unfit as why:
-            if why.old is not None:
+            if why.old is not None and "checksums" in why.old.facts.optional:
+                logger().warning(
+                    "the checksums of the index %s aren't used: %s. Write them again: %s",
+                    path_text(path),
+                    why,
+                    command(subject, why.old.facts),
+                )
+            if why.old is not None and why.old.facts.added:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
                 logger().warning(
@@ -200,7 +207,8 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
     except StandpipeError as error:
         objection = str(error)
     if objection is not None:
-        raise Unfit(objection, index if index.facts.added and index.facts.kind == subject.kind else None)
+        kept = index.facts.added or "checksums" in index.facts.optional
+        raise Unfit(objection, index if kept and index.facts.kind == subject.kind else None)
     return index
 
 
@@ -213,16 +221,19 @@ def keep_columns(writer: IndexWriter, old: IndexFile, names: Iterable[str]) -> d
 
 
 def command(subject: Subject, facts: Facts) -> str:
-    """Return the command that builds an index with the columns of ``facts``, or a hint to ``build_index``."""
+    """Return the command that builds an index with the columns and checksums of ``facts``, or a hint to
+    ``build_index``.
+    """
+    checksums = ["--checksums"] if "checksums" in facts.optional else []
     if facts.instances or not all(column.origin for column in facts.added.values()):
-        return "by build_index(…, columns=…)"
+        return f"by build_index(…, columns=…{', checksums=True' if checksums else ''})"
     import shlex
 
     path = subject.name if subject.kind == "tar" else path_text(subject.path.rstrip(b"/"))
     words = ["standpipe", "index", path, *subject.arguments]
     words += [] if subject.index is None else ["--output", path_text(subject.index)]
     words += [word for column in facts.added.values() for word in shlex.split(column.origin)]
-    return shlex.join(words)
+    return shlex.join([*words, *checksums])
 
 
 def build_unnamed(
