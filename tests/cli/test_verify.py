@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from photos import age
 from standpipe.cli import main
 
 
 def test_records_are_compared_with_their_checksums(
     two_photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    age(*Path().glob("photos/**/"))
     assert main(["index", "photos", "--checksums"]) == 0
     capsys.readouterr()
     assert main(["verify", "photos", "--workers", "1"]) == 0

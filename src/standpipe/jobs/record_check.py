@@ -10,6 +10,7 @@ import numpy as np
 from standpipe.contracts import Source
 from standpipe.errors import PlanError, ReadError
 from standpipe.jobs.packing.layout import Progress, threads_of
+from standpipe.plan.options import checked_source
 from standpipe.source.index.checksums import read_sums
 
 
@@ -78,11 +79,12 @@ def verify_records(
     >>> [error.index for error in sp.verify_records(sp.FileList("list.txt")).errors]
     [0]
     """
-    threads, opened = threads_of(num_workers), source.open()
+    described = checked_source(source, "verify_records")
+    threads, opened = threads_of(num_workers), described.open()
     first = opened.locate(np.zeros(1, np.int64)).files.values()
     if all(files.crc32c is None for files in first):
         raise PlanError(
-            f"{source.describe()} has no checksums; write them with standpipe index --checksums, or with "
+            f"{described.describe()} has no checksums; write them with standpipe index --checksums, or with "
             "build_index(…, checksums=True)"
         )
     compared, errors = 0, list[ReadError]()

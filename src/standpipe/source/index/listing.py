@@ -155,7 +155,8 @@ class Listing:
     @property
     def _place(self) -> str:
         place = "in an unnamed file" if self.index.path is None else path_text(self.index.path)
-        return f"index: {self.index.size:,} bytes, {'in memory' if self.index.held else place}"
+        checksums = ", with checksums" if "checksums" in self.index.facts.optional else ""
+        return f"index: {self.index.size:,} bytes, {'in memory' if self.index.held else place}{checksums}"
 
     def skipped(self) -> Iterator[str]:
         """Yield the printable paths of pipes, sockets and devices with image names, which aren't records."""

@@ -143,7 +143,8 @@ def open_index(subject: Subject) -> IndexFile:
         try:
             return fitting(path, subject)
         except Unfit as why:
-            if why.old is not None and "checksums" in why.old.facts.optional:
+            had_checksums = why.old is not None and "checksums" in why.old.facts.optional
+            if why.old is not None and had_checksums:
                 logger().warning(
                     "the checksums of the index %s aren't used: %s. Write them again: %s",
                     path_text(path),
@@ -152,7 +153,7 @@ def open_index(subject: Subject) -> IndexFile:
                 )
             if why.old is not None and why.old.facts.added:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
-            if str(why) and path != last:
+            if str(why) and path != last and not had_checksums:
                 logger().warning(
                     "the index %s isn't used: %s; run standpipe index to renew it", path_text(path), why
                 )
@@ -224,16 +225,17 @@ def command(subject: Subject, facts: Facts) -> str:
     """Return the command that builds an index with the columns and checksums of ``facts``, or a hint to
     ``build_index``.
     """
-    checksums = ["--checksums"] if "checksums" in facts.optional else []
+    has_checksums = "checksums" in facts.optional
     if facts.instances or not all(column.origin for column in facts.added.values()):
-        return f"by build_index(…, columns=…{', checksums=True' if checksums else ''})"
+        given = ["columns=…"] * bool(facts.added) + ["checksums=True"] * has_checksums
+        return f"by build_index(…, {', '.join(given)})"
     import shlex
 
     path = subject.name if subject.kind == "tar" else path_text(subject.path.rstrip(b"/"))
     words = ["standpipe", "index", path, *subject.arguments]
     words += [] if subject.index is None else ["--output", path_text(subject.index)]
     words += [word for column in facts.added.values() for word in shlex.split(column.origin)]
-    return shlex.join([*words, *checksums])
+    return shlex.join(words + ["--checksums"] * has_checksums)
 
 
 def build_unnamed(
