@@ -176,6 +176,7 @@ inline std::span<const int64_t> records_of(Column<int64_t> indices, uint64_t cou
 void bind_order(nb::module_& m);        // computed orders
 void bind_index(nb::module_& m);        // lists, and index files
 void bind_tar(nb::module_& m);          // tar shards
+void bind_examples(nb::module_& m);     // TFRecord files
 void bind_program(nb::module_& m);      // transforms of images
 void bind_slots(nb::module_& m);        // slots, and the bell
 void bind_reads(nb::module_& m);        // how files are read

@@ -202,8 +202,9 @@ void bind_packed(nb::module_& m) {
         [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices, uint64_t stride) {
             const PackedSection of = section_of(section);
             if (row_bytes == 0) throw nb::value_error("a row has at least one byte");
-            if (stride < row_bytes) stride = row_bytes;
-            const auto asked = records_of(indices, (of.size + stride - row_bytes) / stride);
+            if (stride == 0) stride = row_bytes;
+            const auto asked =
+                records_of(indices, of.size < row_bytes ? 0 : (of.size - row_bytes) / stride + 1);
             Numbers<uint8_t> out(asked.size() * row_bytes);
             PackedResult result;
             {
@@ -215,7 +216,8 @@ void bind_packed(nb::module_& m) {
         },
         "section"_a, "row_bytes"_a, "indices"_a, "stride"_a = 0,
         "Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:\n"
-        "``row_bytes``. ``section``: (descriptor, first byte, bytes of data, key of its checksums or\n"
+        "``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes of "
+        "data, key of its checksums or\n"
         "None).");
 }
 

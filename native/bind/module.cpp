@@ -37,6 +37,7 @@ NB_MODULE(_native, m) {
     bind_order(m);
     bind_index(m);
     bind_tar(m);
+    bind_examples(m);
     bind_program(m);
     bind_slots(m);
     bind_reads(m);

@@ -60,6 +60,7 @@ from standpipe.plan.tuning import (
     load_tuning as load_tuning,
 )
 from standpipe.source import (
+    MDS as MDS,
     Arrays as Arrays,
     Coco as Coco,
     Concat as Concat,
@@ -71,6 +72,7 @@ from standpipe.source import (
     MapSource as MapSource,
     PascalVoc as PascalVoc,
     TarShards as TarShards,
+    TFRecords as TFRecords,
     YoloLabels as YoloLabels,
     build_index as build_index,
     verify_index as verify_index,

@@ -180,7 +180,7 @@ def packed_rows(
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
     Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:
-    ``row_bytes``. ``section``: (descriptor, first byte, bytes of data, key of its checksums or
+    ``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes of data, key of its checksums or
     None).
     """
 
@@ -287,6 +287,53 @@ class TarRecords:
         """
         The fault that ends the records, as (kind of fault, byte of the header, name of the member,
         its bytes or the number of the field, errno); None without one.
+        """
+
+class ExampleRecords:
+    """Reads the messages tf.train.Example of TFRecord files."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """``names``: of the features that are taken."""
+
+    def begin(self, file: int, size: int) -> None:
+        """Begin another file, of ``size`` bytes."""
+
+    def take(self, most: int) -> bool:
+        """
+        Take up to ``most`` records in place of those before. Returns False at the end or for a
+        ``fault``. Raises what a signal handler raises.
+        """
+
+    @property
+    def sums(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]:
+        """(n,) masked CRC-32C of each record."""
+
+    def kind(self, field: int) -> tuple[str, int]:
+        """
+        Return what a feature is, 'bytes', 'floats' or 'integers', and its number of values.
+        """
+
+    def offsets(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) first byte of a value in the file."""
+
+    def lengths(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) bytes of a value."""
+
+    def ints(self, field: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n · values,) integers, or empty."""
+
+    def floats(self, field: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), writable=False)]:
+        """(n · values,) floats, or empty."""
+
+    @property
+    def features(self) -> list[tuple[bytes, str]]:
+        """Name and kind of each feature of the record that was read last."""
+
+    @property
+    def fault(self) -> tuple[str, int, int, int, int] | None:
+        """
+        The fault that ends the records, as (kind of fault, number of the record in its file,
+        its first byte, number of the feature, errno); None without one.
         """
 
 MOST_PX: int = 65535

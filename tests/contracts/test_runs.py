@@ -14,6 +14,7 @@ import pytest
 
 import standpipe as sp
 from photos import encoded, picture, write_list
+from record_files import example, mds, tfrecord
 from standpipe.contracts import Source
 from tars import shard
 
@@ -49,6 +50,18 @@ def parts_of(number: int, image: bytes) -> Iterator[tuple[str, bytes]]:
     yield "jpg", image
 
 
+def as_tf_records(folder: Path, images: Sequence[bytes]) -> Source:
+    for number, part in enumerate((range(11), range(11, 12), range(12, len(images)))):
+        records = [example({"n": [n], "i": images[n]}) for n in part]
+        tfrecord(folder / f"{number}.tfrecord", records)
+    return sp.TFRecords(folder / "*.tfrecord", image="i", label="n")
+
+
+def as_mds(folder: Path, images: Sequence[bytes]) -> Source:
+    samples = [{"x": image, "y": number} for number, image in enumerate(images)]
+    return sp.MDS(mds(folder / "mds", {"x": "jpeg", "y": "int"}, samples, per_shard=7), image="x", label="y")
+
+
 def as_dataset(folder: Path, images: Sequence[bytes]) -> Source:
     """A Python dataset of encoded images."""
     samples = [{"image": image, "label": number} for number, image in enumerate(images)]
@@ -58,6 +71,8 @@ def as_dataset(folder: Path, images: Sequence[bytes]) -> Source:
 SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {
     "folder": as_folder,
     "shards": as_shards,
+    "tf_records": as_tf_records,
+    "mds": as_mds,
     "dataset": as_dataset,
 }
 

@@ -9,6 +9,7 @@ import pytest
 import standpipe as sp
 from painted import painted
 from photos import encoded, picture
+from record_files import example, mds, tfrecord
 from standpipe.contracts import Source, check_source
 from standpipe.source import Arrays, Concat, FileList, ImageFolder, TarShards
 from tars import shard
@@ -104,6 +105,21 @@ def tar_shards(tmp_path: Path) -> Source:
     return TarShards(tmp_path / "{0,1}.tar")
 
 
+def tf_records(tmp_path: Path) -> Source:
+    """Files with numbers and other bytes, and an index file."""
+    for number in range(2):
+        records = [example({"i": b"\xff\xd8\xff", "n": [n], "f": [0.5, n / 2], "t": b"x"}) for n in range(3)]
+        tfrecord(tmp_path / f"{number}.tfrecord", records)
+    named = {"image": "i", "label": "n", "box": "f", "text": "t"}
+    return sp.TFRecords(tmp_path / "{0,1}.tfrecord", index=tmp_path / "index", **named)
+
+
+def mds_shards(tmp_path: Path) -> Source:
+    columns = {"x": "jpeg", "y": "int", "z": "ndarray:float16:2", "t": "str"}
+    samples = [{"x": b"x" * n, "y": n, "z": [n, 1], "t": "text"} for n in range(5)]
+    return sp.MDS(mds(tmp_path / "mds", columns, samples, per_shard=2))
+
+
 def fixed_records(tmp_path: Path) -> Source:
     fields = np.dtype([("label", "<i4"), ("image", "u1", (3, 2, 2))])
     for number in range(2):
@@ -169,6 +185,8 @@ def mixed(tmp_path: Path) -> Source:
         tar_shards,
         tar_shards_with_instances,
         list_with_instances,
+        tf_records,
+        mds_shards,
         fixed_records,
         idx_files,
         annotated,
@@ -186,6 +204,8 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
         ImageFolder("/nowhere", right="/nowhere too"),
         FileList("/nowhere", right="/nowhere too"),
         TarShards("/nowhere-*.tar", fields={"image": "jpg"}),
+        sp.TFRecords("/nowhere-*", image="image/encoded"),
+        sp.MDS("/nowhere", image="x"),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
         sp.Coco("/nowhere", "/nowhere.json"),
         sp.YoloLabels("/nowhere"),

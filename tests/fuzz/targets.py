@@ -134,7 +134,7 @@ class Index:
 
     def _use(self, data: bytes) -> bool:
         from standpipe.source.index.listing import Listing
-        from standpipe.source.shards.tar import ShardListing
+        from standpipe.source.shards.tar import TarListing
 
         with named(data) as path:
             try:
@@ -142,9 +142,7 @@ class Index:
             except self._format.DamagedIndex:
                 return False
         used = [
-            self._ask(
-                subject, index, ShardListing.of(subject, index) if of_shards else Listing(subject, index)
-            )
+            self._ask(subject, index, TarListing.of(subject, index) if of_shards else Listing(subject, index))
             for subject in self._subjects
             if subject.kind == index.facts.kind
             # Other shards' indexes aren't opened.
@@ -1016,7 +1014,7 @@ class Instances:
     def run(self, data: bytes) -> bool:
         from standpipe.source.index.store import build_unnamed
         from standpipe.source.index.writer import IndexStorage
-        from standpipe.source.shards.tar import ShardListing
+        from standpipe.source.shards.tar import TarListing
 
         first, last = self.seeds[:2]
         draw, whole = random.Random(data), json.loads(first)
@@ -1030,7 +1028,7 @@ class Instances:
         )
         try:
             subject = sp.TarShards(path, instances="json").subject()
-            opened = ShardListing.of(subject, build_unnamed(subject, IndexStorage(None)))
+            opened = TarListing.of(subject, build_unnamed(subject, IndexStorage(None)))
         except sp.PlanError:
             return False
         assert all(text.isprintable() for text in opened.skipped())

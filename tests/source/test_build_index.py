@@ -266,7 +266,7 @@ def test_a_list_in_a_folder_that_cannot_be_written(read_only: Path, monkeypatch:
 
 
 def test_other_sources_have_no_index() -> None:
-    with pytest.raises(sp.PlanError, match="lists, folders, tar shards and annotations have"):
+    with pytest.raises(sp.PlanError, match="lists, folders, shards and annotations have"):
         sp.build_index(sp.Arrays(label=np.arange(3)))  # type: ignore[arg-type]
 
 

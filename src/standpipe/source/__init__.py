@@ -14,4 +14,6 @@ from standpipe.source.python.stream import IterableSource, Stream
 from standpipe.source.records.arrays import Arrays
 from standpipe.source.records.fixed import FixedRecords
 from standpipe.source.records.idx import IdxFiles
+from standpipe.source.shards.mds import MDS
 from standpipe.source.shards.tar import TarShards
+from standpipe.source.shards.tfrecords import TFRecords

@@ -88,14 +88,14 @@ def build_index(
     checksums: bool = False,
     on_progress: Progress | None = None,
 ) -> IndexReport:
-    """Write the index file of a list, a folder, tar shards or annotations, or replace it.
+    """Write the index file of a list, a folder, shards or annotations, or replace it.
 
     The file is written to ``source.index``. Without that it is written beside the data, or to the user's
     cache folder if the data's folder isn't writable. Later runs find it there. The data may have any size.
 
     Parameters
     ----------
-    source : FileList, ImageFolder, TarShards, Coco, YoloLabels or PascalVoc
+    source : FileList, ImageFolder, TarShards, TFRecords, MDS, Coco, YoloLabels or PascalVoc
         The list, folder, shards or annotations.
     columns : mapping of str to array, path or callable, optional
         Additional values of every record, by name. They become fields of each batch, like ``label``, and are
@@ -169,7 +169,7 @@ def built_index(
 def subject_of(source: object) -> Subject:
     """Return the list, folder or shards of an index file. Raises ``PlanError`` for other sources."""
     if not isinstance(source, Indexed) or isinstance(source, type):
-        raise PlanError(f"{source!r} has no index file; lists, folders, tar shards and annotations have one")
+        raise PlanError(f"{source!r} has no index file; lists, folders, shards and annotations have one")
     return source.subject()
 
 
@@ -229,7 +229,7 @@ def _add_column(
 ) -> Column:
     if listing.index.facts.encoded and (callable(values) or name in RANGE):
         raise PlanError(
-            f"the column {name!r}: records of tar shards have no paths, and their places are known; give the values of "
+            f"the column {name!r}: records of shards have no paths, and their places are known; give the values of "
             "another column as an array"
         )
     if callable(values):

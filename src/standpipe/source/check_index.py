@@ -14,7 +14,14 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.build_index import ROWS_AT_ONCE, subject_of
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
-from standpipe.source.index.file import DamagedIndex, Facts, IndexFile, place_sections, read_index
+from standpipe.source.index.file import (
+    SHARD_KINDS,
+    DamagedIndex,
+    Facts,
+    IndexFile,
+    place_sections,
+    read_index,
+)
 from standpipe.source.index.listing import Listing, instance_digests
 from standpipe.source.index.store import Indexed, Progress, Subject, build_temporary, places
 from standpipe.system.paths import path_text, reading
@@ -22,7 +29,7 @@ from standpipe.system.paths import path_text, reading
 KINDS = {
     "list": "list has",
     "folder": "folder has",
-    "tar": "shards have",
+    **dict.fromkeys(SHARD_KINDS, "shards have"),
     "coco": "file has",
     "yolo": "labels have",
     "voc": "folder has",
@@ -62,14 +69,14 @@ class IndexCheckReport:
 
 
 def verify_index(source: Indexed, *, on_progress: Progress | None = None) -> IndexCheckReport:
-    """Compare an index file with its list, folder, tar shards or annotations.
+    """Compare an index file with its list, folder, shards or annotations.
 
     It checks the file that a run would use. It reads the whole index, and the whole list, the folder or all
-    headers of the shards. Further lists or folders are checked too if they have index files.
+    headers or records of the shards. Further lists or folders are checked too if they have index files.
 
     Parameters
     ----------
-    source : FileList, ImageFolder, TarShards, Coco, YoloLabels or PascalVoc
+    source : FileList, ImageFolder, TarShards, TFRecords, MDS, Coco, YoloLabels or PascalVoc
         The list, folder, shards or annotations.
     on_progress : callable, optional
         As for ``build_index``.

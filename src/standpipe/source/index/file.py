@@ -52,9 +52,10 @@ LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
 HEADERS = "headers"  # section of tar shards: headers before an image's data, in blocks of 512 bytes, uint16
 # Section of tar shards: records whose key an earlier one of the shard has, and that one.
 REPEATED = "repeated"
+SHARD_KINDS = ("tar", "tfrecord", "mds")
 NEEDED_SECTIONS = {
     "folder": ("text", "folders", "folder_places", "folder_names"),
-    "tar": ("text", "shards"),
+    **dict.fromkeys(SHARD_KINDS, ("text", "shards")),
 }
 GROUPS = {
     "instances": 1,
@@ -113,7 +114,7 @@ class Column:
 class Facts:
     """The description in an index file.
 
-    kind       ``"list"``, ``"folder"``, ``"tar"`` or a kind of annotations
+    kind       ``"list"``, ``"folder"``, a kind of shards or a kind of annotations
     options    options of the source that change what is indexed
     seen       sizes, times in ns and inodes, by which a changed list is recognised; numbers of folders and
                files
@@ -373,8 +374,8 @@ def _check(facts: Facts, end: int) -> None:
         repeated = facts.sections.get(REPEATED)
         if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
             raise DamagedIndex("its repeated keys have another size")
-        if not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}:
-            raise DamagedIndex(f"its records have the fields {facts.encoded}")
+    if facts.kind in SHARD_KINDS and (not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}):
+        raise DamagedIndex(f"its records have the fields {facts.encoded}")
     if "checksums" in facts.optional:
         rows |= dict.fromkeys(map(checksum_section, facts.byte_fields), 4)
     if "sizes" in facts.optional:

@@ -1,4 +1,4 @@
-"""The opened source of images with labels, for ``ImageFolder``, ``FileList`` and ``TarShards``."""
+"""The opened source of images with labels, for ``ImageFolder``, ``FileList`` and shards."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.index.file import (
     MAGIC,
+    SHARD_KINDS,
     Column,
     DamagedIndex,
     Facts,
@@ -72,7 +73,7 @@ class Subject(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of source, ``"list"``, ``"folder"`` or ``"tar"``."""
+        """The kind of source, such as ``"list"``, ``"folder"`` or ``"tar"``."""
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
@@ -231,7 +232,7 @@ def command(subject: Subject, facts: Facts) -> str:
         return f"by build_index(…, {', '.join(given)})"
     import shlex
 
-    path = subject.name if subject.kind == "tar" else path_text(subject.path.rstrip(b"/"))
+    path = subject.name if subject.kind in SHARD_KINDS else path_text(subject.path.rstrip(b"/"))
     words = ["standpipe", "index", path, *subject.arguments]
     words += [] if subject.index is None else ["--output", path_text(subject.index)]
     words += [word for column in facts.added.values() for word in shlex.split(column.origin)]

@@ -17,11 +17,11 @@ BRACE = re.compile(rb"[{}]")
 GLOB = re.compile(rb"[*?[]")
 
 
-def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
+def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") -> tuple[bytes, ...]:
     """Return the absolute paths of shards, each once, sorted by their bytes.
 
     A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
-    ``?`` and ``[…]``.
+    ``?`` and ``[…]``. ``call``: the source's name, for messages.
 
     Raises ``PlanError`` for no shards, an address, a pattern that fits none, braces that aren't a range or a choice,
     and more than about a million.
@@ -29,56 +29,73 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath]) -> tuple[bytes, ...]:
     given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
     found: set[bytes] = set()
     for each in given:
-        path = shard_path(each)
+        path = shard_path(each, call)
         if os.path.lexists(path):
             found.add(path)
             continue
-        for name in _expanded(os.path.expanduser(os.fsencode(each)), path_text(each)):  # noqa: PTH111 (bytes)
+        for name in _expanded(os.path.expanduser(os.fsencode(each)), f"{call}({path_text(each)!r})"):  # noqa: PTH111 (bytes)
             if BRACE.search(name) and not os.path.lexists(name):
                 raise PlanError(
-                    f"TarShards: the braces of {path_text(name)} aren't a range or a choice; write them as in "
+                    f"{call}: the braces of {path_text(name)} aren't a range or a choice; write them as in "
                     "'train-{000..146}.tar' or 'train-{a,b}.tar'"
                 )
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
-                raise PlanError(f"TarShards: no file fits {path_text(name)}; check the pattern")
-            found.update(map(shard_path, matches))
+                raise PlanError(f"{call}: no file fits {path_text(name)}; check the pattern")
+            found.update(shard_path(match, call) for match in matches)
     if not found:
-        raise PlanError("TarShards has no shards; give it a name such as 'train-{000..146}.tar', or a list")
+        raise PlanError(f"{call} has no shards; give it a name such as 'train-{{000..146}}.tar', or a list")
     return tuple(sorted(found))
 
 
-def shard_path(path: AnyPath) -> bytes:
+def shards_text(shards: AnyPath | Sequence[AnyPath]) -> str:
+    """Return shards as text for messages: the first one, and the number of the others."""
+    if isinstance(shards, str | bytes | os.PathLike):
+        return f"'{path_text(shards)}'"
+    more = f" and {len(shards) - 1} more" if len(shards) > 1 else ""
+    return f"'{path_text(shards[0])}'{more}" if shards else "no shards"
+
+
+def check_shards(shards: object, call: str) -> None:
+    """Raise ``PlanError`` for shards that aren't a path or a sequence of paths."""
+    each = (shards,) if isinstance(shards, str | bytes | os.PathLike) else shards
+    if not isinstance(each, Sequence) or not all(isinstance(one, str | bytes | os.PathLike) for one in each):
+        raise PlanError(
+            f"{call} needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {shards!r}"
+        )
+
+
+def shard_path(path: AnyPath, call: str = "TarShards") -> bytes:
     """Return the absolute path of a shard, without a ``..``: the index has it relative to the folder of all shards."""
-    whole = absolute(path, field="TarShards' shards")
+    whole = absolute(path, field=f"{call}' shards")
     folder, name = os.path.split(whole)
     return os.path.join(os.path.realpath(folder), name) if b".." in folder.split(b"/") else whole  # noqa: PTH118
 
 
-def _expanded(path: bytes, pattern: str) -> list[bytes]:
-    """Expand the braces of a path, also nested ones."""
+def _expanded(path: bytes, given: str) -> list[bytes]:
+    """Expand the braces of a path, also nested ones. ``given``: the source, for messages."""
     done: list[bytes] = []
     waiting = [path]
     while waiting:
         name = waiting.pop()
         for match in INNERMOST.finditer(name):
-            choices = list(_choices(match.group(1), pattern))
+            choices = list(_choices(match.group(1), given))
             if choices:
                 waiting += [name[: match.start()] + choice + name[match.end() :] for choice in choices]
                 break
         else:
             done.append(name)
         if len(done) + len(waiting) > MOST_SHARDS:
-            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+            raise PlanError(f"{given} has more than {MOST_SHARDS:,} shards; make them larger")
     return done
 
 
-def _choices(text: bytes, pattern: str) -> Iterator[bytes]:
+def _choices(text: bytes, given: str) -> Iterator[bytes]:
     """Yield what the text between braces stands for; nothing if it stands for itself."""
     if (match := RANGE.fullmatch(text)) is not None:
         first, last = (int(number) for number in match.groups())
         if abs(last - first) > MOST_SHARDS:
-            raise PlanError(f"TarShards({pattern!r}) has more than {MOST_SHARDS:,} shards; make them larger")
+            raise PlanError(f"{given} has more than {MOST_SHARDS:,} shards; make them larger")
         padded = any(re.match(rb"-?0\d", number) for number in match.groups())
         width = max(map(len, match.groups())) if padded else 0
         step = 1 if last >= first else -1

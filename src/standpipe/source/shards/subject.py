@@ -1,72 +1,100 @@
-"""The subject of a ``TarShards``' index: the members of tar shards."""
+"""The subject of an index of shards, which are files of many records: what shards of all kinds have in common."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import LabelWriter
-from standpipe.source.index.file import (
-    HEADERS,
-    PLACE,
-    REPEATED,
-    Facts,
-    IndexFile,
-    place_sections,
-)
-from standpipe.source.index.listing import SKIPPED
+from standpipe.source.index.file import OWN, Column, Facts, IndexFile, column_section, place_sections
 from standpipe.source.index.store import OwnPaths, Progress, is_settled
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
-from standpipe.source.shards.faults import refuse
-from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields
-from standpipe.source.shards.instances import MemberInstances
-from standpipe.source.shards.wids import ListedShard
-from standpipe.source.targets import BoxForm
+from standpipe.spec import AnyArray, Int64Array, UInt8Array
 from standpipe.system.paths import open_for_reading, path_text, reading
 
-MOST_NAMED = 9  # extensions in a message
-RECORDS_AT_ONCE = 1 << 14
-MEMBERS_AT_ONCE = 1 << 6  # on slow storage each takes about a millisecond, and Ctrl-C waits for all
 CHEAP_SHARDS, CHEAP_BYTES = 64, 256 << 20  # that are indexed again each time
-UNMARKED = "no end mark: "  # in an index's counts, before the first shard without the zeros at its end
-LEFT_OUT = "left out: "  # in an index's counts, before an extension that isn't read
+LEFT_OUT = "left out: "  # in an index's counts, before the name of values that aren't read
 
 
 @dataclass(frozen=True, slots=True)
-class TarSubject(OwnPaths):
-    """A ``Subject`` of tar shards.
+class Part:
+    """Records of a shard that follow one another.
 
-    shards  absolute paths, sorted
-    fields  extensions of each field, as the user gave them; None: images and labels that the first record has
+    ranges   offset and length in the shard, (n,) each, of each byte field, an image first
+    numbers  values of each other field, (n, …)
+    names    bytes in which records differ, for the digest: one record's after another's
+    lengths  (n,) number of these bytes of each record
+    """
+
+    ranges: Mapping[str, tuple[Int64Array, Int64Array]]
+    numbers: Mapping[str, AnyArray]
+    names: UInt8Array
+    lengths: NDArray[np.integer]
+
+
+class ShardReader:
+    """Reads the records of shards for their index; a subclass for each kind of shards.
+
+    It may write further sections of the index.
+    """
+
+    def __init__(self, writer: IndexWriter) -> None:
+        self.writer = writer
+        self.rows = 0  # of all parts that were written
+
+    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+        """Yield the records of a shard, an open file of ``size`` bytes. Raises ``PlanError`` for a damaged one."""
+        raise NotImplementedError
+
+    def check(self, image_bytes: int) -> None:
+        """Raise ``PlanError`` for shards without records, or without any byte of an image."""
+        raise NotImplementedError
+
+    def finish(self, facts: Facts) -> Facts:
+        """Add facts of this kind of shards, such as counts of what isn't read."""
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSubject(OwnPaths):
+    """A ``Subject`` of shards.
+
+    shards  absolute paths, in the order of their records
     index   the path of its index, if the user gave one
-    listed  the shards as a list of wids has them, to be compared with what they are
-    members the extension of JSON members with instances; None: there are none
-    form    the form of their boxes
     base    the folder of all shards, with a slash at the end
     """
 
     shards: tuple[bytes, ...]
     name: str
-    fields: Fields | None
     index: bytes | None
-    listed: tuple[ListedShard, ...] | None = None
-    members: str | None = None
-    form: BoxForm = field(default_factory=BoxForm)
     base: bytes = field(init=False)
 
-    kind = "tar"
+    kind = "shards"
     stays = True
+    unread = "values left out, by name"  # the title of counts in ``explain()``
 
     def __post_init__(self) -> None:
         folders = {os.path.dirname(shard) for shard in self.shards}  # noqa: PTH120 (pathlib has no bytes)
         base = os.path.join(os.path.commonpath(folders), b"")  # noqa: PTH118
         object.__setattr__(self, "base", base)
+
+    def options(self) -> dict[str, bool]:
+        """Return texts on which the index depends, apart from the shards."""
+        raise NotImplementedError
+
+    def reader(self, writer: IndexWriter) -> ShardReader:
+        """Return a reader of the shards for an index. Raises ``PlanError`` if no shard can be read."""
+        raise NotImplementedError
+
+    def not_images(self, facts: Facts) -> set[str]:
+        """Return the names of byte fields that aren't images."""
+        raise NotImplementedError
 
     @property
     def path(self) -> bytes:
@@ -76,18 +104,18 @@ class TarSubject(OwnPaths):
 
     @property
     def key(self) -> str:
-        """The name of its index in the cache folder: a digest of the shards' paths and the fields."""
+        """The name of its index in the cache folder: a digest of the shards' paths and the options."""
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
-        digest = blake2b(f"tar {self._options()!r}".encode(), digest_size=16)
+        digest = blake2b(f"{self.kind} {self.options()!r}".encode(), digest_size=16)
         for shard in self.shards:
             digest.update(shard + b"\0")
         return digest.hexdigest()
 
     @property
     def costly(self) -> bool:
-        """True for many or large shards, whose headers may take long to read where storage is slow, and for members."""
-        if len(self.shards) > CHEAP_SHARDS or self.members is not None:
+        """True for many or large shards, which may take long to index where storage is slow."""
+        if len(self.shards) > CHEAP_SHARDS:
             return True
         try:
             return sum(os.stat(shard).st_size for shard in self.shards) > CHEAP_BYTES  # noqa: PTH116
@@ -101,7 +129,7 @@ class TarSubject(OwnPaths):
     def objection(self, index: IndexFile) -> str | None:
         """Return why the index doesn't fit; None if all shards have the same names, sizes and modification times."""
         facts = index.facts
-        if facts.kind != self.kind or facts.options != self._options():
+        if facts.kind != self.kind or facts.options != self.options():
             return "it was built with other options"
         count = len(self.shards)
         text = b"".join(name + b"\0" for name in self.names())
@@ -123,217 +151,83 @@ class TarSubject(OwnPaths):
         return None
 
     def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
-        """Read all headers of all shards, and write their index."""
+        """Read all shards, and write their index."""
         began_ns = time.time_ns()
-        fields = self.fields or self._first_fields()
-        taken = [(list(extensions), name == "label") for name, extensions in fields.items()]
-        instances = None
-        if self.members is not None:
-            taken.append(([self.members], False))
-            instances = MemberInstances(writer, self.name, self.members, self.form, tuple(fields))
-        records = _native.TarRecords(
-            taken,
-            ["cls"] if self.fields is None and "label" not in fields else [],
-            PICKLES if self.fields is None else (),
-        )
-        work = _Work(writer, tuple(fields), instances)
-        begin = 0
-        for number, shard in enumerate(self.shards):
-            listed = None if self.listed is None else self.listed[number]
-            self._take(shard, listed, records, work, begin)
-            begin += len(shard) - len(self.base) + 1
+        reader, records, at = self.reader(writer), _RecordWriter(writer), 0
+        for number, name in enumerate(self.names()):
+            self._take(number, reader, records, places_of(at, np.array([len(name)]), np.array([len(name)])))
+            at += len(name) + 1
             if on_progress is not None:
                 on_progress("shards", number + 1, len(self.shards))
-        if work.rows == 0:
-            raise PlanError(f"{self.name} has no images{_others(sorted(records.left_out))}")
-        if work.image_bytes == 0:
-            raise PlanError(f"{self.name}: all images are empty; pack the shards again")
+        reader.check(records.image_bytes)
         writer.add("text", b"".join(name + b"\0" for name in self.names()))
-        left_out = {
-            f"{LEFT_OUT}{path_text(each) or 'names without one'}": n for each, n in records.left_out.items()
-        }
-        label = work.finish_labels()
+        label = records.finish_labels()
         facts = Facts(
             kind=self.kind,
-            options=self._options(),
-            seen={SKIPPED: work.skipped, REPEATED: work.repeated, **left_out, **work.unmarked},
+            options=self.options(),
+            seen={},
             began_ns=began_ns,
-            rows=work.rows,
-            manifest=work.manifest.hexdigest(labels="label" in fields, classes=None),
+            rows=reader.rows,
+            manifest=records.manifest.hexdigest(labels=label is not None, classes=None),
             classes=None,
             empty=(),
             label=label,
             outside=0,
-            encoded=work.encoded,
+            columns=records.columns,
+            encoded=records.encoded,
         )
-        return facts if instances is None else instances.finish(facts)
+        return reader.finish(facts)
 
     def _take(
-        self,
-        shard: bytes,
-        listed: ListedShard | None,
-        records: _native.TarRecords,
-        work: _Work,
-        name_at: int,
+        self, number: int, reader: ShardReader, records: _RecordWriter, place: NDArray[np.uint64]
     ) -> None:
+        shard = self.shards[number]
         with open_for_reading(shard) as file, reading(shard):
             before = os.fstat(file.fileno())
             if before.st_size == 0:
                 raise PlanError(f"{path_text(shard)} is empty; copy it again, or leave it out")
-            work.begin(shard, shard[len(self.base) :], name_at)
-            records.begin(file.fileno(), before.st_size)
-            more = True
-            while more:
-                more = records.take(RECORDS_AT_ONCE)
-                if (fault := records.fault) is not None:
-                    refuse(shard, before.st_size, fault, (*work.fields, f".{self.members}"))
-                work.take(records)
-            samples = work.end(records)
-            if listed is not None:
-                _compare(listed, samples, before.st_size, self.name)
-            if records.unmarked:
-                work.count_unmarked()
+            for part in reader.read(number, file.fileno(), before.st_size):
+                records.write(part, place)
+                reader.rows += len(part.lengths)
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise PlanError(
                     f"{path_text(shard)} changed while it was read; start again when it is complete"
                 )
-        work.writer.add("shards", np.array([before.st_size, before.st_mtime_ns], "<u8"))
-
-    def _options(self) -> dict[str, bool]:
-        fields = self.fields or {}
-        options = {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
-        if self.members is not None:
-            options[f"instances={self.members} {self.form}"] = True
-        if self.listed is not None:
-            from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
-
-            says = repr([(shard.samples, shard.size or shard.end) for shard in self.listed])
-            options[f"listed {blake2b(says.encode(), digest_size=16).hexdigest()}"] = True
-        return options
-
-    def _first_fields(self) -> Fields:
-        """Return the fields of the first record with an image: its image or images, and ``label`` if it has one."""
-        for found in self._first_groups():
-            if fields := image_fields(found):
-                return fields | {"label": ("cls",)} if "cls" in found else fields
-        # Without an image, a label isn't a fault: the error is that there are no images.
-        return {"image": IMAGES, "label": ("cls",)}
-
-    def _first_groups(self) -> Iterator[set[str]]:
-        """Yield the extensions of each group of members, until a shard ends or is damaged."""
-        for shard in self.shards:
-            with open_for_reading(shard) as file, reading(shard):
-                size, at, key, extensions = os.fstat(file.fileno()).st_size, 0, b"", set[str]()
-                while members := _native.tar_members(file.fileno(), size, at, MEMBERS_AT_ONCE)[0]:
-                    for _, data, length, is_file, name in members:
-                        at = data + -(-length // 512) * 512
-                        folder, slash, last = name.rpartition(b"/")
-                        stem, _, extension = last.partition(b".")
-                        # macOS has members such as "._0.jpg" between those of a record.
-                        if not is_file or not stem or not extension:
-                            continue
-                        if folder + slash + stem != key:
-                            yield extensions
-                            key, extensions = folder + slash + stem, set()
-                        extensions.add(extension.decode("latin-1").lower())
-                yield extensions
+        records.writer.add("shards", np.array([before.st_size, before.st_mtime_ns], "<u8"))
 
 
-def _others(left_out: list[bytes]) -> str:
-    """Return which members shards without images have, by extension, and what to do."""
-    found = ", ".join(f".{path_text(each)}" for each in left_out[:MOST_NAMED] if each)
-    more = ", …" if len(left_out) > MOST_NAMED else ""
-    dotted = any(each.rpartition(b".")[1:] == (b".", image.encode()) for each in left_out for image in IMAGES)
-    why = "; a key ends at the first dot of a name, so pack names without further dots, or" if dotted else ";"
-    only = f", only members with {found}{more}" if found else ""
-    return f"{only}{why} name the extensions of yours with fields={{'image': 'jpg;png'}}"
+class _RecordWriter:
+    """A writer of records into an index."""
 
+    def __init__(self, writer: IndexWriter) -> None:
+        self.writer, self.manifest = writer, RecordDigest()
+        self.encoded: tuple[str, ...] = ()
+        self.columns: dict[str, Column] = {}
+        self.image_bytes = 0
+        self._labels: LabelWriter | None = None
 
-def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
-    """Raise ``PlanError`` if a shard isn't as its list says."""
-    wrong = f"{samples:,} samples" if samples != listed.samples else ""
-    says = f"{listed.samples:,}"
-    if listed.size is not None and size != listed.size:
-        wrong, says = f"{size:,} bytes", f"{listed.size:,}"
-    if size < listed.end:
-        wrong, says = f"{size:,} bytes", f"at least {listed.end:,}"
-    if wrong:
-        raise PlanError(
-            f"{path_text(listed.path)} has {wrong}, but {name} says {says}; copy the shard or list again, or name the "
-            "shards instead of the list"
-        )
-
-
-class _Work:
-    """A writer of records into an index.
-
-    fields   names of all fields, the first image before others
-    encoded  those of byte fields
-    """
-
-    def __init__(
-        self, writer: IndexWriter, fields: tuple[str, ...], instances: MemberInstances | None
-    ) -> None:
-        self.writer, self._instances = writer, instances
-        self.manifest = RecordDigest()
-        self.rows = self.skipped = self.repeated = self.image_bytes = 0
-        self.fields, self.encoded = fields, tuple(name for name in fields if name != "label")
-        self._label = fields.index("label") if "label" in fields else None
-        self._labels = LabelWriter(writer)
-        self._path = self._shard = b""
-        self._shard_place, self._begin = np.zeros(1, PLACE), 0
-        self._skipped_before = 0
-        self.unmarked: dict[str, int] = {}
-
-    def begin(self, path: bytes, shard: bytes, at: int) -> None:
-        """Begin with a shard; ``at``: offset of its name in the text of all names."""
-        self._path, self._shard = path, shard
-        self._begin, self._skipped_before = self.rows, self.skipped
-        self._shard_place = places_of(at, np.array([len(shard)]), np.array([len(shard)]))
-
-    def take(self, records: _native.TarRecords) -> None:
-        """Write the records that were taken last."""
-        headers = records.headers
-        self.rows += len(headers)
-        self.writer.add("places", np.repeat(self._shard_place, len(headers)))
-        self.writer.add(HEADERS, headers.astype("<u2"))
-        for name in self.encoded:
-            number = self.fields.index(name)
-            for section, values in zip(
-                place_sections(name), (records.offsets(number), records.lengths(number)), strict=True
-            ):
-                self.writer.add(section, values.astype("<i8"))
-        if self._instances is not None:
-            images, members = (
-                np.stack([records.offsets(number), records.lengths(number)])
-                for number in (0, len(self.fields))
-            )
-            self._instances.add(self._path, images, members)
-        self.image_bytes += int(records.lengths(0).sum())
-        self.manifest.add_paths(records.names, records.name_lengths)
-        if self._label is not None:
-            self._labels.add(records.numbers(self._label))
-        if records.num_skipped:
-            names = records.skipped.split(b"\0")[:-1]
-            self.writer.add(SKIPPED, b"".join(self._shard + b": " + name + b"\0" for name in names))
-            self.skipped += len(names)
-
-    def end(self, records: _native.TarRecords) -> int:
-        """Write which records of the shard have the same key; return the number of its samples."""
-        if pairs := records.duplicates():
-            self.writer.add(REPEATED, np.array(pairs, "<i8") + self._begin)
-            self.repeated += len(pairs)
-        return self.rows - self._begin + self.skipped - self._skipped_before
-
-    def count_unmarked(self) -> None:
-        """Count a shard without the zeros that mark its end, under the name of the first one."""
-        first = next(iter(self.unmarked), f"{UNMARKED}{path_text(self._shard)}")
-        self.unmarked[first] = self.unmarked.get(first, 0) + 1
+    def write(self, part: Part, place: NDArray[np.uint64]) -> None:
+        """Write the next records; ``place``: that of their shard's name."""
+        self.encoded = tuple(part.ranges)
+        self.writer.add("places", np.repeat(place, len(part.lengths)))
+        for name, ranges in part.ranges.items():
+            for section, places in zip(place_sections(name), ranges, strict=True):
+                self.writer.add(section, places.astype("<i8"))
+        self.image_bytes += int(part.ranges[self.encoded[0]][1].sum())
+        self.manifest.add_paths(part.names, part.lengths)
+        for name, values in part.numbers.items():
+            if name == "label":
+                self._labels = self._labels or LabelWriter(self.writer)
+                self._labels.add(values.astype(np.int64, copy=False))
+                continue
+            stored = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+            self.columns[name] = Column(stored.dtype.str, stored.shape[1:], OWN)
+            self.writer.add(column_section(name), stored)
 
     def finish_labels(self) -> str | None:
-        """Write the labels; return their dtype."""
-        if self._label is None:
+        """Write the labels; return their dtype, or None without labels."""
+        if self._labels is None:
             return None
         self._labels.finish(self.manifest, [])
         return self._labels.dtype

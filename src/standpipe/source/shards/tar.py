@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Self
 
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import Encoded, OpenSource, Records
-from standpipe.errors import PlanError, StandpipeError
+from standpipe.contracts import OpenSource
+from standpipe.errors import StandpipeError
 from standpipe.source.annotations.listing import AnnotationListing
-from standpipe.source.index.file import HEADERS, PLACE, REPEATED, IndexFile
+from standpipe.source.index.file import HEADERS, REPEATED
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
 from standpipe.source.index.with_fields import shown_call
-from standpipe.source.shards.fields import checked_fields, checked_members, is_image
+from standpipe.source.shards.fields import checked_fields, checked_members
 from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
-from standpipe.source.shards.names import shard_paths
-from standpipe.source.shards.subject import LEFT_OUT, UNMARKED, TarSubject
+from standpipe.source.shards.listing import ShardListing
+from standpipe.source.shards.names import check_shards, shard_paths, shards_text
+from standpipe.source.shards.tar_subject import UNMARKED, TarSubject
 from standpipe.source.shards.wids import SUFFIX, listed_shards
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
-from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
 ROWS_AT_ONCE = 1 << 12
-FILE = Encoded("file")  # the kind of members that aren't images
-PATH_BYTES = 41  # that a tuple of byte strings takes for one, without its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +125,17 @@ class TarShards:
         - if no member is an image, or a record lacks a field or has it twice,
         - if columns were added to the index, and the shards have other records now.
         """
-        return ShardListing.open(self.subject())
+        return TarListing.open(self.subject())
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        return shown_call(self, self._name())
+        return shown_call(self, shards_text(self.shards))
 
     def subject(self) -> TarSubject:
         """Return the shards, as the subject of an index."""
         index = None if self.index is None else absolute(self.index, field="TarShards' index")
-        each = (self.shards,) if isinstance(self.shards, str | bytes | os.PathLike) else self.shards
-        if not isinstance(each, Sequence) or not all(
-            isinstance(one, str | bytes | os.PathLike) for one in each
-        ):
-            raise PlanError(
-                f"TarShards needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {self.shards!r}"
-            )
-        name, fields = self._name().strip("'"), checked_fields(self.fields)
+        check_shards(self.shards, "TarShards")
+        name, fields = shards_text(self.shards).strip("'"), checked_fields(self.fields)
         members = checked_members(self.instances, fields)
         form = BoxForm(self.box_format, self.normalized, self.invalid).check("TarShards")
         made = partial(TarSubject, name=name, fields=fields, index=index, members=members, form=form)
@@ -155,26 +148,14 @@ class TarShards:
             return made(tuple(shard.path for shard in listed), listed=listed)
         return made(paths)
 
-    def _name(self) -> str:
-        if isinstance(self.shards, str | bytes | os.PathLike):
-            return f"'{path_text(self.shards)}'"
-        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
-        return f"'{path_text(self.shards[0])}'{more}" if self.shards else "no shards"
 
+class TarListing(ShardListing):
+    """An ``OpenSource`` of the records of tar shards, in a packed index."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardListing(AnnotationListing):
-    """An ``OpenSource`` of the records of tar shards, in a packed index.
-
-    name_at   (shards,) int64: offset of each shard's name in the index's text
-    versions  (shards, 2) int64: size in bytes and modification time in nanoseconds of each shard
-    """
-
-    name_at: Int64Array
-    versions: Int64Array
+    __slots__ = ()
 
     @classmethod
-    def open(cls, subject: Subject) -> ShardListing:
+    def open(cls, subject: Subject) -> Self:
         """Find or build the index of shards. A warning in the log names the first shard that may be cut."""
         opened = cls.of(subject, open_index(subject))
         for unmarked in opened._unmarked():
@@ -184,55 +165,11 @@ class ShardListing(AnnotationListing):
             )
         return opened
 
-    @classmethod
-    def of(cls, subject: Subject, index: IndexFile) -> ShardListing:
-        """Return the records of an index that fits its shards."""
-        assert isinstance(subject, TarSubject)
-        ends = np.cumsum([0, *(len(name) + 1 for name in subject.names())])
-        versions = index.part("shards", "<u8", (2,), 0, len(subject.shards)).astype(np.int64)
-        return cls(subject, index, ends[:-1], versions)
-
-    def locate(self, indices: Int64Array) -> Records:
-        """Return the records' shards and byte ranges there, what the shards were when they were indexed, and labels."""
-        records = Listing.locate(self, indices)
-        places = self.index.rows("places", PLACE.str, (), indices).astype(np.uint64, copy=False)
-        name_at = (places & np.uint64((1 << _native.LENGTH_SHIFT) - 1)).astype(np.int64)
-        sizes, times = self.versions[np.searchsorted(self.name_at, name_at)].T.copy()
-        files = {
-            name: replace(files, file_bytes=sizes, mtime_ns=times) for name, files in records.files.items()
-        }
-        return replace(records, files=files)
-
-    @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
-        """The fields; members that aren't images are of the kind ``"file"``."""
-        own: Mapping[str, ArraySpec | Encoded | RaggedSpec] = Listing.fields.fget(self)  # type: ignore[attr-defined]
-        assert isinstance(self.subject, TarSubject)
-        given = self.subject.fields or {}
-        return {
-            name: spec if is_image(given.get(name, ())) or name == "label" else FILE
-            for name, spec in own.items()
-        }
-
-    @property
-    def index_bytes(self) -> int:
-        """Memory in bytes: of an index in memory, and the paths of the shards."""
-        assert isinstance(self.subject, TarSubject)
-        paths = sum(len(shard) + PATH_BYTES for shard in self.subject.shards)
-        return paths + (self.index.size if self.index.held else 0)
-
     @property
     def index_note(self) -> str:
-        """The index's location and size, and what isn't read, for ``explain()``."""
+        """The index's location and size, and what isn't read or may be cut, for ``explain()``."""
         seen = self.index.facts.seen
-        parts: list[str] = [AnnotationListing.index_note.fget(self)]  # type: ignore[attr-defined]
-        left_out = {
-            name.removeprefix(LEFT_OUT): n for name, n in seen.items() if name.startswith(LEFT_OUT) and n
-        }
-        if left_out:
-            most = sorted(left_out, key=lambda name: (-left_out[name], name))
-            named = ", ".join(f"{left_out[name]:,} {name}" for name in most[:5])
-            parts.append(f"members left out, by extension: {named}{', …' if len(most) > 5 else ''}")
+        parts: list[str] = [ShardListing.index_note.fget(self)]  # type: ignore[attr-defined]
         for name in seen:
             if name.startswith(UNMARKED):
                 first = name.removeprefix(UNMARKED)
@@ -268,10 +205,6 @@ class ShardListing(AnnotationListing):
                 with index.told():
                     raise ValueError("a repeated key is of no record")
             yield from ((int(later), int(first)) for later, first in rows)
-
-    def here(self) -> str:
-        """Return the shards' folder and a digest of their names, on which the digest doesn't depend."""
-        return f"{os.fsdecode(self.subject.base)} {self.index.facts.sections['text'].digest}"
 
     def name(self, index: int) -> str:
         """Return the record's shard and the name of its image there, printable."""

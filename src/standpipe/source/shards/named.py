@@ -1,0 +1,120 @@
+"""Shards whose records have values with names: which of them is which field."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.errors import PlanError
+from standpipe.formats import HEAD_BYTES, format_of
+from standpipe.source.index.file import Facts
+from standpipe.source.index.writer import IndexWriter
+from standpipe.source.shards.subject import Part, ShardReader, ShardSubject
+from standpipe.spec import AnyArray, Int64Array, UInt8Array
+
+Named: TypeAlias = tuple[tuple[str, str], ...]  # each field, and the name of its values in a record
+
+NOT_IMAGE = "not an image: "  # in an index's counts, before a byte field of another kind
+ADDED = ("index", "valid", "source")  # names of fields that batches have themselves
+
+
+def check_named(call: str, named: Named, such: str) -> None:
+    """Raise ``PlanError`` for names that fields can't have, and for values that aren't names."""
+    for field, name in named:
+        if not field.isidentifier() or field in ADDED:
+            raise PlanError(f"{call}: a field can't be named {field!r}; give it another name, such as {such}")
+        if not isinstance(name, str):
+            raise PlanError(f"{call}: {field}={name!r:.80} must be a name as text, such as {such}")
+
+
+def named_text(named: Named, index: str | None) -> str:
+    """Return fields, and the path of an index, as the end of a call's arguments, for ``describe()``."""
+    fields = "".join(f", {field}={name!r}" for field, name in named)
+    return f"{fields}{'' if index is None else f', index={index!r}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSubject(ShardSubject):
+    """A ``Subject`` of shards whose records have values with names."""
+
+    named: Named
+
+    def not_images(self, facts: Facts) -> set[str]:
+        """Return the names of byte fields that didn't look like an image in the first record."""
+        return {name for name in facts.encoded if NOT_IMAGE + name in facts.seen}
+
+
+class NamedReader(ShardReader):
+    """Reads records whose values have names.
+
+    name    the shards' name in messages
+    images  fields that are images whatever their bytes are; others are if they begin like one in the first record
+    """
+
+    def __init__(self, writer: IndexWriter, name: str, images: frozenset[str] = frozenset()) -> None:
+        super().__init__(writer)
+        self._name, self._known = name, images | {"image"}
+        self._images: list[str] | None = None
+        self._others: list[str] = []
+
+    def part(
+        self,
+        file: int,
+        ranges: Mapping[str, tuple[Int64Array, Int64Array]],
+        numbers: Mapping[str, AnyArray],
+        sums: NDArray[np.uint32],
+    ) -> Part:
+        """Return records of an open shard; ``sums``: CRCs for the digest, or ``rows`` zeros.
+
+        The first ones say which byte fields are images. Raises ``PlanError`` if none is, and for a label that isn't one
+        integer.
+        """
+        if self._images is None and len(sums):
+            self._images = [
+                name for name, place in ranges.items() if name in self._known or _is_image(file, place)
+            ]
+            self._others = [name for name in ranges if name not in self._images]
+            self._check(numbers)
+        images = sorted(self._images or ranges, key=lambda name: name != "image")
+        ordered = {name: ranges[name] for name in (*images, *self._others)}
+        names: UInt8Array = sums.view(np.uint8)
+        return Part(ordered, numbers, names, np.full(len(sums), sums.itemsize))
+
+    def _check(self, numbers: Mapping[str, AnyArray]) -> None:
+        if not self._images:
+            found = ", ".join(self._others) or "no bytes"
+            raise PlanError(
+                f"{self._name} has no images: its first record has {found}, which isn't an image of a supported "
+                "format. Name the values that are images, such as image='jpg'"
+            )
+        label = numbers.get("label")
+        if "label" in self._others or (
+            label is not None and (label.ndim != 1 or label.dtype.kind not in "iu")
+        ):
+            kind = "bytes" if label is None else f"{label.dtype} of shape {label.shape[1:]}"
+            raise PlanError(
+                f"{self._name}: a label is one integer, but the field 'label' is {kind}; give it another name, such as "
+                "target=…"
+            )
+
+    def check(self, image_bytes: int) -> None:
+        """Raise ``PlanError`` for shards without records, or with empty images alone."""
+        if self.rows == 0 or image_bytes == 0:
+            raise PlanError(
+                f"{self._name} has no records{' with an image that has any bytes' if self.rows else ''}; write it again"
+            )
+
+    def finish(self, facts: Facts) -> Facts:
+        """Add which byte fields aren't images."""
+        return replace(facts, seen={**facts.seen, **{NOT_IMAGE + name: 1 for name in self._others}})
+
+
+def _is_image(file: int, place: tuple[Int64Array, Int64Array]) -> bool:
+    """Return True if the first record's bytes begin like an image."""
+    offset, length = (int(values[0]) for values in place)
+    return format_of(os.pread(file, min(HEAD_BYTES, length), offset)) is not None

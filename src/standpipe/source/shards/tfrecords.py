@@ -1,0 +1,206 @@
+"""The source of images in TFRecord files of ``tf.train.Example``, which are read in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source.index.writer import IndexWriter
+from standpipe.source.shards.listing import ShardListing
+from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_named, named_text
+from standpipe.source.shards.names import check_shards, shard_paths, shards_text
+from standpipe.source.shards.subject import Part
+from standpipe.spec import AnyArray
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
+
+RECORDS_AT_ONCE = 1 << 14
+MOST_NAMED = 20  # features in a message
+SUCH = "image='image/encoded'"
+AGAIN = "copy the file again"
+FAULTS = {
+    "not_records": "this isn't a record's length with its checksum; TFRecords reads uncompressed TFRecord files",
+    "bad_length": f"the checksum of the record's length differs; {AGAIN}",
+    "bad_data": f"the checksum of the record differs; {AGAIN}",
+    "cut": f"the file ends inside this record, so it is cut; {AGAIN}",
+    "too_long": "the record is longer than 1 GiB; write it again in smaller records",
+    "no_example": "the record isn't a tf.train.Example; TFRecords reads no other messages",
+    "kind": "the feature FEATURE isn't KIND as in the first record; leave it out, or write the file again",
+    "count": "the feature FEATURE hasn't as many values as in the first record, or several byte strings. Only "
+    "lists of one length can be a field; leave it out",
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TFRecords:
+    """Images in uncompressed TFRecord files of ``tf.train.Example``, which are read where they are.
+
+    ``TFRecords("train-*", image="image/encoded", label="image/class/label")`` reads ImageNet as TensorFlow's scripts
+    write it: each argument is a field, and says which feature of each record it is. The first record says what each
+    feature is. One byte string is an encoded image, or other bytes if it doesn't begin like an image: ``map(…,
+    field=…)`` passes these to a function. Numbers are columns: int64 or float32, () for lists of one value, (n,) for
+    others. All records have the features that are named, of the same kind and length. Other features are left out.
+
+    Labels are the numbers in the file. In ImageNet's files they count from 1, as 0 is a class of its own there:
+    ``map(lambda label: label - 1, field="label")`` counts from 0.
+
+    All records are read once, into an index, and the checksums of all lengths and records are compared. Later runs use
+    the index while the sizes and modification times of all files are the same. Records have numbers in the order of the
+    files' names, and of their places there, so shuffles, splits, ranks and resuming work as for a folder of files. The
+    digest covers the records' checksums, but not the paths.
+
+    Parameters
+    ----------
+    shards : path or sequence of paths
+        Files, such as ``"train-{00000..01023}-of-01024"``: with ranges and choices in braces, and ``*``, ``?`` and
+        ``[…]`` as in a shell. They are sorted by name.
+    index : path, optional
+        Path of the index file. Default: beside the first file if it exists there, else in the user's cache folder, or
+        in memory for a few small files.
+    named : tuple of (str, str), optional
+        Fields as pairs, in the form in which the attribute ``named`` has them.
+    **fields : str
+        The feature of each field. At least one must be an image. ``label`` must be one integer.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, with file, record and byte: for files that are missing, empty, cut, damaged or compressed, for
+        records that aren't a ``tf.train.Example``, and for one that lacks a feature, with those that it has.
+
+    Examples
+    --------
+    >>> source = sp.TFRecords("train-*.tfrecord", image="image/encoded", label="image/class/label")
+    >>> source.describe()
+    "TFRecords('train-*.tfrecord', image='image/encoded', label='image/class/label')"
+    """
+
+    shards: AnyPath | Sequence[AnyPath]
+    index: AnyPath | None
+    named: Named
+
+    def __init__(
+        self,
+        shards: AnyPath | Sequence[AnyPath],
+        index: AnyPath | None = None,
+        *,
+        named: Named = (),
+        **fields: str,
+    ) -> None:
+        object.__setattr__(self, "shards", shards)
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "named", (*named, *fields.items()))
+
+    def open(self) -> OpenSource:
+        """Find the files' index, or read all records and build one.
+
+        Raises ``PlanError`` if a file can't be read or is damaged, or a record lacks a feature.
+        """
+        return ShardListing.open(self.subject())
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        index = None if self.index is None else path_text(self.index)
+        return f"TFRecords({shards_text(self.shards)}{named_text(self.named, index)})"
+
+    def subject(self) -> RecordSubject:
+        """Return the files, as the subject of an index."""
+        check_shards(self.shards, "TFRecords")
+        check_named("TFRecords", self.named, SUCH)
+        index = None if self.index is None else absolute(self.index, field="TFRecords' index")
+        name = shards_text(self.shards).strip("'")
+        return RecordSubject(shard_paths(self.shards, "TFRecords"), name, index, self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSubject(NamedSubject):
+    """A ``Subject`` of TFRecord files."""
+
+    kind = "tfrecord"
+
+    def options(self) -> dict[str, bool]:
+        """Return the feature of each field."""
+        return {f"{field}={feature}": True for field, feature in self.named}
+
+    def reader(self, writer: IndexWriter) -> _Reader:
+        """Return a reader of all records. Raises ``PlanError`` if no feature was named, with those that there are."""
+        if not self.named:
+            shard, records = self.shards[0], _native.ExampleRecords([])
+            with open_for_reading(shard) as file, reading(shard):
+                records.begin(file.fileno(), os.fstat(file.fileno()).st_size)
+                records.take(1)
+            if records.fault is not None:
+                _refuse(shard, records, ())
+            raise PlanError(
+                f"TFRecords needs the feature of each field, such as {SUCH}; the first record of {path_text(shard)} "
+                f"has {_features(records)}"
+            )
+        return _Reader(writer, self)
+
+
+class _Reader(NamedReader):
+    """Reads TFRecord files, and compares their checksums."""
+
+    def __init__(self, writer: IndexWriter, subject: RecordSubject) -> None:
+        super().__init__(writer, subject.name)
+        self._subject = subject
+        self._records = _native.ExampleRecords([feature for _, feature in subject.named])
+
+    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+        """Yield the records of a file."""
+        records = self._records
+        records.begin(file, size)
+        more = True
+        while more:
+            more = records.take(RECORDS_AT_ONCE)
+            if records.fault is not None:
+                _refuse(self._subject.shards[number], records, self._subject.named)
+            yield self._taken(file)
+
+    def _taken(self, file: int) -> Part:
+        ranges, numbers = {}, dict[str, AnyArray]()
+        for at, (field, _) in enumerate(self._subject.named):
+            kind, count = self._records.kind(at)
+            if kind == "bytes":
+                ranges[field] = self._records.offsets(at), self._records.lengths(at)
+            else:
+                values = self._records.ints(at) if kind == "integers" else self._records.floats(at)
+                numbers[field] = values if count == 1 else values.reshape(-1, count)
+        return self.part(file, ranges, numbers, np.asarray(self._records.sums))
+
+
+def _refuse(shard: bytes, records: _native.ExampleRecords, named: Named) -> NoReturn:
+    """Raise the ``PlanError`` for a fault."""
+    assert records.fault is not None
+    what, record, at, field, code = records.fault
+    if what == "cant_read":
+        raise OSError(code, os.strerror(code))
+    where = f"{path_text(shard)}, record {record:,} at byte {at:,}: "
+    if what == "compressed":
+        raise PlanError(
+            f"{path_text(shard)} is compressed, and parts of a compressed file can't be read alone; unpack it, for "
+            "example with 'gzip -dc FILE > FILE.tfrecord' if TensorFlow wrote it as GZIP, and with 'zlib-flate "
+            "-uncompress < FILE > FILE.tfrecord' if as ZLIB"
+        )
+    if what == "missing":
+        raise PlanError(
+            f"{where}it has no feature {named[field][1]!r} with a value, for the field {named[field][0]!r}; it has "
+            f"{_features(records)}"
+        )
+    text = FAULTS[what]
+    if what in ("kind", "count"):
+        text = text.replace("FEATURE", repr(named[field][1])).replace("KIND", records.kind(field)[0])
+    raise PlanError(f"{where}{text}")
+
+
+def _features(records: _native.ExampleRecords) -> str:
+    """Return the features of the record that was read last, and what each is, printable."""
+    found = [f"{path_text(name)!r} ({kind})" for name, kind in sorted(records.features)]
+    more = ", …" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more if found else "no features"
