@@ -97,8 +97,8 @@ def test_crc32c_is_everybodys() -> None:
     assert _native.crc32c(np.frombuffer(b"123456789", np.uint8)) == 0xE3069283
     assert _native.crc32c(np.zeros(32, np.uint8)) == 0x8A9136AA
     assert _native.crc32c(np.arange(32, dtype=np.uint8)) == 0x46DD794E
-    content = np.frombuffer(random.Random(3).randbytes(700), np.uint8)
-    for cut in (0, 1, 7, 8, 300):
+    content = np.frombuffer(random.Random(3).randbytes(7_000), np.uint8)
+    for cut in (0, 1, 7, 8, 300, 3_072, 3_073):
         expected = crc32c(0xFFFFFFFF, content[cut:].tobytes()) ^ 0xFFFFFFFF
         assert _native.crc32c(content[cut:]) == expected
         first = _native.crc32c(content[:cut])
