@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from standpipe.contracts.source import Encoded, HasInstances, OpenSource, Records, Source
-from standpipe.spec import ArraySpec, RaggedSpec
+from standpipe.spec import ArraySpec, Listed, RaggedSpec
 
 
 def check_source(source: Source) -> None:
@@ -75,10 +75,10 @@ def _check_classes(opened: OpenSource, records: Records) -> None:
 
 
 def _check_fields(opened: OpenSource, records: Records) -> None:
-    """Check that every field is in one of files, rows, plain and ragged, with the dtype and shape of ``fields``."""
+    """Check that every field is in one of the columns of ``Records``, with the dtype and shape of ``fields``."""
     count = len(records.index)
     _require(records.index.dtype == np.int64, f"index is int64, got {records.index.dtype}")
-    found = sorted([*records.files, *records.rows, *records.plain, *records.ragged])
+    found = sorted([*records.files, *records.rows, *records.plain, *records.ragged, *records.texts])
     _require(
         found == sorted(opened.fields), f"locate() gives each of {sorted(opened.fields)} once, got {found}"
     )
@@ -96,6 +96,13 @@ def _check_fields(opened: OpenSource, records: Records) -> None:
         _require(fits, f"{name!r} is {spec} for each of {count} records, got {values.dtype} {values.shape}")
 
     _check_ragged(opened, records)
+    for name, texts in records.texts.items():
+        spec, ends = opened.fields[name], texts.ends
+        _require(spec == Listed("str"), f"{name!r} is {Listed('str')}, got {spec}")
+        fits = ends.dtype == np.int64 and len(ends) == count and texts.blob.dtype == np.uint8
+        counts = np.diff(ends, prepend=0)
+        whole = bool((counts >= 0).all()) and counts.sum() == len(texts.blob)
+        _require(fits and whole, f"{name!r} is uint8, cut at an int64 end for each record")
 
 
 def _check_ragged(opened: OpenSource, records: Records) -> None:
@@ -146,7 +153,7 @@ def _check_rows(opened: OpenSource, records: Records, name: str) -> None:
     rows, spec = records.rows[name], opened.fields[name]
     for part in rows.parts:
         array = part.array
-        fits = not isinstance(spec, Encoded) and (array.shape[1:], array.dtype) == (spec.shape, spec.dtype)
+        fits = isinstance(spec, ArraySpec) and (array.shape[1:], array.dtype) == (spec.shape, spec.dtype)
         _require(fits, f"a row of {name!r} is {spec}, got {array.dtype} {array.shape[1:]}")
         _require(
             array.flags.c_contiguous and array.dtype.isnative, f"{name!r} has C order and native byte order"
@@ -223,4 +230,5 @@ def _as_rows(records: Records) -> list[tuple[object, ...]]:
         [part.tobytes() for part in np.split(ragged.values, ragged.ends[:-1])] if len(ragged.ends) else []
         for ragged in records.ragged.values()
     ]
+    columns += [[*texts.texts()] for texts in records.texts.values()]
     return list(zip(*columns, strict=True))

@@ -8,19 +8,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, Listed, RaggedSpec, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """n file paths in two arrays, without a Python object for each.
+    """n byte strings in two arrays, without a Python object for each: file paths, or texts in UTF-8.
 
     Attributes
     ----------
     blob : ndarray
-        (total_bytes,) uint8: the paths' bytes one after another, as the file system has them.
+        (total_bytes,) uint8: the bytes one after another; of paths, as the file system has them.
     ends : ndarray
-        (n,) int64: path i is ``blob[ends[i - 1]:ends[i]]``, from 0 for i = 0.
+        (n,) int64: string i is ``blob[ends[i - 1]:ends[i]]``, from 0 for i = 0.
 
     Examples
     --------
@@ -46,15 +46,30 @@ class Paths:
         return self.blob.nbytes + self.ends.nbytes
 
     def take(self, rows: Int64Array) -> Paths:
-        """Return the paths number ``rows``, (n,) int64, in that order, in new arrays."""
+        """Return the strings number ``rows``, (n,) int64, in that order, in new arrays."""
         places, ends = places_in_ranges(np.where(rows > 0, self.ends[rows - 1], 0), self.ends[rows])
         return Paths(self.blob[places], ends)
 
+    def texts(self) -> list[str]:
+        """Return each string as a text. Bytes that aren't UTF-8 become surrogates, as in ``os.fsdecode``."""
+        data, ends = self.blob.tobytes(), self.ends.tolist()
+        return [
+            data[begin:end].decode("utf-8", "surrogateescape")
+            for begin, end in zip([0, *ends], ends, strict=False)
+        ]
+
     @classmethod
-    def pack(cls, paths: list[bytes]) -> Paths:
+    def pack(cls, strings: list[bytes]) -> Paths:
         """Return ``Paths`` with a list's byte strings."""
-        ends = np.cumsum([len(path) for path in paths], dtype=np.int64)
-        return cls(np.frombuffer(b"".join(paths), np.uint8), ends)
+        ends = np.cumsum([len(string) for string in strings], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(strings), np.uint8), ends)
+
+    @classmethod
+    def merged(cls, parts: Sequence[Paths], order: Int64Array) -> Paths:
+        """Return strings of several parts; ``order`` as for ``RaggedRows.merged``."""
+        shifts = np.cumsum([0, *(len(part.blob) for part in parts[:-1])])
+        ends = np.concatenate([part.ends + shift for part, shift in zip(parts, shifts, strict=True)])
+        return cls(np.concatenate([part.blob for part in parts]), ends).take(order)
 
 
 def places_in_ranges(begins: Int64Array, stops: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -185,7 +200,7 @@ class RaggedRows:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """n records in columns. Each field is in exactly one of ``files``, ``rows``, ``plain`` and ``ragged``.
+    """n records in columns. Each field is in exactly one of ``files``, ``rows``, ``plain``, ``ragged`` and ``texts``.
 
     Attributes
     ----------
@@ -202,6 +217,8 @@ class Records:
     sizes : ndarray, optional
         (n, 2) int64: height and width in pixels of the images that the instances are in. A file of another size is
         a bad sample. Sources with ``boxes`` or ``keypoints`` have it.
+    texts : mapping of str to Paths
+        Texts in UTF-8, such as captions. A batch has a list of str of each.
 
     Examples
     --------
@@ -216,6 +233,7 @@ class Records:
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
     ragged: Mapping[str, RaggedRows] = field(default_factory=dict)
     sizes: Int64Array | None = None
+    texts: Mapping[str, Paths] = field(default_factory=dict)
 
     def take(self, rows: Int64Array) -> Records:
         """Return the records number ``rows`` of this object, (n,) int64, in that order."""
@@ -226,6 +244,7 @@ class Records:
             {name: values[rows] for name, values in self.plain.items()},
             {name: values.take(rows) for name, values in self.ragged.items()},
             None if self.sizes is None else self.sizes[rows],
+            {name: texts.take(rows) for name, texts in self.texts.items()},
         )
 
 
@@ -250,6 +269,9 @@ class Encoded:
         return f"encoded {self.kind}"
 
 
+FieldSpec = ArraySpec | Encoded | RaggedSpec | Listed
+
+
 class OpenSource(Protocol):
     """A source whose metadata has been read: it knows its records.
 
@@ -272,8 +294,11 @@ class OpenSource(Protocol):
         """The number of records, at least one."""
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
-        """The fields of a record by name; ``Encoded`` for byte fields, ``RaggedSpec`` for values of instances.
+    def fields(self) -> Mapping[str, FieldSpec]:
+        """The fields of a record by name.
+
+        They are ``ArraySpec`` for numbers, ``Encoded`` for byte fields, ``RaggedSpec`` for values of instances, and
+        ``Listed("str", …)`` for texts, with their mean number of bytes.
 
         The batch place adds ``index`` itself.
         """

@@ -111,6 +111,7 @@ def located(plan: Plan, indices: Int64Array) -> Records:
             fits = not rows.others or bool(np.all(sum(part.rows >= 0 for part in rows.parts) == 1))
         else:
             fits = name in records.files or (name in records.ragged and records.sizes is not None)
+            fits |= name in records.texts and len(records.texts[name]) == len(indices)
         if not fits:
             raise PlanError(
                 f"locate() of the source doesn't give {name!r}, {spec}, for each of {len(indices)} records. "
@@ -128,7 +129,7 @@ class Inputs:
     """
 
     def __init__(self, records: Records, boxes: RaggedRows | None = None) -> None:
-        self.empty = not (records.files or records.rows or records.plain)
+        self.empty = not (records.files or records.rows or records.plain or records.texts)
         self.instead: dict[int, dict[str, Any]] = {}
         if self.empty:
             return
@@ -142,6 +143,7 @@ class Inputs:
             name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
             for name, values in records.plain.items()
         }
+        self._plain |= {name: texts.texts() for name, texts in records.texts.items()}
         if records.sizes is not None:
             self._plain[SIZE] = [(height, width) for height, width in records.sizes.tolist()]
         if boxes is not None:

@@ -52,7 +52,7 @@ class JaxLoader(WrapsLoader):
         self._fields = fields if fields is None or not pads else {"valid": "valid", **fields}
         placing.check(self.loader.plan)
         if not self.loader.plan.batch.open:
-            self._check(list(self.loader.plan.fields))
+            self._check([*self.loader.plan.fields, *self.loader.plan.batch.listed])
 
     @property
     def _wrapped(self) -> sp.Loader:

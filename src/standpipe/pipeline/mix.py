@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from standpipe.contracts import Encoded, OpenSource, Records
+from standpipe.contracts import OpenSource, Records
+from standpipe.contracts.source import FieldSpec
 from standpipe.errors import PlanError
 from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.records import Ordered
 from standpipe.source import JoinedDataset, OpenConcat, OpenDatasets, open_concat
-from standpipe.spec import ArraySpec, Int64Array, RaggedSpec, plain
+from standpipe.spec import ArraySpec, Int64Array, plain
 
 FIELD = "source"
 # Settings of a component. All others are written once, after the mixture.
@@ -146,7 +147,7 @@ class OpenMixture(OpenConcat):
     component_names: tuple[str, ...]
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+    def fields(self) -> Mapping[str, FieldSpec]:
         """The fields of the sources, and ``source``."""
         return {**super().fields, FIELD: ArraySpec((), np.dtype(np.int64))}
 

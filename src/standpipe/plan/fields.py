@@ -129,7 +129,7 @@ def _is_declared(source: OpenSource) -> bool:
     return not isinstance(source, PythonSource) or source.declared is not None
 
 
-def _plain_fields(source: OpenSource) -> Mapping[str, ArraySpec | Encoded]:
+def _plain_fields(source: OpenSource) -> Mapping[str, ArraySpec | Encoded | Listed]:
     """Return the fields of a source without those of instances."""
     return {name: spec for name, spec in source.fields.items() if not isinstance(spec, RaggedSpec)}
 
@@ -263,7 +263,9 @@ def sample_contents(
     if any(function.collates for function in pipeline.batch_functions):
         return {}  # its samples go to a function
     if program is None:
-        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
+        contents = {
+            name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec | Listed)
+        }
         if kernel is not None:
             made = kernel.outputs
             others = {name: contents[name] for name in contents if name not in (*made, *kernel.reads)}

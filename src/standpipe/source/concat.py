@@ -26,10 +26,10 @@ from standpipe.contracts import (
     SkipsFiles,
     Source,
 )
-from standpipe.contracts.source import check_part
+from standpipe.contracts.source import FieldSpec, check_part
 from standpipe.errors import PlanError
 from standpipe.source.targets import BoxForm, box_form
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 from standpipe.units import without_middle
 
 
@@ -120,7 +120,7 @@ class OpenConcat:
         return int(self.begins[-1])
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+    def fields(self) -> Mapping[str, FieldSpec]:
         """The fields, which are the same for all parts."""
         return self.parts[0].fields
 
@@ -304,7 +304,8 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     ragged = {name: RaggedRows.merged([each.ragged[name] for each in found], order) for name in first.ragged}
     sizes = [each.sizes for each in found if each.sizes is not None]
     of_all = np.concatenate(sizes)[order] if len(sizes) == len(found) else None
-    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged, sizes=of_all)
+    texts = {name: Paths.merged([each.texts[name] for each in found], order) for name in first.texts}
+    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged, sizes=of_all, texts=texts)
 
 
 def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
@@ -322,12 +323,8 @@ def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
 
 def merged_files(found: list[Files], order: Int64Array) -> Files:
     """Merge files into one ``Files``; ``order`` as for ``_merged``."""
-    blobs = [files.paths.blob for files in found]
-    shifts = np.cumsum([0, *(len(blob) for blob in blobs[:-1])])
-    ends = [files.paths.ends + shift for files, shift in zip(found, shifts, strict=True)]
-    paths = Paths(np.concatenate(blobs), np.concatenate(ends))
     return Files(
-        paths.take(order),
+        Paths.merged([files.paths for files in found], order),
         np.concatenate([files.offset for files in found])[order],
         np.concatenate([files.length for files in found])[order],
         _merged_facts([files.file_bytes for files in found], found, order),

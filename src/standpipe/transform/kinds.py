@@ -9,9 +9,11 @@ import numpy as np
 
 from standpipe.contracts import Encoded
 from standpipe.errors import PlanError
-from standpipe.spec import KINDS, AnyArray, ArraySpec, Pictures, UInt8Array
+from standpipe.spec import KINDS, AnyArray, ArraySpec, Listed, Pictures, UInt8Array
 
-Known = Mapping[str, ArraySpec | Encoded | None]  # None: the loader measures the field's shape when it starts
+Known = Mapping[
+    str, ArraySpec | Encoded | Listed | None
+]  # None: the loader measures the field's shape when it starts
 
 
 @dataclass(frozen=True, slots=True)

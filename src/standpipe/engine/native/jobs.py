@@ -22,9 +22,9 @@ class NativeJob:
     records  the records from which the rows are made
     rows     (n,) int64: the row number in the slot of each record
     values   views of the slot's fields that no kernel makes; their values are checked
+    lists    the texts of all rows of the slot, by field
     """
 
-    lists: Mapping[str, list[Any]] = {}
     made = None
     ended_after = None
 
@@ -36,8 +36,9 @@ class NativeJob:
         rows: Int64Array,
         checks: Checks,
         values: Mapping[str, AnyArray],
+        lists: Mapping[str, list[Any]],
     ) -> None:
-        self.native, self.records, self.rows = native, records, rows
+        self.native, self.records, self.rows, self.lists = native, records, rows, lists
         self._reads, self._checks, self._values = reads, checks, values
 
     @property

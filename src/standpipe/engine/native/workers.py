@@ -130,13 +130,17 @@ class NativeWorkers(Workers):
         if some is not None:
             records, positions = records.take(some), positions[some]
         native = self._native_job(assignment, ring, records, positions, some) if len(rows) else None
-        return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment))
+        lists = {name: texts.texts() for name, texts in assignment.records.texts.items()}
+        return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment), lists)
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make the rows in ``new.rows`` again from other records, before all queued jobs."""
         assignment = new.assignment
         for name, values in new.records.plain.items():
             assignment.views[name][new.rows] = values
+        for name, texts in new.records.texts.items():
+            for row, text in zip(new.rows.tolist(), texts.texts(), strict=True):
+                job.lists[name][row] = text
         positions = assignment.positions[new.rows]
         job.native = None
         if len(new.rows):

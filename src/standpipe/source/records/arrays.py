@@ -1,4 +1,4 @@
-"""The source of NumPy arrays in memory or in .npy files, one row per record."""
+"""The source of arrays in memory or in .npy files, and of texts, one row per record."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from pathlib import Path
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import Encoded, OpenSource, Records, Rows
+from standpipe.contracts import OpenSource, Paths, Records, Rows
 from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
 from standpipe.source.records.fixed_file import stamp_of
 from standpipe.source.records.npy import NpyFile, check_dtype, opened_npy
-from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.spec import RESERVED, AnyArray, ArraySpec, Int64Array, Listed, UInt8Array
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 HASHED_BYTES = 256 << 20  # of a larger array only this much is hashed for the digest
 HASHED_AT_ONCE = 1 << 20  # bytes
+TEXT_KINDS = "UTO"  # NumPy's kinds of dtypes that may be texts: of fixed width, of any length, objects
 
 
 class Arrays:
-    """Arrays with one row per record, from memory or ``.npy`` files.
+    """Arrays with one row per record, from memory or ``.npy`` files, and texts.
 
     All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
     complex numbers. Image transforms take a field ``image`` of
@@ -33,26 +34,28 @@ class Arrays:
     - Files are read by position, a batch at a time, so memory doesn't depend on their size. A file that was
       changed or cut since the plan is an error. A memory map that you made yourself, with ``mmap_mode=``, is an
       array in memory here: if its file is cut while it is in use, the system ends the process.
+    - Texts are lists of str, or NumPy arrays of str. The source keeps their UTF-8 in two arrays, and a batch has
+      a list of str.
     - Nothing is unpickled.
     - Fields with one number per record may have any strides and byte order. Others must be in C order and in
       the machine's byte order, since rows of arrays in memory are used in place: a hidden copy would double
       their memory. The error says how to convert.
     - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
       to 256 MiB, and 256 evenly spaced blocks of 1 MiB of a larger one. For a file it covers size and
-      modification time, not the path.
+      modification time, not the path. For texts it covers all of them.
 
     Parameters
     ----------
     mapping : mapping of str to array or path, optional
         Fields whose names aren't keywords: ``Arrays({"image/left": array})``.
-    **fields : array or path
-        Fields by name: a NumPy array, (records, …), or the path of a ``.npy`` file with one.
+    **fields : array, path or list of str
+        Fields by name: a NumPy array, (records, …), the path of a ``.npy`` file with one, or a text for each record.
 
     Raises
     ------
     PlanError
-        By ``plan()``, if there is no field, if arrays differ in length, or if one isn't an array of numbers
-        or can't be used in place.
+        By ``plan()``, if there is no field, if fields differ in length, or if one isn't an array of numbers
+        or texts, or can't be used in place.
 
     Examples
     --------
@@ -65,7 +68,10 @@ class Arrays:
     __slots__ = ("_fields",)
 
     def __init__(
-        self, mapping: Mapping[str, AnyArray | AnyPath] | None = None, /, **fields: AnyArray | AnyPath
+        self,
+        mapping: Mapping[str, AnyArray | AnyPath | Sequence[str]] | None = None,
+        /,
+        **fields: AnyArray | AnyPath | Sequence[str],
     ) -> None:
         if mapping is not None and not isinstance(mapping, Mapping):
             raise PlanError(
@@ -74,10 +80,10 @@ class Arrays:
         self._fields = {**(mapping or {}), **fields}
 
     def open(self) -> OpenSource:
-        """Read the files' headers, check shapes and dtypes, and hash arrays in memory.
+        """Read the files' headers, check shapes and dtypes, and hash arrays in memory and texts.
 
         Raises ``PlanError``, with the field's name, for a field that isn't an array or ``.npy`` file of
-        numbers, has no rows, isn't in C order, or has another number of rows than the first field.
+        numbers, or texts, has no rows, isn't in C order, or has another number of rows than the first field.
         """
         if not self._fields:
             raise PlanError("Arrays has no fields; give it arrays by name, such as Arrays(image=…, label=…)")
@@ -93,11 +99,13 @@ class Arrays:
 
         digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
         for name, field in opened.items():
-            digest.update(f"{name!r} {field.array.dtype.str} {field.array.shape} {field.content};".encode())
+            digest.update(f"{name!r} {field.form} {field.content};".encode())
+        arrays = {name: opened[name].array for name in self._fields}
         return OpenArrays(
-            {name: opened[name].array for name in self._fields},
+            {name: array for name, array in arrays.items() if not isinstance(array, Paths)},
             digest.hexdigest(),
             {name: field.file for name, field in opened.items() if field.file},
+            {name: array for name, array in arrays.items() if isinstance(array, Paths)},
         )
 
     def describe(self) -> str:
@@ -112,23 +120,28 @@ class OpenArrays:
     arrays  read-only arrays by name, (records, …) each, in memory or in a file
     files   the path, inode, size and times of the file of each array, by name; not for arrays in memory and for
             files that are writable through the array
+    texts   texts by name
     """
 
     arrays: Mapping[str, AnyArray | NpyFile]
     digest: str
     files: Mapping[str, str]
+    texts: Mapping[str, Paths]
 
     @property
     def num_records(self) -> int:
         """The number of rows of each array."""
-        return len(next(iter(self.arrays.values())))
+        return len(next(iter((*self.arrays.values(), *self.texts.values()))))
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """The shape and dtype of one row of each array, in the machine's byte order."""
-        return {
+    def fields(self) -> Mapping[str, ArraySpec | Listed]:
+        """The shape and dtype of one row of each array, in the machine's byte order, and the texts."""
+        arrays = {
             name: ArraySpec(array.shape[1:], array.dtype.newbyteorder("="))
             for name, array in self.arrays.items()
+        }
+        return arrays | {
+            name: Listed("str", len(texts.blob) // len(texts)) for name, texts in self.texts.items()
         }
 
     @property
@@ -149,8 +162,8 @@ class OpenArrays:
 
     @property
     def index_bytes(self) -> int:
-        """Memory of an index, in bytes: 0, since the caller owns the arrays."""
-        return 0
+        """Memory of the texts' UTF-8, in bytes. The caller owns the arrays."""
+        return sum(texts.nbytes for texts in self.texts.values())
 
     @property
     def record_bytes(self) -> int:
@@ -172,7 +185,8 @@ class OpenArrays:
             for name, array in self.arrays.items()
             if array.ndim == 1
         }
-        return Records(indices, rows=rows, plain=plain)
+        texts = {name: texts.take(indices) for name, texts in self.texts.items()}
+        return Records(indices, rows=rows, plain=plain, texts=texts)
 
     def name(self, index: int) -> None:
         """Return None: a row has no name except its number."""
@@ -191,6 +205,8 @@ def _described(value: object) -> str:
             return f"{value.dtype}{list(value.shape)}"
         case str() | bytes() | os.PathLike():
             return f"'{path_text(value)}'"
+        case list() | tuple():
+            return f"texts[{len(value)}]"
         case _:
             return type(value).__name__
 
@@ -199,22 +215,32 @@ def _described(value: object) -> str:
 class _Field:
     """One field of an ``Arrays`` source, whose shape and type were checked.
 
+    array    the rows; of texts, their UTF-8
     content  what the source's digest takes from the array: a text that names its content
     file     path of its ``.npy`` file; empty for an array in memory, or if writing to the array changes the file
     """
 
-    array: AnyArray | NpyFile
+    array: AnyArray | NpyFile | Paths
     content: str
-    file: str
+    file: str = ""
+
+    @property
+    def form(self) -> str:
+        """The dtype and shape of the array, for the source's digest."""
+        return "texts" if isinstance(self.array, Paths) else f"{self.array.dtype.str} {self.array.shape}"
 
 
-def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
+def _open_field(name: str, value: AnyArray | AnyPath | Sequence[str]) -> _Field:
     if not isinstance(name, str) or name in ("", RESERVED):
         raise PlanError(f"Arrays: {name!r} can't be a field's name; use another one")
     match value:
         case np.ndarray() if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
             # Importing numpy.ma takes half as long as planning. A program with a masked array has imported it.
             raise PlanError(f"Arrays: {name!r} is a masked array; fill it, for example with array.filled(0)")
+        case np.ndarray() if value.ndim == 1 and value.dtype.kind in TEXT_KINDS:
+            return _texts(name, value.tolist())
+        case list() | tuple():
+            return _texts(name, value)
         case np.ndarray():
             array = np.asarray(value).view()
             flags = array.flags
@@ -231,8 +257,34 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
         case _:
             raise PlanError(
                 f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, for example from np.asarray, "
-                "or the path of a .npy file"
+                "the path of a .npy file, or a list of str"
             )
+
+
+def _texts(name: str, values: Sequence[object]) -> _Field:
+    """Return a field of texts. Raises ``PlanError`` if there are none, or if one isn't a str that has UTF-8."""
+    if not values:
+        raise PlanError(f"Arrays: {name!r} has no rows")
+    encoded: list[bytes] = []
+    for row, value in enumerate(values):
+        if not isinstance(value, str):
+            raise PlanError(
+                f"Arrays: {name!r} has a {type(value).__name__} in row {row}; give a str for each record, or numbers "
+                "as a NumPy array, for example from np.asarray"
+            )
+        try:
+            encoded.append(value.encode())
+        except UnicodeEncodeError as error:
+            raise PlanError(
+                f"Arrays: {name!r} has a surrogate in row {row}, which is no character: remove it, for example with "
+                "text.encode(errors='replace').decode()"
+            ) from error
+    from hashlib import blake2b
+
+    texts = Paths.pack(encoded)
+    digest = blake2b(texts.blob.data, digest_size=16)
+    digest.update(texts.ends.data)
+    return _Field(texts, digest.hexdigest())
 
 
 def _check(where: str, array: AnyArray | NpyFile, *, in_place: bool) -> None:

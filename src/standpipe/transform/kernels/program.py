@@ -10,7 +10,7 @@ import numpy as np
 
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
-from standpipe.spec import ArraySpec, Pictures
+from standpipe.spec import ArraySpec, Listed, Pictures
 from standpipe.transform.image import (
     GeometricStep,
     GeometricTransform,
@@ -136,7 +136,7 @@ class SampleProgram:
     """
 
     steps: tuple[Step, ...]
-    fields: Mapping[str, ArraySpec | None] | None
+    fields: Mapping[str, ArraySpec | Listed | None] | None
     before_cache: int = 0
     suspects: tuple[Left, ...] = ()
 
@@ -160,7 +160,7 @@ class SampleProgram:
 
 def sample_program(
     transforms: Sequence[Transform],
-    fields: Mapping[str, ArraySpec | Encoded],
+    fields: Mapping[str, ArraySpec | Encoded | Listed],
     cached: int = 0,
     *,
     whole: bool = True,
@@ -377,18 +377,19 @@ def _input(name: str, transforms: Sequence[Transform], fields: _Fields, grid: in
     """Return an input of a native step. Raises ``PlanError`` for an array that isn't of its kind."""
     kind, spec = fields.kinds[name], fields.known.get(name)
     twins = {a: b for pair in fields.pictures.pairs or () for a, b in (pair, pair[::-1])}
-    if not isinstance(spec, ArraySpec):
-        if kind.dtypes is None:
-            number: int | None = fields.channels.get(name) or fields.decoded(name)
-        else:
-            number = np.dtype(kind.dtypes[-1]).itemsize
-    elif (number := kind.bytes_of(spec)) is None:
+    number: int | None
+    if isinstance(spec, ArraySpec | Listed):
+        number = kind.bytes_of(spec) if isinstance(spec, ArraySpec) else None
+    elif kind.dtypes is None:
+        number = fields.channels.get(name) or fields.decoded(name)
+    else:
+        number = np.dtype(kind.dtypes[-1]).itemsize
+    if number is None:
         first = next(each for each in transforms if kind.is_image or moves_kind([each], kind))
         raise PlanError(
             f"{first.describe()} can't take the field {name!r}, which is {spec}: give it {kind.form}, or an encoded "
             f"{kind.name}; convert it, or rename it if it isn't one"
         )
-    assert number is not None
     return Input(name, kind, number, twins.get(name), grid)
 
 
@@ -419,7 +420,7 @@ def with_outputs(
     return {**others, **outputs} if reads[0] in outputs else {**outputs, **others}
 
 
-def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:
+def _not_encoded(name: str, spec: ArraySpec | Encoded | Listed | None) -> ArraySpec | Listed | None:
     if isinstance(spec, Encoded):
         raise PlanError(
             f"the field {name!r} is an {spec} that no transform decodes; decode its bytes, (n,) uint8, with a function "

@@ -9,7 +9,7 @@ from typing import Any
 
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
-from standpipe.spec import ArraySpec
+from standpipe.spec import ArraySpec, Listed
 from standpipe.transform.image import ImageTransform, Size
 from standpipe.transform.kinds import IMAGE, FieldKind
 from standpipe.transform.python.function import Function
@@ -176,7 +176,7 @@ def _numbers(value: Any) -> int:
     if (shape := _shape(value)) is not None:
         return max(shape, default=1)  # no boxes are (0, 4)
     match value:
-        case None:
+        case None | Listed():
             return 0
         case str():  # the coordinates of Pascal VOC's files are text
             return int(value.strip().lstrip("-").replace(".", "", 1).isdecimal())
