@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.contracts import OpenSource, RaggedRows, Records, Rows, check_source
-from standpipe.spec import RaggedSpec
+from standpipe.contracts import OpenSource, Paths, RaggedRows, Records, Rows, check_source
+from standpipe.spec import Listed, RaggedSpec
 
 
 class Altered:
@@ -117,6 +117,40 @@ def test_instances_that_break_a_promise(boxes: Any, ends: list[int], promise: st
         check_source(altered)
         return
     with pytest.raises(AssertionError, match=promise):
+        check_source(altered)
+
+
+@pytest.mark.parametrize(
+    ("texts", "promise"),
+    [
+        (Paths.pack([b"a", b"", b"\xff", b"bc"]), None),
+        (Paths.pack([b"a", b"b", b"c"]), "'caption' is uint8, cut at an int64 end for each record"),
+        (Paths(np.zeros(3, np.uint8), np.array([1, 0, 2, 3])), "'caption' is uint8, cut at"),
+        (Paths(np.zeros(3, np.uint8), np.array([1, 1, 2, 2])), "'caption' is uint8, cut at"),
+        (Paths(np.zeros(3, np.uint8), np.array([1, 1, 2, 3], np.int32)), "'caption' is uint8, cut at"),
+        (Paths(np.zeros(3), np.array([1, 1, 2, 3])), "'caption' is uint8, cut at"),
+    ],
+)
+def test_texts_that_break_a_promise(texts: Paths, promise: str | None) -> None:
+    def change(records: Records) -> Records:
+        whole = np.array_equal(records.index, np.arange(4))
+        return replace(records, texts={"caption": texts if whole else texts.take(records.index)})
+
+    altered = Altered(fields=lambda good: {**good.fields, "caption": Listed("str")}, locate=locates(change))
+    if promise is None:
+        check_source(altered)
+        return
+    with pytest.raises(AssertionError, match=promise):
+        check_source(altered)
+
+
+def test_texts_are_described_as_texts() -> None:
+    def change(records: Records) -> Records:
+        return replace(records, texts={"caption": Paths.pack([b"a"] * len(records.index))})
+
+    spec = sp.ArraySpec((), np.dtype(np.int64))
+    altered = Altered(fields=lambda good: {**good.fields, "caption": spec}, locate=locates(change))
+    with pytest.raises(AssertionError, match=r"'caption' is list of str, outside the slots, got \(\) int64"):
         check_source(altered)
 
 

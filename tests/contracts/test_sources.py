@@ -80,6 +80,11 @@ def arrays_in_memory(tmp_path: Path) -> Source:
     return Arrays(image=image, label=np.arange(10)[::2], weight=np.arange(5, dtype=">f4"))
 
 
+def arrays_and_texts(tmp_path: Path) -> Source:
+    parts = [Arrays(caption=["a", "", "漢字 😀\0"][:n], label=np.arange(n)) for n in (3, 1)]
+    return Concat(parts[0], parts[1], parts[0])
+
+
 def arrays_in_files(tmp_path: Path) -> Source:
     np.save(tmp_path / "image.npy", np.arange(30, dtype=np.float16).reshape(5, 2, 3))
     np.save(tmp_path / "label.npy", np.arange(5, dtype=np.int16))
@@ -180,6 +185,7 @@ def mixed(tmp_path: Path) -> Source:
         list_in_a_file,
         arrays_in_memory,
         arrays_in_files,
+        arrays_and_texts,
         concatenated,
         concatenated_arrays,
         tar_shards,

@@ -176,6 +176,8 @@ def test_padding_is_marked_in_every_form(fields: Any) -> None:
 
 
 def test_texts_stay_lists() -> None:
+    texts = sp.Pipeline(sp.Arrays(x=np.arange(4), name=["a", "b", "c", "d"])).batch(2)
+    assert next(iter(loader(texts, fields={"text": "name"})))["text"] == ["a", "b"]
     named = [{"x": np.float32(number), "name": f"number {number}"} for number in range(4)]
     batch = next(iter(loader(sp.Pipeline(sp.MapSource(named)).batch(2), fields=("x", "name"))))
     assert batch["name"] == ["number 0", "number 1"]

@@ -4,15 +4,17 @@ import io
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from forked import output
+from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source import Arrays
-from standpipe.spec import ArraySpec
+from standpipe.spec import ArraySpec, Listed
 
 IMAGE = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABEL = np.array([3, 1, 2, 0])
@@ -40,6 +42,67 @@ def test_scalars_are_gathered_and_larger_rows_stay_where_they_are() -> None:
     assert records.rows["image"].rows.tolist() == [2, 0, 2]
     assert not records.rows["image"].array.flags.writeable
     assert IMAGE.flags.writeable
+
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=20)
+
+
+@given(TEXTS, st.data())
+def test_texts_come_back_as_they_are(texts: list[str], data: st.DataObject) -> None:
+    opened = Arrays(caption=texts, length=np.array([len(each) for each in texts])).open()
+    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=40))
+    found = opened.locate(np.array(rows, np.int64))
+    assert found.texts["caption"].texts() == [texts[row] for row in rows]
+    assert found.take(np.arange(len(rows))[::-1]).texts["caption"].texts() == [
+        texts[row] for row in rows[::-1]
+    ]
+    assert opened.index_bytes == len("".join(texts).encode()) + 8 * len(texts)
+
+
+@given(st.lists(st.binary()))
+def test_bytes_that_are_no_text_are_kept_as_surrogates(strings: list[bytes]) -> None:
+    texts = Paths.pack(strings).texts()
+    assert [text.encode("utf-8", "surrogateescape") for text in texts] == strings
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("a", "", "é", "\0"),
+        np.array(["a", "", "é", "\0"], object),
+        np.array(["a", "", "é", "x"]),
+        np.array(["a", "b", "é", "x"], np.dtypes.StringDType())
+        if hasattr(np.dtypes, "StringDType")
+        else ["a"] * 4,
+    ],
+    ids=["tuple", "objects", "fixed width", "any length"],
+)
+def test_texts_may_be_an_array(texts: Any) -> None:
+    opened = Arrays(label=LABEL, caption=texts).open()
+    assert opened.fields["caption"] == Listed("str")
+    assert opened.locate(np.arange(4)).texts["caption"].texts() == [*texts]
+    assert opened.columns == ("label",)
+    assert opened.digest == Arrays(label=LABEL, caption=[*texts]).open().digest
+
+
+def test_each_text_counts_in_the_digest() -> None:
+    found = [["ab", "c"], ["a", "bc"], ["ab", "d"], ["abc", ""]]
+    assert len({Arrays(caption=texts).open().digest for texts in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([], "'caption' has no rows"),
+        (["a", None], "'caption' has a value of type NoneType in row 1; give a str for each record"),
+        ([b"a"], "'caption' has a value of type bytes in row 0"),
+        (np.array([{}, "a"]), "'caption' has a value of type dict in row 0"),
+        (["a", "b\ud800"], "'caption' has a surrogate in row 1"),
+    ],
+)
+def test_texts_that_cant_be_used(texts: Any, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        Arrays(caption=texts).open()
 
 
 def test_rows_of_files_are_read(tmp_path: Path) -> None:
@@ -98,11 +161,11 @@ def test_dtypes_of_numbers(dtype: str) -> None:
 
 
 REFUSED = [
-    (np.array([{}, None]), "dtype object; Python objects"),
+    (np.array([[{}, None]]), "dtype object; Python objects"),
     (np.zeros(2, [("x", "i4")]), "each of its fields"),
     (np.zeros(2, "V3"), "view it as numbers"),
     (np.zeros(2, "M8[s]"), "astype.np.int64"),
-    (np.array(["a", "b"]), "text to numbers"),
+    (np.array([["a"], ["b"]]), "text to numbers"),
     (np.array([b"a"]), "text to numbers"),
     (np.zeros(2, np.longdouble), "astype.np.float64"),
     (np.array(5), "a single value"),
@@ -116,7 +179,7 @@ REFUSED_IN_MEMORY = [
     (IMAGE.transpose(0, 3, 1, 2), "C order"),
     (np.frombuffer(bytes(33), np.int64, 4, offset=1).reshape(2, 2), "not aligned"),
     (np.ma.masked_array([1, 2], [True, False]), "masked"),
-    ([1, 2], "is a list; give a NumPy array"),
+    ([1, 2], "a value of type int in row 0; give a str for each record, or numbers as a NumPy array"),
     (None, "is a NoneType"),
 ]
 

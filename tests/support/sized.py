@@ -12,7 +12,7 @@ from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
 
 @dataclass(frozen=True)
 class Sized:
-    """The images of a source that knows their sizes, and the files beside them."""
+    """The images of a source that knows their sizes, and the files, numbers and texts beside them."""
 
     source: Source
     beside: Source | None = None
@@ -46,4 +46,9 @@ class _Opened:
         if self.beside is None:
             return found
         beside = self.beside.locate(indices)
-        return replace(found, files={**beside.files, **found.files}, plain={**beside.plain, **found.plain})
+        return replace(
+            found,
+            files={**beside.files, **found.files},
+            plain={**beside.plain, **found.plain},
+            texts=beside.texts,
+        )

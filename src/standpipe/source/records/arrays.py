@@ -269,8 +269,8 @@ def _texts(name: str, values: Sequence[object]) -> _Field:
     for row, value in enumerate(values):
         if not isinstance(value, str):
             raise PlanError(
-                f"Arrays: {name!r} has a {type(value).__name__} in row {row}; give a str for each record, or numbers "
-                "as a NumPy array, for example from np.asarray"
+                f"Arrays: {name!r} has a value of type {type(value).__name__} in row {row}; give a str for each "
+                "record, or numbers as a NumPy array, for example from np.asarray"
             )
         try:
             encoded.append(value.encode())
