@@ -132,8 +132,8 @@ class RaggedSpec:
 class Listed:
     """A field that isn't stored in a slot: a batch has a Python list with a value per row.
 
-    kind    name of the values' type
-    nbytes  size of the measured value, roughly
+    kind    name of the values' type; ``"str"`` for the texts of a source
+    nbytes  size of the measured value, or of the mean text, roughly
     """
 
     kind: str

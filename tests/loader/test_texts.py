@@ -111,9 +111,10 @@ def test_padding_repeats_texts_as_it_repeats_all_fields() -> None:
     assert last["caption"][3:] == batches[0]["caption"][:2]
 
 
-def test_texts_alone_are_a_data_set() -> None:
+@pytest.mark.parametrize("executor", [None, "inline"])
+def test_texts_alone_are_a_data_set(executor: Any) -> None:
     source = sp.Arrays(caption=CAPTIONS)
-    with sp.Pipeline(source).batch(COUNT).loader(**SETTINGS) as loader:
+    with sp.Pipeline(source).batch(COUNT).loader(executor=executor, **SETTINGS) as loader:
         assert loader.peek()["caption"] == CAPTIONS
         assert next(iter(loader))["caption"] == CAPTIONS
 
