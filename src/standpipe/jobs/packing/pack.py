@@ -45,7 +45,7 @@ from standpipe.order import Sequential, Shuffled
 from standpipe.source import ImageFolder, TarShards
 from standpipe.source.build_index import built_index
 from standpipe.source.index.listing import Listing
-from standpipe.source.shards.subject import TarSubject
+from standpipe.source.shards.tar_subject import TarSubject
 from standpipe.spec import Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor, read_all, write_all
