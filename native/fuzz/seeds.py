@@ -1,4 +1,4 @@
-"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES TARS."""
+"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES TARS EXAMPLES."""
 
 import io
 import os
@@ -100,9 +100,33 @@ def tars() -> dict[str, bytes]:
     return made
 
 
-def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path) -> None:
+def examples() -> dict[str, bytes]:
+    """TFRecord files of a few records, whose checksums the target corrects; with numbers of both forms."""
+
+    def part(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    numbers = {
+        "packed": {b"n": part(3, part(1, b"\1\x80\1")), b"f": part(2, part(1, bytes(8)))},
+        "unpacked": {b"n": part(3, b"\x08\7\x08\7"), b"f": part(2, b"\x0d\0\0\0\0")},
+    }
+    made = {}
+    for name, features in numbers.items():
+        entries = [(b"i", part(1, part(1, b"image"))), *features.items(), (b"other", b"")]
+        record = part(1, b"".join(part(1, part(1, key) + part(2, value)) for key, value in entries))
+        made[name] = 3 * (len(record).to_bytes(8, "little") + bytes(4) + record + bytes(4))
+    return made
+
+
+def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path, records: Path) -> None:
     """Write them."""
-    every = ((lists, LISTS), (faults, FAULTS), (caches, {"set": cache()}), (shards, tars()))
+    every = (
+        (lists, LISTS),
+        (faults, FAULTS),
+        (caches, {"set": cache()}),
+        (shards, tars()),
+        (records, examples()),
+    )
     for small, contents in every:
         small.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -125,4 +149,4 @@ def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path) ->
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:6]))
+    main(*map(Path, sys.argv[1:7]))

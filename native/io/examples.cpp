@@ -190,9 +190,8 @@ bool ExampleRecords::fail(ExampleFault fault, size_t field) noexcept {
     return false;
 }
 
-// The bytes [at, at + size), or fewer where the file ends or can't be read.
+// Returns the bytes [at, at + size), or fewer where the file ends or can't be read.
 Bytes ExampleRecords::view(uint64_t at, uint64_t size) {
-    size = std::min(size, size_ - at);
     if (at < window_at_ || at + size > window_at_ + window_size_) {
         const uint64_t wanted = std::min(std::max(size, kWindow), size_ - at);
         if (window_.size() < wanted) window_.resize(wanted);
@@ -206,9 +205,8 @@ Bytes ExampleRecords::view(uint64_t at, uint64_t size) {
             if (got <= 0) break;  // 0: it was shortened after it was opened
             window_size_ += static_cast<uint64_t>(got);
         }
-        size = std::min(size, window_size_);
     }
-    return {window_.data() + (at - window_at_), size};
+    return {window_.data() + (at - window_at_), std::min(size, window_size_ - (at - window_at_))};
 }
 
 bool ExampleRecords::take(size_t most, const std::function<bool()>& stops) {
@@ -227,16 +225,15 @@ bool ExampleRecords::take(size_t most, const std::function<bool()>& stops) {
 // Reads a record.
 bool ExampleRecords::next() {
     features_.clear();  // their names are in the window
-    const Bytes head = view(at_, kHead);
+    const Bytes head = view(at_, std::min(kHead, size_ - at_));
     if (error_) return fail(ExampleFault::cant_read);
-    const bool is_first = at_ == 0;
-    if (is_first && is_compressed(head) &&
-        (head.size() < kHead || value_at<uint32_t>(head.data() + 8) != masked_crc(head.first(8))))
-        return fail(ExampleFault::compressed);
-    if (head.size() < kHead) return fail(ExampleFault::cut);
+    const bool is_whole = head.size() == kHead;
+    if (!is_whole || value_at<uint32_t>(head.data() + 8) != masked_crc(head.first(8)))
+        return fail(at_ == 0 && is_compressed(head) ? ExampleFault::compressed
+                    : !is_whole                     ? ExampleFault::cut
+                    : at_ == 0                      ? ExampleFault::not_records
+                                                    : ExampleFault::bad_length);
     const auto length = value_at<uint64_t>(head.data());
-    if (value_at<uint32_t>(head.data() + 8) != masked_crc(head.first(8)))
-        return fail(is_first ? ExampleFault::not_records : ExampleFault::bad_length);
     if (size_ - at_ < kHead + kTail || length > size_ - at_ - kHead - kTail) return fail(ExampleFault::cut);
     if (length > kMostExampleBytes) return fail(ExampleFault::too_long);
     const Bytes body = view(at_ + kHead, length + kTail);

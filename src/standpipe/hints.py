@@ -128,6 +128,8 @@ NAMES = {  # of the package
     "load_dataset": "write sp.MapSource(datasets.load_dataset(…, split='train'))",
     "transforms": "its transforms are names of the package, such as sp.CenterCrop",
     "WebDataset": "write sp.TarShards('train-{000..146}.tar')",
+    "TFRecordDataset": "write sp.TFRecords('train-*', image='image/encoded', label='image/class/label')",
+    "StreamingDataset": "write sp.MDS('mds/train')",
     "ImageList": "write sp.FileList('list.txt')",
     "CIFAR10": "write sp.MapSource(torchvision.datasets.CIFAR10(…))",
     "from_tensor_slices": "write sp.Arrays(image=…, label=…)",

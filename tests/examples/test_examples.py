@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from record_files import example as example_of, mds, tfrecord
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SLOPES = ((0, 1), (1, 0), (1, 1))  # of the stripes of each class: across, down, both
@@ -112,6 +113,7 @@ def test_every_example_is_tested() -> None:
         "keypoints.py",
         "lightning_module.py",
         "lmdb_images.py",
+        "mds.py",
         "mnist.py",
         "nfs_cache.py",
         "parquet.py",
@@ -125,6 +127,7 @@ def test_every_example_is_tested() -> None:
         "stereo_depth.py",
         "super_resolution_pairs.py",
         "ten_million_images.py",
+        "tfrecords.py",
         "timm_recipe.py",
         "train_numpy.py",
         "train_resnet_torch.py",
@@ -446,6 +449,16 @@ STORES = {
 }
 
 
+def epoch_of(train: sp.Pipeline) -> str:
+    """Return the line that the examples of stores print for an epoch."""
+    train = train.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(32)
+    digest = hashlib.sha256()
+    with train.loader(memory="1GiB", num_workers=2) as loader:
+        for batch in loader:
+            digest.update(batch["image"])
+    return f"epoch 0: 3 steps, SHA-256 {digest.hexdigest()}"
+
+
 @pytest.mark.parametrize("example", STORES)
 def test_encoded_images_of_a_store_give_the_batches_of_the_folder(
     example: str, photos: Path, tmp_path: Path
@@ -453,13 +466,16 @@ def test_encoded_images_of_a_store_give_the_batches_of_the_folder(
     pytest.importorskip(STORES[example])
     assert (EXAMPLES / example).read_text().count("\n") <= 60
     order = {"block": 64, "window": 4} if example == "parquet.py" else {}
-    train = sp.Pipeline(sp.ImageFolder(photos / "train")).shuffle(seed=7, **order)
-    train = train.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(32)
-    digest = hashlib.sha256()
-    with train.loader(memory="1GiB", num_workers=2) as loader:
-        for batch in loader:
-            digest.update(batch["image"])
+    expected = epoch_of(sp.Pipeline(sp.ImageFolder(photos / "train")).shuffle(seed=7, **order))
     store = () if example == "huggingface.py" else (tmp_path / "store",)
     variables = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    expected = f"epoch 0: 3 steps, SHA-256 {digest.hexdigest()}"
     assert run(example, photos / "train", *store, **variables).splitlines() == [expected]
+
+
+def test_shards_of_other_libraries_give_the_batches_of_the_folder(photos: Path, tmp_path: Path) -> None:
+    expected = epoch_of(sp.Pipeline(sp.ImageFolder(photos / "train")).shuffle(seed=7))
+    images = [path.read_bytes() for path in sorted((photos / "train").glob("*/*.jpg"))]
+    tfrecord(tmp_path / "train-0", [example_of({"image/encoded": image, "n": [0]}) for image in images])
+    assert run("tfrecords.py", tmp_path / "train-*", "image/encoded", "n").splitlines() == [expected]
+    mds(tmp_path / "mds", {"x": "jpeg", "y": "int"}, [{"x": image, "y": 0} for image in images], per_shard=40)
+    assert run("mds.py", tmp_path / "mds", "x", "y").splitlines() == [expected]

@@ -28,6 +28,7 @@ from PIL import Image
 import standpipe as sp
 from indexes import with_data
 from photos import foreign_kinds, numbers, picture
+from record_files import mds
 from standpipe import _native
 from standpipe.spec import DecodeMode, Decoding
 from tars import shard
@@ -395,6 +396,47 @@ class Wids:
         for each in listed:
             assert each.path.startswith(b"/")
             assert b"\0" not in each.path
+        return True
+
+
+class Mds:
+    """MDS shards and their index.json, in one string: samples inside of the shard, or a ``PlanError``."""
+
+    words = (
+        *(
+            b"null",
+            b"-1",
+            b"1e999",
+            b"[" * 2000,
+            b"{}",
+            b"../",
+            b'"bytes": ',
+            b'"samples": ',
+            b'"zstd"',
+            b'"jpeg"',
+        ),
+        *(b'"int"', b'"ndarray:uint8:0"', b"\0\0\0\0", b"\xff\xff\xff\xff", b"\1\0\0\0"),
+    )
+
+    def __init__(self) -> None:
+        self._folder = Path(mkdtemp(prefix="fuzz-"))
+        columns = {"x": "jpeg", "y": "int", "z": "ndarray:uint8:2"}
+        mds(self._folder, columns, [{"x": b"image" * n, "y": n, "z": [n, n]} for n in range(1, 4)])
+        self._index, self._shard = self._folder / "index.json", self._folder / "shard.00000.mds"
+        whole = self._shard.read_bytes()
+        self.seeds = [len(whole).to_bytes(2, "little") + whole + self._index.read_bytes()]
+
+    def run(self, data: bytes) -> bool:
+        size = int.from_bytes(data[:2], "little")
+        self._shard.write_bytes(data[2 : 2 + size])
+        self._index.write_bytes(data[2 + size :])
+        try:
+            opened = sp.MDS(self._folder).open()
+        except sp.PlanError:
+            return False
+        for files in opened.locate(np.arange(opened.num_records)).files.values():
+            assert (files.offset >= 0).all()
+            assert (files.offset + files.length <= len(data[2 : 2 + size])).all()
         return True
 
 
@@ -1051,6 +1093,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "idx": Idx,
     "tar": Tar,
     "wids": Wids,
+    "mds": Mds,
     "shard-indexes": IndexLists,
     "checksums": Checksums,
     "state": State,

@@ -6,6 +6,7 @@ import os
 import re
 
 from standpipe.errors import PlanError
+from standpipe.source.shards.names import read_small
 from standpipe.source.shards.wids import ListedShard
 from standpipe.system.paths import open_for_reading, path_text, reading
 
@@ -46,10 +47,7 @@ def _energon(path: bytes) -> ListedShard:
 
 def _dali(path: bytes) -> ListedShard:
     """Read a line with the number of samples, and a line for each: extension, offset, size and name of each member."""
-    with open_for_reading(path) as file, reading(path):
-        if os.fstat(file.fileno()).st_size > MOST_BYTES:
-            raise PlanError(f"{path_text(path)} is larger than {MOST_BYTES:,} bytes; is it an index of DALI?")
-        lines = file.read().splitlines()
+    lines = read_small(path, MOST_BYTES, "an index of DALI").splitlines()
     head = VERSION.fullmatch(lines[0]) if lines else None
     if head is None:
         raise PlanError(

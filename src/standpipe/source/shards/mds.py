@@ -94,13 +94,11 @@ class MDS:
         folder = absolute(self.folder, field="MDS's folder")
         index = None if self.index is None else absolute(self.index, field="MDS's index")
         columns, listed = read_mds_index(folder)
-        kinds = {column.name: column for column in columns}
-        named = self.named or tuple(
-            (each.name, each.name) for each in columns if each.is_read and each.encoding != "bytes"
-        )
+        kinds = {column.name: column.encoding for column in columns if column.is_read}
+        named = self.named or tuple((name, name) for name, encoding in kinds.items() if encoding != "bytes")
         check_named("MDS", named, SUCH)
         for field, name in named:
-            if name not in kinds or not kinds[name].is_read:
+            if name not in kinds:
                 found = ", ".join(f"{each.name!r} ({each.encoding})" for each in columns)
                 raise PlanError(
                     f"MDS: {field}={name!r} must be a column of jpeg, png, bytes or numbers; {path_text(folder)} has "
@@ -149,9 +147,7 @@ class _Reader(NamedReader):
     def __init__(self, writer: IndexWriter, subject: MdsSubject) -> None:
         self._subject = subject
         images = {column.name for column in subject.columns if column.encoding in IMAGES}
-        super().__init__(
-            writer, subject.name, frozenset(field for field, name in subject.named if name in images)
-        )
+        super().__init__(writer, subject.name, {field for field, name in subject.named if name in images})
         sizes = [column.size for column in subject.columns]
         self._variable = np.array([size is None for size in sizes])
         self._sizes = np.array([size or 0 for size in sizes])
@@ -167,16 +163,11 @@ class _Reader(NamedReader):
         """Return where each sample begins, and where the last one ends, (samples + 1,)."""
         shard = self._subject.listed[number]
         head_bytes = (shard.samples + 2) * WORD_BYTES
-        if size != shard.size or head_bytes > size:
+        words = np.frombuffer(read_fully(file, min(head_bytes, size) // WORD_BYTES * WORD_BYTES, 0), "<u4")
+        if size != shard.size or len(words) * WORD_BYTES < head_bytes or words[0] != shard.samples:
             raise PlanError(
-                f"{path_text(shard.path)} has {size:,} bytes, but index.json says {shard.size:,} with "
-                f"{shard.samples:,} samples; copy the shard or index.json again"
-            )
-        words = np.frombuffer(read_fully(file, head_bytes, 0), "<u4")
-        if words[0] != shard.samples:
-            raise PlanError(
-                f"{path_text(shard.path)} at byte 0: it has {words[0]:,} samples, but index.json says "
-                f"{shard.samples:,}; copy the shard or index.json again"
+                f"{path_text(shard.path)} has {size:,} bytes and begins with {words[:1]}, but index.json says "
+                f"{shard.size:,} bytes with {shard.samples:,} samples; copy the shard or index.json again"
             )
         offsets = words[1:].astype(np.int64)
         least = head_bytes + self._variable.sum() * WORD_BYTES + self._sizes.sum()
@@ -196,9 +187,7 @@ class _Reader(NamedReader):
         stops = begins[:, None] + num_variable * WORD_BYTES + sizes.cumsum(1)
         if (wrong := stops[:, -1] != ends).any():
             at = int(wrong.argmax())
-            self._refuse(
-                number, start + at, int(begins[at]), "its columns don't end where the next sample begins"
-            )
+            self._refuse(number, start + at, int(begins[at]), "its columns don't end where the next begins")
         ranges, numbers = {}, dict[str, AnyArray]()
         for field, name in self._subject.named:
             at = next(n for n, column in enumerate(self._subject.columns) if column.name == name)

@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.system.paths import open_for_reading, path_text, reading
+from standpipe.source.shards.names import read_small
+from standpipe.system.paths import path_text
 
 MOST_BYTES = 256 << 20
 MOST_VALUE_BYTES = 4096  # of an array that the index holds for each record
+PARTS = ("names", "encodings", "sizes")  # of the columns, a list each
 IMAGES = ("jpeg", "png")
 BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 NUMBERS = {"int": "int64"} | {f"{kind}{n}": f"{kind}{n}" for kind, sizes in BITS.items() for n in sizes}
 ARRAY = re.compile(r"ndarray:(\w+):(\d{1,9}(?:,\d{1,9}){0,15})")
-UNPACKERS = {"zstd": "zstd -d", "gz": "gunzip -k", "bz2": "bunzip2 -k", "br": "brotli -d"}
+UNPACKERS = {
+    "zstd": "zstd -d",
+    "gz": "gunzip -k",
+    "bz2": "bunzip2 -k",
+    "br": "brotli -d",
+    "snappy": "python -m snappy -d",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +69,7 @@ def read_mds_index(folder: bytes) -> tuple[tuple[MdsColumn, ...], tuple[MdsShard
     import json  # imported here: with hashlib it takes a tenth of importing standpipe
 
     path = os.path.join(folder, b"index.json")  # noqa: PTH118 (pathlib has no bytes)
-    with open_for_reading(path) as file, reading(path):
-        if os.fstat(file.fileno()).st_size > MOST_BYTES:
-            raise PlanError(
-                f"{path_text(path)} is larger than {MOST_BYTES:,} bytes; is it an index of MDS shards?"
-            )
-        text = file.read()
+    text = read_small(path, MOST_BYTES, "an index of MDS shards")
     try:
         raw = json.loads(text or b"")
         if raw["version"] != 2 or not all(each["format"] == "mds" for each in raw["shards"]):
@@ -74,7 +77,10 @@ def read_mds_index(folder: bytes) -> tuple[tuple[MdsColumn, ...], tuple[MdsShard
                 f"{path_text(path)} isn't an index of MDS shards of version 2; write them with MDSWriter"
             )
         listed = tuple(_shard(folder, each) for each in raw["shards"])
-        columns = {_columns(each) for each in raw["shards"]}
+        columns = {
+            tuple(_column(*parts) for parts in zip(*(each[f"column_{part}"] for part in PARTS), strict=True))
+            for each in raw["shards"]
+        }
     except PlanError:  # a ValueError too
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -87,20 +93,16 @@ def read_mds_index(folder: bytes) -> tuple[tuple[MdsColumn, ...], tuple[MdsShard
     return columns.pop(), listed
 
 
-def _columns(raw: Mapping[str, Any]) -> tuple[MdsColumn, ...]:
-    parts = raw["column_names"], raw["column_encodings"], raw["column_sizes"]
-    return tuple(_column(name, encoding, size) for name, encoding, size in zip(*parts, strict=True))
-
-
-def _column(name: object, encoding: object, size: object) -> MdsColumn:
+def _column(name: object, encoding: object, size: Any) -> MdsColumn:
     """Return a column. Raises ``ValueError`` for values of other types, and for a size that isn't the encoding's."""
-    if not isinstance(name, str) or not isinstance(encoding, str) or not (size is None or type(size) is int):
+    is_size = size is None or (type(size) is int and size > 0)
+    if not isinstance(name, str) or not isinstance(encoding, str) or not is_size:
         raise ValueError(f"the column {name!r} has the encoding {encoding!r} and the size {size!r}")
     found = ARRAY.fullmatch(encoding)
     dtype = NUMBERS.get(found[1] if found else encoding)
     shape = tuple(map(int, found[2].split(","))) if found else ()
     value_bytes = int(np.prod([1, *shape], dtype=object)) * np.dtype(dtype).itemsize if dtype else size
-    if (size is not None and size < 0) or value_bytes != size:
+    if value_bytes != size:
         raise ValueError(f"values of the column {name!r}, {encoding}, have {value_bytes} bytes, not {size}")
     is_kept = dtype is not None and 0 < (size or 0) <= MOST_VALUE_BYTES
     return MdsColumn(name, encoding, size, f"<{np.dtype(dtype).str[1:]}" if is_kept else None, shape)
@@ -120,13 +122,8 @@ def _shard(folder: bytes, raw: Mapping[str, Any]) -> MdsShard:
     if raw.get("compression") is not None and not os.path.lexists(path):
         kind = str(raw["compression"]).partition(":")[0]
         packed = path_text(os.path.join(folder, os.fsencode(raw["zip_data"]["basename"])))  # noqa: PTH118
-        how = (
-            f"unpack all, for example with '{UNPACKERS[kind]} {packed}'"
-            if kind in UNPACKERS
-            else "unpack all"
-        )
         raise PlanError(
-            f"{packed} is compressed with {kind}, and parts of a compressed shard can't be read alone; {how}, or write "
-            "them again with MDSWriter(compression=None)"
+            f"{packed} is compressed with {kind}, and parts of a compressed shard can't be read alone; unpack "
+            f"all, for example with '{UNPACKERS[kind]} {packed}', or write them again with MDSWriter(compression=None)"
         )
     return MdsShard(path, samples, size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -56,7 +56,7 @@ class NamedReader(ShardReader):
     images  fields that are images whatever their bytes are; others are if they begin like one in the first record
     """
 
-    def __init__(self, writer: IndexWriter, name: str, images: frozenset[str] = frozenset()) -> None:
+    def __init__(self, writer: IndexWriter, name: str, images: AbstractSet[str] = frozenset()) -> None:
         super().__init__(writer)
         self._name, self._known = name, images | {"image"}
         self._images: list[str] | None = None
@@ -92,11 +92,13 @@ class NamedReader(ShardReader):
                 f"{self._name} has no images: its first record has {found}, which isn't an image of a supported "
                 "format. Name the values that are images, such as image='jpg'"
             )
-        label = numbers.get("label")
-        if "label" in self._others or (
-            label is not None and (label.ndim != 1 or label.dtype.kind not in "iu")
+        label = numbers.get("label", np.empty(0, np.int64))
+        if (
+            "label" in self._images + self._others
+            or label.ndim != 1
+            or not np.can_cast(label.dtype, np.int64)
         ):
-            kind = "bytes" if label is None else f"{label.dtype} of shape {label.shape[1:]}"
+            kind = f"{label.dtype} of shape {label.shape[1:]}" if "label" in numbers else "bytes"
             raise PlanError(
                 f"{self._name}: a label is one integer, but the field 'label' is {kind}; give it another name, such as "
                 "target=…"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from standpipe.errors import PlanError
-from standpipe.system.paths import AnyPath, absolute, path_text
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
 
 MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
@@ -63,6 +63,14 @@ def check_shards(shards: object, call: str) -> None:
         raise PlanError(
             f"{call} needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {shards!r}"
         )
+
+
+def read_small(path: bytes, most_bytes: int, what: str) -> bytes:
+    """Read a file. Raises ``PlanError`` if it has more than ``most_bytes``; ``what``: what it should be."""
+    with open_for_reading(path) as file, reading(path):
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise PlanError(f"{path_text(path)} is larger than {most_bytes:,} bytes; is it {what}?")
+        return file.read()
 
 
 def shard_path(path: AnyPath, call: str = "TarShards") -> bytes:

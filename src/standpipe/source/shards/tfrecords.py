@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -18,22 +18,28 @@ from standpipe.source.shards.named import Named, NamedReader, NamedSubject, chec
 from standpipe.source.shards.names import check_shards, shard_paths, shards_text
 from standpipe.source.shards.subject import Part
 from standpipe.spec import AnyArray
-from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
+from standpipe.system.paths import AnyPath, absolute, path_text
 
 RECORDS_AT_ONCE = 1 << 14
 MOST_NAMED = 20  # features in a message
+Fault: TypeAlias = tuple[str, int, int, int, int]  # of ``_native.ExampleRecords``
+
 SUCH = "image='image/encoded'"
 AGAIN = "copy the file again"
-FAULTS = {
+FAULTS = {  # with {feature} and {field}, the {kind} of the first record's values, and {found}, a record's features
+    "compressed": "the file is compressed, and parts of a compressed file can't be read alone; unpack it, for example "
+    "with 'gzip -dc FILE > FILE.tfrecord' if TensorFlow wrote it as GZIP, and with 'zlib-flate -uncompress < FILE > "
+    "FILE.tfrecord' if as ZLIB",
     "not_records": "this isn't a record's length with its checksum; TFRecords reads uncompressed TFRecord files",
     "bad_length": f"the checksum of the record's length differs; {AGAIN}",
     "bad_data": f"the checksum of the record differs; {AGAIN}",
     "cut": f"the file ends inside this record, so it is cut; {AGAIN}",
     "too_long": "the record is longer than 1 GiB; write it again in smaller records",
     "no_example": "the record isn't a tf.train.Example; TFRecords reads no other messages",
-    "kind": "the feature FEATURE isn't KIND as in the first record; leave it out, or write the file again",
-    "count": "the feature FEATURE hasn't as many values as in the first record, or several byte strings. Only "
-    "lists of one length can be a field; leave it out",
+    "missing": "it has no feature {feature!r} with a value, for the field {field!r}; it has {found}",
+    "kind": "the feature {feature!r} isn't {kind} as in the first record; leave it out, or write the file again",
+    "count": "the feature {feature!r} hasn't as many values as in the first record, or several byte strings. Lists "
+    "of one length alone can be a field; leave it out",
 }
 
 
@@ -129,18 +135,7 @@ class RecordSubject(NamedSubject):
         return {f"{field}={feature}": True for field, feature in self.named}
 
     def reader(self, writer: IndexWriter) -> _Reader:
-        """Return a reader of all records. Raises ``PlanError`` if no feature was named, with those that there are."""
-        if not self.named:
-            shard, records = self.shards[0], _native.ExampleRecords([])
-            with open_for_reading(shard) as file, reading(shard):
-                records.begin(file.fileno(), os.fstat(file.fileno()).st_size)
-                records.take(1)
-            if records.fault is not None:
-                _refuse(shard, records, ())
-            raise PlanError(
-                f"TFRecords needs the feature of each field, such as {SUCH}; the first record of {path_text(shard)} "
-                f"has {_features(records)}"
-            )
+        """Return a reader of all records."""
         return _Reader(writer, self)
 
 
@@ -154,13 +149,19 @@ class _Reader(NamedReader):
 
     def read(self, number: int, file: int, size: int) -> Iterator[Part]:
         """Yield the records of a file."""
-        records = self._records
+        records, named = self._records, self._subject.named
+        shard = path_text(self._subject.shards[number])
         records.begin(file, size)
         more = True
         while more:
             more = records.take(RECORDS_AT_ONCE)
             if records.fault is not None:
-                _refuse(self._subject.shards[number], records, self._subject.named)
+                _refuse(shard, records, records.fault, named)
+            if not named:
+                raise PlanError(
+                    f"TFRecords needs the feature of each field, such as {SUCH}; a record of {shard} has "
+                    f"{_features(records)}"
+                )
             yield self._taken(file)
 
     def _taken(self, file: int) -> Part:
@@ -175,28 +176,15 @@ class _Reader(NamedReader):
         return self.part(file, ranges, numbers, np.asarray(self._records.sums))
 
 
-def _refuse(shard: bytes, records: _native.ExampleRecords, named: Named) -> NoReturn:
+def _refuse(shard: str, records: _native.ExampleRecords, fault: Fault, named: Named) -> NoReturn:
     """Raise the ``PlanError`` for a fault."""
-    assert records.fault is not None
-    what, record, at, field, code = records.fault
+    what, record, at, number, code = fault
     if what == "cant_read":
         raise OSError(code, os.strerror(code))
-    where = f"{path_text(shard)}, record {record:,} at byte {at:,}: "
-    if what == "compressed":
-        raise PlanError(
-            f"{path_text(shard)} is compressed, and parts of a compressed file can't be read alone; unpack it, for "
-            "example with 'gzip -dc FILE > FILE.tfrecord' if TensorFlow wrote it as GZIP, and with 'zlib-flate "
-            "-uncompress < FILE > FILE.tfrecord' if as ZLIB"
-        )
-    if what == "missing":
-        raise PlanError(
-            f"{where}it has no feature {named[field][1]!r} with a value, for the field {named[field][0]!r}; it has "
-            f"{_features(records)}"
-        )
-    text = FAULTS[what]
-    if what in ("kind", "count"):
-        text = text.replace("FEATURE", repr(named[field][1])).replace("KIND", records.kind(field)[0])
-    raise PlanError(f"{where}{text}")
+    field, feature = named[number] if named else ("", "")
+    kind = records.kind(number)[0] if named else ""
+    text = FAULTS[what].format(feature=feature, field=field, kind=kind, found=_features(records))
+    raise PlanError(f"{shard}, record {record:,} at byte {at:,}: {text}")
 
 
 def _features(records: _native.ExampleRecords) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe.errors import PlanError
-from standpipe.source.shards.names import shard_path
-from standpipe.system.paths import open_for_reading, path_text, reading
+from standpipe.source.shards.names import read_small, shard_path
+from standpipe.system.paths import path_text
 
 MOST_BYTES = 64 << 20
 SUFFIX = b".json"
@@ -37,10 +37,7 @@ def listed_shards(path: bytes) -> tuple[ListedShard, ...]:
     """
     import json  # imported here: with hashlib it takes a tenth of importing standpipe
 
-    with open_for_reading(path) as file, reading(path):
-        if os.fstat(file.fileno()).st_size > MOST_BYTES:
-            raise PlanError(f"{path_text(path)} is larger than {MOST_BYTES:,} bytes; is it a list of shards?")
-        text = file.read()
+    text = read_small(path, MOST_BYTES, "a list of shards")
     try:
         raw = json.loads(text or b"")
         found = [_listed(path, entry) for entry in raw["shardlist"]]
