@@ -170,7 +170,7 @@ def test_index_json_that_doesnt_fit(folder: Path) -> None:
 def test_arguments_that_dont_fit(folder: Path) -> None:
     assert "image='z' must be a column of jpeg, png, bytes or numbers" in refusal(sp.MDS(folder, image="z"))
     assert "'text' (str)" in refusal(sp.MDS(folder, text="text"))
-    assert "can't be named 'valid'" in refusal(sp.MDS(folder, valid="x"))
+    assert "MDS(valid='x'): a field is an identifier" in refusal(sp.MDS(folder, valid="x"))
     assert "'label' is float32 of shape ()" in refusal(sp.MDS(folder, image="x", label="area"))
 
 

@@ -161,8 +161,10 @@ def test_numbers_that_differ(tmp_path: Path) -> None:
 
 def test_arguments_that_dont_fit(files: Path) -> None:
     assert "has 'box' (floats), 'image/class/label' (integers)" in refusal(sp.TFRecords(files))
-    assert "can't be named 'index'" not in refusal(sp.TFRecords(files, index="/", image="image"))
-    assert "can't be named 'valid'" in refusal(sp.TFRecords(files, valid="box"))
+    assert "the name of its values is text, such as image=" in refusal(sp.TFRecords(files, image=1))  # type: ignore[arg-type]
+    assert "TFRecords(valid='box'): a field is an identifier other than index, valid, source" in refusal(
+        sp.TFRecords(files, valid="box")
+    )
     assert "TFRecords: no file fits" in refusal(sp.TFRecords("/nowhere-*", image="x"))
     assert "has no images: its first record has text, which" in refusal(
         sp.TFRecords(files, text="image/class/text")

@@ -12,7 +12,8 @@ from standpipe.errors import PlanError
 from standpipe.hints import ARGUMENTS, OTHERS, unknown_argument
 from standpipe.system.paths import AnyPath, path_text
 
-OWN_FIELDS = ("image", "label", "index", "valid", "source")
+ADDED = ("index", "valid", "source")  # fields that batches have themselves
+OWN_FIELDS = ("image", "label", *ADDED)
 ALIKE = 0.8  # names that are closer to an argument's name are taken for a misspelt one
 
 Further: TypeAlias = tuple[tuple[str, AnyPath], ...]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from standpipe.errors import PlanError
 from standpipe.formats import SUFFIXES
-from standpipe.source.index.with_fields import is_field_name
+from standpipe.source.index.with_fields import ADDED, is_field_name
 
 IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
 # Extensions of integers, as WebDataset reads them.
@@ -45,7 +45,7 @@ def checked_fields(fields: object) -> Fields | None:
     checked: dict[str, tuple[str, ...]] = {}
     taken: dict[str, str] = {}
     for name, text in fields.items() if isinstance(fields, Mapping) else ():
-        if not isinstance(name, str) or not name.isidentifier() or name in ("index", "valid", "source"):
+        if not isinstance(name, str) or not name.isidentifier() or name in ADDED:
             raise PlanError(f"TarShards: a field can't be named {name!r}; use an identifier, {such}")
         if not isinstance(text, str) or not all(part.strip(". ") for part in text.split(";")):
             raise PlanError(f"TarShards: the field {name!r} needs extensions as text, {such}, got {text!r}")

@@ -15,14 +15,13 @@ from standpipe.source.index.file import Facts, read_fully
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.shards.listing import ShardListing
 from standpipe.source.shards.mds_index import IMAGES, MdsColumn, MdsShard, read_mds_index
-from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_named, named_text
-from standpipe.source.shards.subject import LEFT_OUT, Part
+from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_fields, named_text
+from standpipe.source.shards.subject import LEFT_OUT, ShardPart
 from standpipe.spec import AnyArray, Int64Array, UInt8Array
 from standpipe.system.paths import AnyPath, absolute, path_text
 
 RECORDS_AT_ONCE = 1 << 16
 SUCH = "image='x', label='y'"
-NO_SUM = np.dtype(np.uint32)
 WORD_BYTES = 4  # of the number of samples, of offsets and of sizes
 
 
@@ -86,8 +85,7 @@ class MDS:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        index = None if self.index is None else path_text(self.index)
-        return f"MDS('{path_text(self.folder)}'{named_text(self.named, index)})"
+        return f"MDS('{path_text(self.folder)}'{named_text(self.named, self.index)})"
 
     def subject(self) -> MdsSubject:
         """Read ``index.json``; return the shards, as the subject of an index."""
@@ -96,7 +94,7 @@ class MDS:
         columns, listed = read_mds_index(folder)
         kinds = {column.name: column.encoding for column in columns if column.is_read}
         named = self.named or tuple((name, name) for name, encoding in kinds.items() if encoding != "bytes")
-        check_named("MDS", named, SUCH)
+        check_fields("MDS", named, SUCH)
         for field, name in named:
             if name not in kinds:
                 found = ", ".join(f"{each.name!r} ({each.encoding})" for each in columns)
@@ -152,7 +150,7 @@ class _Reader(NamedReader):
         self._variable = np.array([size is None for size in sizes])
         self._sizes = np.array([size or 0 for size in sizes])
 
-    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+    def read(self, number: int, file: int, size: int) -> Iterator[ShardPart]:
         """Yield the records of a shard."""
         shard, offsets = self._subject.listed[number], self._offsets(number, file, size)
         for start in range(0, shard.samples, RECORDS_AT_ONCE):
@@ -177,7 +175,7 @@ class _Reader(NamedReader):
             self._refuse(number, at, (at + 1) * WORD_BYTES, "its place isn't behind the sample before")
         return offsets
 
-    def _taken(self, number: int, start: int, place: Any, begins: Int64Array, ends: Int64Array) -> Part:
+    def _taken(self, number: int, start: int, place: Any, begins: Int64Array, ends: Int64Array) -> ShardPart:
         """Return samples of a shard; ``place``: the file; ``start``: number of the first."""
         num_variable = int(self._variable.sum())
         sizes = np.broadcast_to(self._sizes, (len(begins), len(self._sizes))).astype(np.int64)
@@ -197,7 +195,7 @@ class _Reader(NamedReader):
             else:
                 values = _rows(place, self._sizes[at], offsets).view(column.dtype)
                 numbers[field] = values.reshape(len(begins), *column.shape)
-        return self.part(place[0], ranges, numbers, np.zeros(len(begins), NO_SUM))
+        return self.part(place[0], ranges, numbers, np.zeros(len(begins), np.uint32))
 
     def _refuse(self, number: int, sample: int, at: int, why: str) -> None:
         shard = path_text(self._subject.shards[number])

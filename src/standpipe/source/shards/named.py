@@ -13,29 +13,31 @@ from numpy.typing import NDArray
 from standpipe.errors import PlanError
 from standpipe.formats import HEAD_BYTES, format_of
 from standpipe.source.index.file import Facts
+from standpipe.source.index.with_fields import ADDED
 from standpipe.source.index.writer import IndexWriter
-from standpipe.source.shards.subject import Part, ShardReader, ShardSubject
+from standpipe.source.shards.subject import ShardPart, ShardReader, ShardSubject
 from standpipe.spec import AnyArray, Int64Array, UInt8Array
+from standpipe.system.paths import AnyPath, path_text
 
 Named: TypeAlias = tuple[tuple[str, str], ...]  # each field, and the name of its values in a record
 
 NOT_IMAGE = "not an image: "  # in an index's counts, before a byte field of another kind
-ADDED = ("index", "valid", "source")  # names of fields that batches have themselves
 
 
-def check_named(call: str, named: Named, such: str) -> None:
+def check_fields(call: str, named: Named, such: str) -> None:
     """Raise ``PlanError`` for names that fields can't have, and for values that aren't names."""
     for field, name in named:
-        if not field.isidentifier() or field in ADDED:
-            raise PlanError(f"{call}: a field can't be named {field!r}; give it another name, such as {such}")
-        if not isinstance(name, str):
-            raise PlanError(f"{call}: {field}={name!r:.80} must be a name as text, such as {such}")
+        if not field.isidentifier() or field in ADDED or not isinstance(name, str):
+            raise PlanError(
+                f"{call}({field}={name!r:.80}): a field is an identifier other than {', '.join(ADDED)}, and the name "
+                f"of its values is text, such as {such}"
+            )
 
 
-def named_text(named: Named, index: str | None) -> str:
+def named_text(named: Named, index: AnyPath | None) -> str:
     """Return fields, and the path of an index, as the end of a call's arguments, for ``describe()``."""
     fields = "".join(f", {field}={name!r}" for field, name in named)
-    return f"{fields}{'' if index is None else f', index={index!r}'}"
+    return fields if index is None else f"{fields}, index='{path_text(index)}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class NamedReader(ShardReader):
         ranges: Mapping[str, tuple[Int64Array, Int64Array]],
         numbers: Mapping[str, AnyArray],
         sums: NDArray[np.uint32],
-    ) -> Part:
+    ) -> ShardPart:
         """Return records of an open shard; ``sums``: CRCs for the digest, or ``rows`` zeros.
 
         The first ones say which byte fields are images. Raises ``PlanError`` if none is, and for a label that isn't one
@@ -83,7 +85,7 @@ class NamedReader(ShardReader):
         images = sorted(self._images or ranges, key=lambda name: name != "image")
         ordered = {name: ranges[name] for name in (*images, *self._others)}
         names: UInt8Array = sums.view(np.uint8)
-        return Part(ordered, numbers, names, np.full(len(sums), sums.itemsize))
+        return ShardPart(ordered, numbers, names, np.full(len(sums), sums.itemsize))
 
     def _check(self, numbers: Mapping[str, AnyArray]) -> None:
         if not self._images:

@@ -19,11 +19,12 @@ from standpipe.spec import AnyArray, Int64Array, UInt8Array
 from standpipe.system.paths import open_for_reading, path_text, reading
 
 CHEAP_SHARDS, CHEAP_BYTES = 64, 256 << 20  # that are indexed again each time
+RECORDS_AT_ONCE = 1 << 14
 LEFT_OUT = "left out: "  # in an index's counts, before the name of values that aren't read
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShardPart:
     """Records of a shard that follow one another.
 
     ranges   offset and length in the shard, (n,) each, of each byte field, an image first
@@ -48,7 +49,7 @@ class ShardReader:
         self.writer = writer
         self.rows = 0  # of all parts that were written
 
-    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+    def read(self, number: int, file: int, size: int) -> Iterator[ShardPart]:
         """Yield the records of a shard, an open file of ``size`` bytes. Raises ``PlanError`` for a damaged one."""
         raise NotImplementedError
 
@@ -207,7 +208,7 @@ class _RecordWriter:
         self.image_bytes = 0
         self._labels: LabelWriter | None = None
 
-    def write(self, part: Part, place: NDArray[np.uint64]) -> None:
+    def write(self, part: ShardPart, place: NDArray[np.uint64]) -> None:
         """Write the next records; ``place``: that of their shard's name."""
         self.encoded = tuple(part.ranges)
         self.writer.add("places", np.repeat(place, len(part.lengths)))

@@ -16,13 +16,12 @@ from standpipe.source.index.writer import IndexWriter
 from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields, is_image
 from standpipe.source.shards.instances import MemberInstances
-from standpipe.source.shards.subject import LEFT_OUT, Part, ShardReader, ShardSubject
+from standpipe.source.shards.subject import LEFT_OUT, RECORDS_AT_ONCE, ShardPart, ShardReader, ShardSubject
 from standpipe.source.shards.wids import ListedShard
 from standpipe.source.targets import BoxForm
 from standpipe.system.paths import open_for_reading, path_text, reading
 
 MOST_NAMED = 9  # extensions in a message
-RECORDS_AT_ONCE = 1 << 14
 MEMBERS_AT_ONCE = 1 << 6  # on slow storage each takes about a millisecond, and Ctrl-C waits for all
 UNMARKED = "no end mark: "  # in an index's counts, before the first shard without the zeros at its end
 
@@ -150,7 +149,7 @@ class _TarReader(ShardReader):
         self._skipped = self._repeated = 0
         self._unmarked: dict[str, int] = {}
 
-    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+    def read(self, number: int, file: int, size: int) -> Iterator[ShardPart]:
         """Yield the records of a shard."""
         shard, records, subject = self._subject.shards[number], self._records, self._subject
         begin, skipped_before = self.rows, self._skipped
@@ -171,7 +170,7 @@ class _TarReader(ShardReader):
             first = next(iter(self._unmarked), f"{UNMARKED}{path_text(shard[len(subject.base) :])}")
             self._unmarked[first] = self._unmarked.get(first, 0) + 1
 
-    def _part(self, shard: bytes) -> Part:
+    def _part(self, shard: bytes) -> ShardPart:
         """Return the records that were taken last, and write what only tar shards have."""
         records, numbers = self._records, dict(enumerate(self._fields))
         ranges = {
@@ -190,7 +189,7 @@ class _TarReader(ShardReader):
             self.writer.add(SKIPPED, b"".join(inside + b": " + name + b"\0" for name in names))
             self._skipped += len(names)
         labels = {name: records.numbers(n) for n, name in numbers.items() if name == "label"}
-        return Part(ranges, labels, records.names, records.name_lengths)
+        return ShardPart(ranges, labels, records.names, records.name_lengths)
 
     def check(self, image_bytes: int) -> None:
         """Raise ``PlanError`` for shards without images, or with empty ones alone."""

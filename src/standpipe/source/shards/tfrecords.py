@@ -14,13 +14,12 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.shards.listing import ShardListing
-from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_named, named_text
+from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_fields, named_text
 from standpipe.source.shards.names import check_shards, shard_paths, shards_text
-from standpipe.source.shards.subject import Part
+from standpipe.source.shards.subject import RECORDS_AT_ONCE, ShardPart
 from standpipe.spec import AnyArray
 from standpipe.system.paths import AnyPath, absolute, path_text
 
-RECORDS_AT_ONCE = 1 << 14
 MOST_NAMED = 20  # features in a message
 Fault: TypeAlias = tuple[str, int, int, int, int]  # of ``_native.ExampleRecords``
 
@@ -112,13 +111,12 @@ class TFRecords:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        index = None if self.index is None else path_text(self.index)
-        return f"TFRecords({shards_text(self.shards)}{named_text(self.named, index)})"
+        return f"TFRecords({shards_text(self.shards)}{named_text(self.named, self.index)})"
 
     def subject(self) -> RecordSubject:
         """Return the files, as the subject of an index."""
         check_shards(self.shards, "TFRecords")
-        check_named("TFRecords", self.named, SUCH)
+        check_fields("TFRecords", self.named, SUCH)
         index = None if self.index is None else absolute(self.index, field="TFRecords' index")
         name = shards_text(self.shards).strip("'")
         return RecordSubject(shard_paths(self.shards, "TFRecords"), name, index, self.named)
@@ -147,7 +145,7 @@ class _Reader(NamedReader):
         self._subject = subject
         self._records = _native.ExampleRecords([feature for _, feature in subject.named])
 
-    def read(self, number: int, file: int, size: int) -> Iterator[Part]:
+    def read(self, number: int, file: int, size: int) -> Iterator[ShardPart]:
         """Yield the records of a file."""
         records, named = self._records, self._subject.named
         shard = path_text(self._subject.shards[number])
@@ -164,7 +162,7 @@ class _Reader(NamedReader):
                 )
             yield self._taken(file)
 
-    def _taken(self, file: int) -> Part:
+    def _taken(self, file: int) -> ShardPart:
         ranges, numbers = {}, dict[str, AnyArray]()
         for at, (field, _) in enumerate(self._subject.named):
             kind, count = self._records.kind(at)
