@@ -82,6 +82,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         coarse.resize((96 + number % 7, 72 + number % 5)).save(path)
         lines.append(f"{path.relative_to(tmp_path)}\t{path.parent.name}\n")
     (tmp_path / "list.txt").write_text("".join(lines))
+    os.utime(
+        tmp_path / "list.txt", (1_600_000_000, 1_600_000_000)
+    )  # an index of a file of just now isn't used again
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
