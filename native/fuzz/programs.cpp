@@ -3,6 +3,8 @@
 namespace standpipe {
 namespace {
 
+constexpr DecodeLimits kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
+
 GeometryStage resize_to(int height, int width, Filter filter) {
     GeometryStage stage;
     stage.resize = GeometryStage::Resize::exact;

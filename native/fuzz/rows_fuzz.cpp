@@ -19,7 +19,6 @@ namespace {
 
 using Bytes = std::span<const uint8_t>;
 
-constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
 constexpr DecodeLimits kDrawn{1 << 15, 100};  // so that a program of many stages is fast enough
 constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20, kTinySideBytes = 32 << 10;
 // The memory that a maker may take without announcing it: four times what a thread keeps.
