@@ -151,6 +151,19 @@ class SignalCheck {
     std::chrono::steady_clock::time_point next_{};
 };
 
+// Takes up to `most` records of a reader, without the GIL. Raises what a signal handler raises.
+template <typename Records>
+bool taken(Records& records, size_t most) {
+    SignalCheck signals;
+    bool more = false;
+    {
+        Released unlocked;
+        more = records.take(most, [&signals] { return signals.raised(); });
+    }
+    signals.rethrow();
+    return more;
+}
+
 // Returns text of a file or an error as a str; bytes that aren't UTF-8 are replaced.
 inline nb::object printable(const std::string& text) {
     return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));

@@ -40,17 +40,6 @@ auto column_of(nb::pointer_and_handle<ExampleRecords> records, size_t field) {
     return view_of((records.p->*column)(field), records.h);
 }
 
-bool take(ExampleRecords& records, size_t most) {
-    SignalCheck signals;
-    bool more = false;
-    {
-        Released unlocked;
-        more = records.take(most, [&signals] { return signals.raised(); });
-    }
-    signals.rethrow();
-    return more;
-}
-
 }  // namespace
 
 void bind_examples(nb::module_& m) {
@@ -58,7 +47,7 @@ void bind_examples(nb::module_& m) {
     nb::class_<Records>(m, "ExampleRecords", "Reads the messages tf.train.Example of TFRecord files.")
         .def(nb::init<std::vector<std::string>>(), "names"_a, "``names``: of the features that are taken.")
         .def("begin", &Records::begin, "file"_a, "size"_a, "Begin another file, of ``size`` bytes.")
-        .def("take", &take, "most"_a,
+        .def("take", &taken<ExampleRecords>, "most"_a,
              "Take up to ``most`` records in place of those before. Returns False at the end or for a\n"
              "``fault``. Raises what a signal handler raises.")
         .def_prop_ro("sums", &viewed<Records, &Records::sums>, "(n,) masked CRC-32C of each record.")

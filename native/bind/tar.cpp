@@ -94,21 +94,9 @@ void bind_tar(nb::module_& m) {
         .def(
             "begin", [](TarRecords& records, int file, uint64_t size) { records.begin(file, size); },
             "file"_a, "size"_a, "Begin another shard, which is a file of ``size`` bytes.")
-        .def(
-            "take",
-            [](TarRecords& records, size_t most) {
-                SignalCheck signals;
-                bool more = false;
-                {
-                    Released unlocked;
-                    more = records.take(most, [&signals] { return signals.raised(); });
-                }
-                signals.rethrow();
-                return more;
-            },
-            "most"_a,
-            "Take up to ``most`` records in place of those before. Returns False at the end or for a\n"
-            "``fault``. Raises what a signal handler raises.")
+        .def("take", &taken<TarRecords>, "most"_a,
+             "Take up to ``most`` records in place of those before. Returns False at the end or for a\n"
+             "``fault``. Raises what a signal handler raises.")
         .def_prop_ro("headers", &viewed<TarRecords, &TarRecords::headers>,
                      "(n,) blocks of 512 bytes from an image's first header to its data.")
         .def("offsets", &column_of<&TarRecords::offsets>, "field"_a,

@@ -1,10 +1,7 @@
 #include "io/examples.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 
 #include "system/checksum.h"
@@ -175,12 +172,12 @@ bool read_bytes(Bytes list, Bytes& value, size_t& count) noexcept {
 }  // namespace
 
 ExampleRecords::ExampleRecords(std::vector<std::string> names)
-    : names_(std::move(names)), columns_(names_.size()) {}
+    : names_(std::move(names)), columns_(names_.size()), window_(kWindow) {}
 
 void ExampleRecords::begin(int file, uint64_t size) {
-    file_ = file;
+    window_.begin(file, size);
     size_ = size;
-    at_ = record_ = window_size_ = 0;
+    at_ = record_ = 0;
     features_.clear();
 }
 
@@ -188,25 +185,6 @@ bool ExampleRecords::fail(ExampleFault fault, size_t field) noexcept {
     fault_ = fault;
     fault_field_ = field;
     return false;
-}
-
-// Returns the bytes [at, at + size), or fewer where the file ends or can't be read.
-Bytes ExampleRecords::view(uint64_t at, uint64_t size) {
-    if (at < window_at_ || at + size > window_at_ + window_size_) {
-        const uint64_t wanted = std::min(std::max(size, kWindow), size_ - at);
-        if (window_.size() < wanted) window_.resize(wanted);
-        window_size_ = 0;
-        window_at_ = at;
-        while (window_size_ < wanted) {
-            const ssize_t got = pread(file_, window_.data() + window_size_, wanted - window_size_,
-                                      static_cast<off_t>(at + window_size_));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) error_ = errno;
-            if (got <= 0) break;  // 0: it was shortened after it was opened
-            window_size_ += static_cast<uint64_t>(got);
-        }
-    }
-    return {window_.data() + (at - window_at_), std::min(size, window_size_ - (at - window_at_))};
 }
 
 bool ExampleRecords::take(size_t most, const std::function<bool()>& stops) {
@@ -225,8 +203,8 @@ bool ExampleRecords::take(size_t most, const std::function<bool()>& stops) {
 // Reads a record.
 bool ExampleRecords::next() {
     features_.clear();  // their names are in the window
-    const Bytes head = view(at_, std::min(kHead, size_ - at_));
-    if (error_) return fail(ExampleFault::cant_read);
+    const Bytes head = window_.view(at_, std::min(kHead, size_ - at_));
+    if (window_.error()) return fail(ExampleFault::cant_read);
     const bool is_whole = head.size() == kHead;
     if (!is_whole || value_at<uint32_t>(head.data() + 8) != masked_crc(head.first(8)))
         return fail(at_ == 0 && is_compressed(head) ? ExampleFault::compressed
@@ -236,8 +214,8 @@ bool ExampleRecords::next() {
     const auto length = value_at<uint64_t>(head.data());
     if (size_ - at_ < kHead + kTail || length > size_ - at_ - kHead - kTail) return fail(ExampleFault::cut);
     if (length > kMostExampleBytes) return fail(ExampleFault::too_long);
-    const Bytes body = view(at_ + kHead, length + kTail);
-    if (error_) return fail(ExampleFault::cant_read);
+    const Bytes body = window_.view(at_ + kHead, length + kTail);
+    if (window_.error()) return fail(ExampleFault::cant_read);
     if (body.size() < length + kTail) return fail(ExampleFault::cut);
     const Bytes record = body.first(length);
     const auto sum = value_at<uint32_t>(body.data() + length);

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "io/file_window.h"
+
 namespace standpipe {
 
 constexpr uint64_t kMostExampleBytes = 1 << 30;
@@ -63,7 +65,7 @@ class ExampleRecords {
     const std::vector<float>& floats(size_t field) const noexcept { return columns_[field].floats; }
 
     ExampleFault fault() const noexcept { return fault_; }
-    int error() const noexcept { return error_; }
+    int error() const noexcept { return window_.error(); }
     // The record that is read next or has the fault, by its number in the file; its first byte; and the
     // number of the feature.
     uint64_t record() const noexcept { return record_; }
@@ -81,7 +83,6 @@ class ExampleRecords {
     };
 
     bool fail(ExampleFault fault, size_t field = 0) noexcept;
-    std::span<const uint8_t> view(uint64_t at, uint64_t size);
     bool next();
     bool add(std::span<const uint8_t> record);
     bool put(size_t field, const Feature& feature, std::span<const uint8_t> record);
@@ -90,12 +91,9 @@ class ExampleRecords {
     std::vector<Column> columns_;
     std::vector<uint32_t> sums_;
     std::vector<Feature> features_;
-    int file_ = -1;
     uint64_t size_ = 0, at_ = 0, record_ = 0;
-    std::vector<uint8_t> window_;
-    uint64_t window_at_ = 0, window_size_ = 0;
+    FileWindow window_;
     ExampleFault fault_ = ExampleFault::none;
-    int error_ = 0;
     size_t fault_field_ = 0;
 };
 

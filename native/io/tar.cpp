@@ -1,10 +1,7 @@
 #include "io/tar.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -84,6 +81,11 @@ constexpr uint64_t padded(uint64_t size) noexcept { return (size + kTarBlock - 1
 
 }  // namespace
 
+TarReader::TarReader(int file, uint64_t size, uint64_t at)
+    : window_(kWindow), size_(size), at_(at), begin_(at) {
+    window_.begin(file, size);
+}
+
 bool TarReader::fail(TarFault fault, int error) noexcept {
     fault_ = fault;
     error_ = error;
@@ -91,27 +93,10 @@ bool TarReader::fail(TarFault fault, int error) noexcept {
 }
 
 std::span<const uint8_t> TarReader::view(uint64_t at, uint64_t size) {
-    if (at >= size_) return {};
-    size = std::min(size, size_ - at);
-    if (at < window_at_ || at + size > window_at_ + window_size_) {
-        const uint64_t wanted = std::min(std::max(size, kWindow), size_ - at);
-        if (window_.size() < wanted) window_.resize(wanted);
-        window_size_ = 0;
-        window_at_ = at;
-        while (window_size_ < wanted) {
-            const ssize_t got = pread(file_, window_.data() + window_size_, wanted - window_size_,
-                                      static_cast<off_t>(at + window_size_));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) {
-                fail(TarFault::cant_read, errno);
-                return {};
-            }
-            if (got == 0) break;  // it was shortened after it was opened
-            window_size_ += static_cast<uint64_t>(got);
-        }
-        size = std::min(size, window_size_);
-    }
-    return {window_.data() + (at - window_at_), size};
+    const Block found = window_.view(at, size);
+    if (window_.error() == 0) return found;
+    fail(TarFault::cant_read, window_.error());
+    return {};
 }
 
 // Returns whether only zeros follow, and not too many: reading all zeros of a sparse file would take minutes.

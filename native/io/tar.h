@@ -7,7 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "io/file_window.h"
 
 namespace standpipe {
 
@@ -44,7 +45,7 @@ struct TarMember {
 class TarReader {
   public:
     // Reads the archive in the first `size` bytes of `file`, from the header at byte `at` on.
-    TarReader(int file, uint64_t size, uint64_t at = 0) : file_(file), size_(size), at_(at), begin_(at) {}
+    TarReader(int file, uint64_t size, uint64_t at = 0);
 
     // Reads the next member. Returns false at the archive's end, and for a fault.
     bool next(TarMember& member);
@@ -77,12 +78,10 @@ class TarReader {
     bool extended(uint64_t at, uint64_t size, std::span<const uint8_t>& text);
     bool read_pax(std::span<const uint8_t> text, Pax& pax);
 
-    const int file_;
+    FileWindow window_;
     const uint64_t size_;
     uint64_t at_;  // of the next header; of the one with the fault
     const uint64_t begin_;
-    std::vector<uint8_t> window_;
-    uint64_t window_at_ = 0, window_size_ = 0;
     Pax global_;
     std::string name_;
     bool unmarked_ = false;
